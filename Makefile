@@ -100,7 +100,7 @@ generate: ## make the generated files anew
 soak: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 soak: ## agent and controller for DURATION (2h): does what they hold grow; bin/soak.txt, bin/soak.tsv
 	@go run ./e2e/programs kube-apiserver
-	@PLIMSOLL_SOAK=$(DURATION) go test -count=1 -timeout=0 -v -run '^TestWhatAgentAndControllerHoldStaysTheSameForHours$$' ./e2e
+	@PLIMSOLL_SOAK=$(DURATION) go test -count=1 -timeout=0 -v -run '^TestSoak$$' ./e2e
 
 fuzz: ## fuzz each fuzz test for FUZZTIME (30s)
 	@go test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[++n] = $$1 } /^ok/ { for (i = 1; i <= n; i++) print $$2, names[i]; n = 0 }' | \
@@ -123,15 +123,15 @@ gobench: ## the Go benchmarks of every package
 # the archives' samples show by being a second apart.
 recordings: ## as root: record anew the machines that tests play, for some ten minutes
 	PLIMSOLL_RECORDINGS=$(CURDIR)/probes/testdata/machines go test -count=1 -timeout=1h -v \
-		-parallel 1 -run '^(TestAHostWithCgroupV1IsRecorded|TestAKernelWithoutPSIIsNamedWithItsCure|TestManyDisks|TestARealKubelet)$$/^recorded$$' \
+		-parallel 1 -run '^(TestHostRecordingCgroupV1|TestKernelWithoutPSI|TestManyDisks|TestRealKubelet)$$/^recorded$$' \
 		./e2e/vm
 
 # Two machines that are done to what their labels say, one load after the other:
 # on an idle host, since an emulated machine that is starved misses its ticks.
 labelled: ## as root: record the labelled set anew and judge it, for some forty minutes
 	PLIMSOLL_LABELLED=$(CURDIR)/e2e/labelled/testdata go test -count=1 -timeout=2h -v \
-		-run '^TestTheLabelledRecordingsAreMade$$' ./e2e/vm
-	go test -count=1 -run '^TestTheLabelledRecordingsAreJudgedAsTheirLabelsSay$$' ./daemon/replay -update
+		-run '^TestMakeLabelledRecordings$$' ./e2e/vm
+	go test -count=1 -run '^TestLabelledRecordings$$' ./daemon/replay -update
 
 # A package that brings a service must not start it: policy-rc.d says so to
 # Debian while the packages are installed.

@@ -18,7 +18,7 @@ func bare(a *Agent) {
 	a.Node.Status.Conditions = a.Node.Status.Conditions[:1]
 }
 
-func TestANodeHasAnAgentByItsLeaseItsTaintsOrItsConditions(t *testing.T) {
+func TestNodeHasAgent(t *testing.T) {
 	for what, row := range map[string]struct {
 		agent  Agent
 		member bool
@@ -33,7 +33,7 @@ func TestANodeHasAnAgentByItsLeaseItsTaintsOrItsConditions(t *testing.T) {
 	}
 }
 
-func TestAnAgentIsMarkedWhereAllItsConditionsSayThatItIsSilent(t *testing.T) {
+func TestAgentAllUnknown(t *testing.T) {
 	for what, row := range map[string]struct {
 		agent  Agent
 		marked bool
@@ -47,7 +47,7 @@ func TestAnAgentIsMarkedWhereAllItsConditionsSayThatItIsSilent(t *testing.T) {
 	}
 }
 
-func TestANodeIsDownByItsReadyConditionAlone(t *testing.T) {
+func TestNodeNotReadyByReadyCondition(t *testing.T) {
 	calm := func(a *Agent) { a.Node.Status.Conditions[1].Status = corev1.ConditionFalse }
 	for what, row := range map[string]struct {
 		agent Agent
@@ -62,7 +62,7 @@ func TestANodeIsDownByItsReadyConditionAlone(t *testing.T) {
 }
 
 // Others write to Leases and Nodes, too.
-func TestOnlyARenewalAndAStatusThatItsAgentWroteAreSignsOfLife(t *testing.T) {
+func TestAgentSignsOfLife(t *testing.T) {
 	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
 	s := newAgentCache()
 	a := made("n", 0)
@@ -103,7 +103,7 @@ func TestOnlyARenewalAndAStatusThatItsAgentWroteAreSignsOfLife(t *testing.T) {
 	assert.Empty(t, s.list(), "and the Lease")
 }
 
-func TestOfANodeIsKeptWhatJudgesItsAgent(t *testing.T) {
+func TestAgentCacheKeepsJudgingFields(t *testing.T) {
 	full := made("n", 0).Node
 	full.Labels["other"], full.Annotations["other"] = "x", "x"
 	full.Status.Conditions = append(full.Status.Conditions, corev1.NodeCondition{Type: "MemoryPressure"}, corev1.NodeCondition{Type: "plimsoll.dev/Disk", Message: "long"})
@@ -126,7 +126,7 @@ func TestOfANodeIsKeptWhatJudgesItsAgent(t *testing.T) {
 	assert.Empty(t, got.Spec.Taints, "without a record none of them is ours")
 }
 
-func TestAWholeListTellsWhatIsNotThereAnyMore(t *testing.T) {
+func TestAgentCacheList(t *testing.T) {
 	s := newAgentCache()
 	a, b := made("a", 0), made("b", 0)
 	a.Lease.Name, b.Lease.Name = "a", "b"
@@ -162,7 +162,7 @@ func TestAWholeListTellsWhatIsNotThereAnyMore(t *testing.T) {
 	assert.False(t, half.synced())
 }
 
-func TestWhatAnAgentAsksForIsReadAnewWhereItChangesAndGoesWithItsLease(t *testing.T) {
+func TestAgentCacheRequestsFollowLease(t *testing.T) {
 	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
 	s := newAgentCache()
 	asks := func(second int, text string) (wake bool) {

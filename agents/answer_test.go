@@ -21,7 +21,7 @@ func web() lease.Request {
 
 // The controller learns of it with the next beat; the Lease is read once more
 // before the pod is noted.
-func TestARequestThatWasTakenBackMeanwhileEvictsNoPod(t *testing.T) {
+func TestRequestWithdrawnBeforeEviction(t *testing.T) {
 	again, other := web(), web()
 	again.Since = lease.Micro(noon.Add(time.Second))
 	other.UID = "other"
@@ -31,7 +31,7 @@ func TestARequestThatWasTakenBackMeanwhileEvictsNoPod(t *testing.T) {
 		"it asks for another":          mustJSON(t, []lease.Request{other}),
 		"what it asks for is not read": mustJSON(t, []any{web(), 7}),
 	} {
-		s := newShore(t)
+		s := newFixture(t)
 		s.node("n", "web")
 		s.asks("n", web())
 		s.leases["n"].Annotations[lease.EvictionsAnnotation] = now
@@ -41,8 +41,8 @@ func TestARequestThatWasTakenBackMeanwhileEvictsNoPod(t *testing.T) {
 	}
 }
 
-func TestADryRunIsAnsweredAndTakesNothingOfTheBudgets(t *testing.T) {
-	s := newShore(t)
+func TestRequestDryRunTakesNoLimit(t *testing.T) {
+	s := newFixture(t)
 	s.node("n", "web")
 	r := web()
 	r.DryRun = true
@@ -57,8 +57,8 @@ func TestADryRunIsAnsweredAndTakesNothingOfTheBudgets(t *testing.T) {
 	assert.Empty(t, s.r.journal.evictions)
 }
 
-func TestAnEvictionOfWhichTheOutcomeIsUnknownIsAskedForAgainAndCountsOnce(t *testing.T) {
-	s := newShore(t)
+func TestRequestUnknownOutcomeCountsOnce(t *testing.T) {
+	s := newFixture(t)
 	s.answer = func() evict.Answer { return evict.Answer{Outcome: evict.UnknownOutcome} }
 	s.node("n", "web", "db")
 	s.asks("n", web())
@@ -83,8 +83,8 @@ func TestAnEvictionOfWhichTheOutcomeIsUnknownIsAskedForAgainAndCountsOnce(t *tes
 	assert.Zero(t, counts.Refusals[string(CodeGone)])
 }
 
-func TestRefusalsAreCountedByTheirCode(t *testing.T) {
-	s := newShore(t)
+func TestRefusalsCountedByCode(t *testing.T) {
+	s := newFixture(t)
 	counts := s.r.Counts()
 	assert.Len(t, counts.Refusals, 11, "those that never came, too")
 	assert.Len(t, counts.Evictions, 5)
@@ -97,7 +97,7 @@ func TestRefusalsAreCountedByTheirCode(t *testing.T) {
 }
 
 // What the Lease does not have yet is kept, and no more than that.
-func TestOfTheAnswersThoseAreKeptThatTheLeaseNeeds(t *testing.T) {
+func TestAnswersKeptForLease(t *testing.T) {
 	refused := func(uid string) lease.Answer {
 		return lease.Answer{UID: uid, Since: lease.Micro(noon), Result: lease.Refused, At: lease.Micro(noon)}
 	}
@@ -124,7 +124,7 @@ func TestOfTheAnswersThoseAreKeptThatTheLeaseNeeds(t *testing.T) {
 	assert.Equal(t, "new", b.evictions[0].UID)
 }
 
-func TestTheReportNamesAgentsInOrderAndWhatIsKnownOfEach(t *testing.T) {
+func TestAgentReportOrder(t *testing.T) {
 	var agents []Agent
 	for name, change := range map[string]func(*Agent){
 		"a": func(*Agent) {},
@@ -163,8 +163,8 @@ func TestTheReportNamesAgentsInOrderAndWhatIsKnownOfEach(t *testing.T) {
 	assert.NotContains(t, g.Pressed.Resources, "cpu", "what is only reported brakes nothing")
 }
 
-func TestTheReportHasTheNewestAnswersAndFewOfEachNode(t *testing.T) {
-	s := newShore(t)
+func TestAgentReportNewestAnswers(t *testing.T) {
+	s := newFixture(t)
 	for i := range 2 * maxAnswered {
 		node := string(rune('a' + i%10))
 		s.r.recordAnswer(PendingRequest{&Judged{Agent: &Agent{Name: node}}, request("p1")}, "", lease.Answer{At: lease.Micro(noon.Add(time.Duration(i) * time.Second))})
@@ -178,8 +178,8 @@ func TestTheReportHasTheNewestAnswersAndFewOfEachNode(t *testing.T) {
 	assert.Len(t, of, 10)
 }
 
-func TestAPodIsEvictedOnceThoughItsAnswerIsWrittenLater(t *testing.T) {
-	s := newShore(t)
+func TestRequestEvictsOnceAnswerWrittenLate(t *testing.T) {
+	s := newFixture(t)
 	s.node("n", "web")
 	s.asks("n", web())
 	s.fails = errBroken
@@ -208,8 +208,8 @@ func TestAPodIsEvictedOnceThoughItsAnswerIsWrittenLater(t *testing.T) {
 	assert.Empty(t, s.r.journal.answers, "the Lease says it")
 }
 
-func TestALeaseThatCannotBeReadIsToldOnceForEachProblem(t *testing.T) {
-	s := newShore(t)
+func TestLeaseUnreadableLoggedOncePerProblem(t *testing.T) {
+	s := newFixture(t)
 	s.node("n")
 	said := func() int { return strings.Count(s.log.String(), "cannot read annotations of agent's Lease") }
 	for i, row := range []struct {

@@ -84,7 +84,7 @@ func tainted(nodes, n int) func(*Evaluation) {
 
 var ten = []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
 
-func TestWhyNothingIsGrantedWhicheverPodItIs(t *testing.T) {
+func TestEvaluationRefuse(t *testing.T) {
 	small := func(g *Evaluation) { g.Pods = 40 }
 	uncounted := func(g *Evaluation) { g.Pods = 0 }
 	for what, row := range map[string]struct {
@@ -132,7 +132,7 @@ func TestWhyNothingIsGrantedWhicheverPodItIs(t *testing.T) {
 	}
 }
 
-func TestAZoneOfWhichTooManyNodesAreTaintedIsNamed(t *testing.T) {
+func TestZoneTooManyTaintedNodes(t *testing.T) {
 	g := calm(tainted(100, 11), func(g *Evaluation) {
 		g.Zones["b"], g.Zones["c"] = Zone{Nodes: 3, Tainted: 2}, Zone{Nodes: 3, Tainted: 1}
 	})
@@ -140,7 +140,7 @@ func TestAZoneOfWhichTooManyNodesAreTaintedIsNamed(t *testing.T) {
 	assert.Empty(t, calm().Full())
 }
 
-func TestWhyAPodDoesNotGo(t *testing.T) {
+func TestRefusePod(t *testing.T) {
 	for what, row := range map[string]struct {
 		grounds *Evaluation
 		pod     *corev1.Pod
@@ -205,7 +205,7 @@ func accepted(uid, owner string, ago time.Duration) lease.Answer {
 	return lease.Answer{UID: uid, Owner: owner, Since: lease.Micro(noon), Result: lease.Accepted, At: lease.Micro(noon.Add(-ago))}
 }
 
-func TestANewLeaderKnowsFromTheLeasesWhoWent(t *testing.T) {
+func TestEvaluationOfNewLeader(t *testing.T) {
 	refused, dryRun := accepted("p3", "c", 0), accepted("p5", "", 0)
 	refused.Result = lease.Refused
 	silent := carrying("s", accepted("p4", "d", time.Minute))
@@ -225,20 +225,20 @@ func TestANewLeaderKnowsFromTheLeasesWhoWent(t *testing.T) {
 	assert.Equal(t, map[string]Zone{"a": {Nodes: 2, Tainted: 1}}, g.Zones, "and where it has pressure is not known")
 }
 
-func TestAPodThatTwoLeasesNameCountsOnce(t *testing.T) {
+func TestEvaluationPodInTwoLeases(t *testing.T) {
 	j := &Judgement{Agents: []Judged{carrying("n", accepted("p1", "a", time.Minute)), carrying("m", accepted("p1", "a", time.Minute))}}
 	g := NewEvaluation(noon, DefaultSettings(), j, History{ServerTime: noon})
 	assert.Len(t, g.PastEvictions, 1)
 }
 
-func TestANodeCountsOnceAsPressedHoweverManySayIt(t *testing.T) {
+func TestEvaluationNodeCountsOnce(t *testing.T) {
 	a := carrying("n")
 	a.Carried.Report = lease.NodeReport{Pressure: map[string]string{"disk": "soft"}, Plugins: map[string]string{"files": "hard"}}
 	g := NewEvaluation(noon, DefaultSettings(), &Judgement{Agents: []Judged{a}}, History{ServerTime: noon})
 	assert.Equal(t, map[string]Zone{"a": {Nodes: 1, Tainted: 1}}, g.Zones)
 }
 
-func TestAnOwnerIsNamedInWordsThatFitIntoALease(t *testing.T) {
+func TestOwnerNameFitsLease(t *testing.T) {
 	of := func(kind string) string {
 		return OwnerOf(pod(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = kind }))
 	}
@@ -249,7 +249,7 @@ func TestAnOwnerIsNamedInWordsThatFitIntoALease(t *testing.T) {
 	assert.Equal(t, "shop//web-5c7d-x", OwnerOf(pod(func(p *corev1.Pod) { p.OwnerReferences = nil })), "it is its own")
 }
 
-func TestARequestIsAnsweredOnceAndOneAskedAnewOnceMore(t *testing.T) {
+func TestPendingRequestsAnsweredOnce(t *testing.T) {
 	first, again := request("p1"), request("p1")
 	again.Since = lease.Micro(noon.Add(time.Minute))
 	answer := accepted("p1", "", 0)
@@ -269,7 +269,7 @@ func TestARequestIsAnsweredOnceAndOneAskedAnewOnceMore(t *testing.T) {
 	assert.Equal(t, []string{"early p9 0s"}, asks(), "whoever does not beat may not want it any more")
 }
 
-func TestALeaseKeepsTheAnswersToWhatIsAskedAndWhoWentAsLongAsItCounts(t *testing.T) {
+func TestLeaseKeepsAnswersThatCount(t *testing.T) {
 	blocked := lease.Answer{UID: "b", Since: lease.Micro(noon), Result: lease.Blocked, At: lease.Micro(noon.Add(-time.Hour))}
 	old := blocked
 	old.UID = "old"
@@ -287,7 +287,7 @@ func TestALeaseKeepsTheAnswersToWhatIsAskedAndWhoWentAsLongAsItCounts(t *testing
 
 // The note is written before the API server is asked, so that a leader that is
 // killed before it has answered leaves a pod that counts.
-func TestANoteThatAPodMayGoCountsUntilTheAPIServerHasSaidThatItStays(t *testing.T) {
+func TestNoteCountsUntilPodStays(t *testing.T) {
 	note := accepted("p1", "o", time.Minute)
 	note.Since = metav1.MicroTime{}
 	said := func(r lease.Result, code Code) lease.Answer {
@@ -341,7 +341,7 @@ func slowly(s Evictions, pods int, all []PastEviction, w PastEviction) bool {
 	return inPeriod < limit && ofOwner == 0
 }
 
-func FuzzNoHistoryOfRequestsPassesTheBudgets(f *testing.F) {
+func FuzzRequestsWithinEvictionLimit(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8}, uint16(300))
 	f.Add([]byte{0, 0, 0, 0, 200, 0, 0, 1}, uint16(1))
 	f.Fuzz(func(t *testing.T, history []byte, pods uint16) {
@@ -381,7 +381,7 @@ func FuzzNoHistoryOfRequestsPassesTheBudgets(f *testing.F) {
 	})
 }
 
-func FuzzWhateverALeaseCarriesNothingOfAnUnreadableOneIsGranted(f *testing.F) {
+func FuzzUnreadableLeaseApprovesNothing(f *testing.F) {
 	text, err := json.Marshal([]lease.Request{request("p1")})
 	require.NoError(f, err)
 	f.Add(string(text), `[]`, `{"pressure":{"disk":"hard"}}`)

@@ -41,7 +41,7 @@ func elsewhere(g *Evaluation) {
 	}
 }
 
-func TestABrakeSlowsMemoryAtHardDownAndDoesNotStopIt(t *testing.T) {
+func TestBrakeDelaysHardMemory(t *testing.T) {
 	const minute, half = time.Minute, 30 * time.Second
 	full := tainted(3, 2)
 	again := func(g *Evaluation) {
@@ -108,16 +108,16 @@ func TestABrakeSlowsMemoryAtHardDownAndDoesNotStopIt(t *testing.T) {
 	}
 }
 
-// pier is a zone whose nodes ask again and again for as long as they are pressed; each
+// brakedCluster is a zone whose nodes ask again and again for as long as they are pressed; each
 // look is that of a new leader, who knows but what the Leases say.
-type pier struct {
+type brakedCluster struct {
 	now     time.Time
 	agents  []Judged
 	granted map[string]int
 }
 
-func newPier(nodes int) *pier {
-	p := &pier{now: noon, granted: map[string]int{}}
+func newBrakedCluster(nodes int) *brakedCluster {
+	p := &brakedCluster{now: noon, granted: map[string]int{}}
 	for i := range nodes {
 		a := made(fmt.Sprint("n", i), 0)
 		a.Carried.Report.Pressure = map[string]string{"memory": lease.LevelHard}
@@ -127,7 +127,7 @@ func newPier(nodes int) *pier {
 }
 
 // ask for one pod of a node.
-func (p *pier) ask(node int, urgent bool) bool {
+func (p *brakedCluster) ask(node int, urgent bool) bool {
 	s := DefaultSettings()
 	g := NewEvaluation(p.now, s, &Judgement{Agents: p.agents}, History{ServerTime: p.now})
 	g.Pods = 100_000
@@ -146,14 +146,14 @@ func (p *pier) ask(node int, urgent bool) bool {
 
 // Two of three nodes are pressed to hard for hours, and ask all the time: the third
 // has what it asks for before long.
-func TestWhoPressesAFewNodesForEverKeepsNoOtherFromHelpForLong(t *testing.T) {
+func TestBrakeFewNodesDelayNoOther(t *testing.T) {
 	for _, urgent := range []bool{false, true} {
 		most := DefaultSettings().Evictions.BrakedPer
 		if urgent {
 			most = DefaultSettings().Evictions.UrgentPer
 		}
 		for arrives := time.Hour; arrives < time.Hour+most; arrives += most / 4 {
-			p := newPier(3)
+			p := newBrakedCluster(3)
 			waited := time.Duration(-1)
 			for ; waited < 0; p.now = p.now.Add(2 * time.Second) {
 				since := p.now.Sub(noon.Add(arrives))
@@ -169,9 +169,9 @@ func TestWhoPressesAFewNodesForEverKeepsNoOtherFromHelpForLong(t *testing.T) {
 }
 
 // A rule is wrong, and everywhere at once.
-func TestARuleThatIsWrongEverywhereEmptiesNoZone(t *testing.T) {
+func TestBrakeWrongRuleEmptiesNoZone(t *testing.T) {
 	for urgent, most := range map[bool]int{false: 6, true: 60} {
-		p := newPier(20)
+		p := newBrakedCluster(20)
 		for ; p.now.Before(noon.Add(time.Hour)); p.now = p.now.Add(5 * time.Second) {
 			for node := range p.agents {
 				p.ask(node, urgent)
@@ -188,7 +188,7 @@ func TestARuleThatIsWrongEverywhereEmptiesNoZone(t *testing.T) {
 	}
 }
 
-func TestInABrakeOnlyNodesCountThatAreHeardAndPressedNow(t *testing.T) {
+func TestBrakeCountsLiveNodesUnderPressure(t *testing.T) {
 	pressed := func(a *Agent) { a.Carried.Report.Pressure = map[string]string{"memory": lease.LevelHard} }
 	for what, row := range map[string]struct {
 		change func(*Judged)
@@ -225,7 +225,7 @@ func TestInABrakeOnlyNodesCountThatAreHeardAndPressedNow(t *testing.T) {
 }
 
 // A threshold is bad: nodes that are pressed become not ready, one after the other.
-func TestABrakeHoldsWhileTheNodesThatArePressedCollapse(t *testing.T) {
+func TestBrakeHoldsWhileNodesCollapse(t *testing.T) {
 	for down := range 5 {
 		j := &Judgement{}
 		for i := range 10 {
@@ -245,7 +245,7 @@ func TestABrakeHoldsWhileTheNodesThatArePressedCollapse(t *testing.T) {
 }
 
 // Nodes without pressure that are not ready are no room for what is evicted.
-func TestANodeThatIsDownWithoutPressureIsNoRoomInItsZone(t *testing.T) {
+func TestBrakeNotReadyNodeIsNoCapacity(t *testing.T) {
 	j := &Judgement{}
 	for i := range 10 {
 		a := made(fmt.Sprint("n", i), 0, untainted)
@@ -261,8 +261,8 @@ func TestANodeThatIsDownWithoutPressureIsNoRoomInItsZone(t *testing.T) {
 
 // What went past a brake stands in the Lease for as long as it counts, and a
 // restart of the controller forgets none.
-func TestWhatWentPastABrakeIsWrittenAndKept(t *testing.T) {
-	s := newShore(t)
+func TestBrakePassedIsSavedInLease(t *testing.T) {
+	s := newFixture(t)
 	s.node("n", "web", "db")
 	for _, name := range []string{"x", "y"} {
 		s.node(name)
@@ -309,10 +309,10 @@ func TestWhatWentPastABrakeIsWrittenAndKept(t *testing.T) {
 }
 
 // An agent that is told when to ask again asks neither much earlier nor much later.
-func TestARefusalSaysWhenToAskAgainWhereThatIsKnown(t *testing.T) {
+func TestRefusalRetryAfter(t *testing.T) {
 	assert.Equal(t, time.Minute, calm(went(9*time.Minute, "shop/ReplicaSet/web")).RefusePod(asking(), pod()).RetryAfter)
 	assert.Zero(t, calm(func(g *Evaluation) { g.FullDisruption = true }).Refuse(asking()).RetryAfter)
-	s := newShore(t)
+	s := newFixture(t)
 	s.node("n", "web")
 	s.answer = func() evict.Answer { return evict.Answer{Outcome: evict.Blocked, RetryAfter: 6500 * time.Millisecond} }
 	s.asks("n", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})

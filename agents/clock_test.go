@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-func TestTheAPIServersClockIsWhatItsAnswersLeaveOpen(t *testing.T) {
+func TestClockBoundsAPIServerTime(t *testing.T) {
 	second := func(s float64) time.Time { return noon.Add(time.Duration(s * float64(time.Second))) }
 	for what, row := range map[string]struct {
 		was                    time.Time // at noon; zero: nothing was heard
@@ -39,7 +39,7 @@ func TestTheAPIServersClockIsWhatItsAnswersLeaveOpen(t *testing.T) {
 	}
 }
 
-func TestTheDateOfEachAnswerIsHeard(t *testing.T) {
+func TestClockReadsDateOfEachAnswer(t *testing.T) {
 	date := ""
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Date", date)
@@ -76,7 +76,7 @@ func (failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, er
 
 // The leader before let one go a minute ago. The one that follows has another
 // idea of the time; the API server's is what counts.
-func TestASuccessorKeepsTheBudgetsWhateverItsOwnClockSays(t *testing.T) {
+func TestSuccessorKeepsEvictionLimits(t *testing.T) {
 	let := accepted("p0", "shop/ReplicaSet/web", time.Minute)
 	for what, row := range map[string]struct {
 		ours   time.Duration // ahead of the API server
@@ -109,8 +109,8 @@ func TestASuccessorKeepsTheBudgetsWhateverItsOwnClockSays(t *testing.T) {
 	}
 }
 
-func TestWhatALeaderWritesIsByTheAPIServersClock(t *testing.T) {
-	s := newShore(t)
+func TestLeaderWritesAPIServerTime(t *testing.T) {
+	s := newFixture(t)
 	behind := time.Now().Add(-time.Hour)
 	s.r.Clock = func() time.Time { return behind }
 	s.node("n", "web", "app")

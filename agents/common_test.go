@@ -18,7 +18,7 @@ func at(level, resource, plugin string) lease.Request {
 	return r
 }
 
-func TestOneResourceDoesNotSwitchOffAnother(t *testing.T) {
+func TestCommonCausePerResource(t *testing.T) {
 	const all = 100
 	report := func(resource, level string) lease.NodeReport {
 		return lease.NodeReport{Pressure: map[string]string{resource: level}}
@@ -67,7 +67,7 @@ func TestOneResourceDoesNotSwitchOffAnother(t *testing.T) {
 	}
 }
 
-func TestWhatHasACommonCauseSaysAtWhichLevel(t *testing.T) {
+func TestCommonCauseNamesLevel(t *testing.T) {
 	g := calm(pressed("disk", 40), pressed("memory", 40), says("files", 40))
 	g.Hard.Resources["memory"] = 40
 	assert.Equal(t, []string{"disk at soft", "memory"}, g.Common())
@@ -86,7 +86,7 @@ func withTaints(there []corev1.TaintEffect, recorded string) func(*Agent) {
 }
 
 // A zone of 19 nodes of which a data disk is full: one is short of memory.
-func TestInAZoneOnlyTaintsThatKeepPodsAwayCount(t *testing.T) {
+func TestZoneCountsTaintsThatRepelPods(t *testing.T) {
 	record := func(effect corev1.TaintEffect) string {
 		return fmt.Sprintf(`[{"key":"plimsoll.dev/FilesystemPressure","effect":%q,"since":"2026-03-01T11:00:00Z"}]`, effect)
 	}

@@ -26,9 +26,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-// shore is an API server that answers at once, and agents that beat: what a
+// fixture is an API server that answers at once, and agents that beat: what a
 // Reconciler is told of Leases and Nodes, it is told by beat.
-type shore struct {
+type fixture struct {
 	corev1client.PodInterface
 	coordinationv1client.LeaseInterface
 
@@ -52,37 +52,37 @@ type shore struct {
 // TotalAnnotationSizeLimitB).
 const annotationsLimit = 256 << 10
 
-func newShore(t *testing.T) *shore {
-	s := &shore{t: t, leases: map[string]*coordinationv1.Lease{}, pods: map[string]*corev1.Pod{}, calls: map[string]int{}}
+func newFixture(t *testing.T) *fixture {
+	s := &fixture{t: t, leases: map[string]*coordinationv1.Lease{}, pods: map[string]*corev1.Pod{}, calls: map[string]int{}}
 	s.r = &Reconciler{
-		Leases: shoreLeases{s}, Pods: shorePods{s}, Evictor: s, Settings: DefaultSettings, Events: s,
+		Leases: fixtureLeases{s}, Pods: fixturePods{s}, Evictor: s, Settings: DefaultSettings, Events: s,
 		About: &corev1.ObjectReference{}, Log: slog.New(slog.NewTextHandler(&s.log, nil)),
 	}
 	s.r.reset()
 	return s
 }
 
-type shoreLeases struct{ s *shore }
+type fixtureLeases struct{ s *fixture }
 
-func (l shoreLeases) Leases(string) coordinationv1client.LeaseInterface {
-	return shoreLease{l.s, l.s.LeaseInterface}
+func (l fixtureLeases) Leases(string) coordinationv1client.LeaseInterface {
+	return fixtureLease{l.s, l.s.LeaseInterface}
 }
 
-type shorePods struct{ s *shore }
+type fixturePods struct{ s *fixture }
 
-func (p shorePods) Pods(string) corev1client.PodInterface { return shorePod{p.s, p.s.PodInterface} }
+func (p fixturePods) Pods(string) corev1client.PodInterface { return fixturePod{p.s, p.s.PodInterface} }
 
-type shoreLease struct {
-	s *shore
+type fixtureLease struct {
+	s *fixture
 	coordinationv1client.LeaseInterface
 }
 
-func (l shoreLease) Get(_ context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+func (l fixtureLease) Get(_ context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
 	l.s.calls[name]++
 	return l.s.leases[name].DeepCopy(), nil
 }
 
-func (l shoreLease) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*coordinationv1.Lease, error) {
+func (l fixtureLease) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*coordinationv1.Lease, error) {
 	l.s.calls[name]++
 	if l.s.fails != nil {
 		return nil, l.s.fails
@@ -112,12 +112,12 @@ func (l shoreLease) Patch(_ context.Context, name string, _ types.PatchType, bod
 	return is.DeepCopy(), nil
 }
 
-type shorePod struct {
-	s *shore
+type fixturePod struct {
+	s *fixture
 	corev1client.PodInterface
 }
 
-func (p shorePod) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.Pod, error) {
+func (p fixturePod) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.Pod, error) {
 	is, there := p.s.pods[name]
 	if !there {
 		p.s.calls["no such pod"]++
@@ -127,11 +127,11 @@ func (p shorePod) Get(_ context.Context, name string, _ metav1.GetOptions) (*cor
 	return is, nil
 }
 
-func (p shorePod) List(context.Context, metav1.ListOptions) (*corev1.PodList, error) {
+func (p fixturePod) List(context.Context, metav1.ListOptions) (*corev1.PodList, error) {
 	return &corev1.PodList{ListMeta: metav1.ListMeta{RemainingItemCount: new(int64(999))}, Items: []corev1.Pod{{}}}, nil
 }
 
-func (s *shore) Evict(_ context.Context, v evict.Victim, _ bool) evict.Answer {
+func (s *fixture) Evict(_ context.Context, v evict.Victim, _ bool) evict.Answer {
 	s.posted = append(s.posted, v)
 	if s.answer != nil {
 		return s.answer()
@@ -139,10 +139,10 @@ func (s *shore) Evict(_ context.Context, v evict.Victim, _ bool) evict.Answer {
 	return evict.Answer{Outcome: evict.Evicted, Text: strings.Repeat("a webhook's ", 100)}
 }
 
-func (s *shore) Event(runtime.Object, string, string, string) { s.events++ }
+func (s *fixture) Event(runtime.Object, string, string, string) { s.events++ }
 
 // node with an agent, and with one pod of an owner of its own for each app.
-func (s *shore) node(name string, apps ...string) {
+func (s *fixture) node(name string, apps ...string) {
 	s.t.Helper()
 	require.NoError(s.t, s.r.cache.nodes.Update(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}))
 	s.leases[name] = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -155,7 +155,7 @@ func (s *shore) node(name string, apps ...string) {
 }
 
 // beat once, with these annotations beside those that are there.
-func (s *shore) beat(name string, annotations map[string]string) {
+func (s *fixture) beat(name string, annotations map[string]string) {
 	s.t.Helper()
 	s.tick += time.Second
 	is := s.leases[name]
@@ -167,7 +167,7 @@ func (s *shore) beat(name string, annotations map[string]string) {
 }
 
 // asks for pods, as an agent does.
-func (s *shore) asks(name string, list ...lease.Request) []lease.Request {
+func (s *fixture) asks(name string, list ...lease.Request) []lease.Request {
 	s.t.Helper()
 	text, err := json.Marshal(list)
 	require.NoError(s.t, err)
@@ -175,7 +175,7 @@ func (s *shore) asks(name string, list ...lease.Request) []lease.Request {
 	return list
 }
 
-func (s *shore) answers(name string) []lease.Answer {
+func (s *fixture) answers(name string) []lease.Answer {
 	s.t.Helper()
 	carried, err := lease.ReadContent(map[string]string{lease.AnswersAnnotation: cmp.Or(s.leases[name].Annotations[lease.AnswersAnnotation], "[]")})
 	require.NoError(s.t, err)
@@ -193,9 +193,9 @@ func many(n int, at time.Time) []lease.Request {
 
 // The flood of one token costs its own node, and nobody waits for it: 2,000
 // requests beside a report that cannot be read, at another moment with each beat.
-func TestAFloodOfRequestsCostsItsOwnNodeOnly(t *testing.T) {
+func TestFloodOfRequestsCostsOwnNode(t *testing.T) {
 	const looks = 16
-	s := newShore(t)
+	s := newFixture(t)
 	s.node("flood")
 	s.node("honest", "web")
 	var longest time.Duration
@@ -240,8 +240,8 @@ func mustJSON(t testing.TB, of any) string {
 
 // Requests within the bounds, of another moment with each beat: they are judged at
 // the node's pace, and fill neither book nor log.
-func TestRequestsThatChangeAreJudgedAtTheirNodesPace(t *testing.T) {
-	s := newShore(t)
+func TestFloodOfChangesJudgedAtNodePace(t *testing.T) {
+	s := newFixture(t)
 	s.node("flood")
 	s.node("honest", "web")
 	for i := range 50 {
@@ -269,8 +269,8 @@ func TestRequestsThatChangeAreJudgedAtTheirNodesPace(t *testing.T) {
 
 // The Lease has no room for an answer, because its agent has filled it: that is
 // said a few times, and its pods stay.
-func TestALeaseWithoutRoomForAnAnswerEvictsNobodyAndFillsNoLog(t *testing.T) {
-	s := newShore(t)
+func TestLeaseWithoutSpaceForAnswer(t *testing.T) {
+	s := newFixture(t)
 	s.node("full", "web")
 	s.beat("full", map[string]string{"junk": strings.Repeat("x", annotationsLimit-1024)})
 	s.asks("full", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
@@ -290,7 +290,7 @@ func TestALeaseWithoutRoomForAnAnswerEvictsNobodyAndFillsNoLog(t *testing.T) {
 }
 
 // As many as there may be, each as long as it may be, and all who went.
-func TestTheLongestAnswersFitIntoTheLease(t *testing.T) {
+func TestLeaseFitsLongestAnswers(t *testing.T) {
 	var carried lease.Content
 	reason := lease.Truncate(strings.Repeat("<", 2*lease.MaxReason), lease.MaxReason)
 	owner := OwnerOf(pod(func(p *corev1.Pod) {
@@ -315,7 +315,7 @@ func TestTheLongestAnswersFitIntoTheLease(t *testing.T) {
 }
 
 // An owner's kind is whatever the pod's maker wrote.
-func TestAnOwnerOfAnyLengthHasAShortName(t *testing.T) {
+func TestOwnerNameBounded(t *testing.T) {
 	named := func(kind string) string {
 		return OwnerOf(pod(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = kind }))
 	}
@@ -328,7 +328,7 @@ func TestAnOwnerOfAnyLengthHasAShortName(t *testing.T) {
 	}
 }
 
-func TestTheGraceOfAnEvictionIsBoundedByTheController(t *testing.T) {
+func TestEvictionGraceBoundedByController(t *testing.T) {
 	e := DefaultSettings().Evictions
 	e.MaxGrace, e.ForceGraceZero = 40*time.Second, []string{"trusted"}
 	for _, row := range []struct {
@@ -358,7 +358,7 @@ func TestTheGraceOfAnEvictionIsBoundedByTheController(t *testing.T) {
 
 // Each look costs the whole fleet: a request that changes all the time does not
 // call for more than one before the next.
-func TestOneAgentCallsForALookOnceASecondAtMost(t *testing.T) {
+func TestAgentCacheWakesOncePerSecond(t *testing.T) {
 	s := newAgentCache()
 	rings := 0
 	for i := range 100 { // one second
@@ -376,8 +376,8 @@ func TestOneAgentCallsForALookOnceASecondAtMost(t *testing.T) {
 }
 
 // One node makes the difference, and changes its word with each beat.
-func TestACommonCauseThatComesAndGoesFillsNeitherLogNorEvents(t *testing.T) {
-	s := newShore(t)
+func TestCommonCauseFlapLogBounded(t *testing.T) {
+	s := newFixture(t)
 	for i := range 200 {
 		g := calm(pressed("disk", 30+i%2))
 		g.Time = noon.Add(time.Duration(i) * time.Second / 10)
@@ -390,7 +390,7 @@ func TestACommonCauseThatComesAndGoesFillsNeitherLogNorEvents(t *testing.T) {
 
 // The answer to a request that was withdrawn meanwhile ends the note that its pod
 // may go.
-func TestAnAnswerThatEndsANoteIsKeptUntilTheLeaseSaysIt(t *testing.T) {
+func TestAnswerKeptUntilInLease(t *testing.T) {
 	note := accepted("p1", "o", 0)
 	note.Since = metav1.MicroTime{}
 	blocked := lease.Answer{UID: "p1", Since: lease.Micro(noon), Result: lease.Blocked, At: lease.Micro(noon)}
@@ -415,8 +415,8 @@ func TestAnAnswerThatEndsANoteIsKeptUntilTheLeaseSaysIt(t *testing.T) {
 }
 
 // That a Lease cannot be read is said once, and shown while it is so.
-func TestThatALeaseCannotBeReadIsSaidAndShown(t *testing.T) {
-	s := newShore(t)
+func TestLeaseUnreadableLoggedAndReported(t *testing.T) {
+	s := newFixture(t)
 	s.node("odd", "web")
 	s.node("well")
 	s.beat("odd", map[string]string{lease.NodeAnnotation: `{"pressure":7}`})

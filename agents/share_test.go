@@ -25,7 +25,7 @@ func by(node string, n int, ago time.Duration) func(*Evaluation) {
 
 func limit(n int) func(*Evaluation) { return func(g *Evaluation) { g.Pods = 100 * n } }
 
-func TestANodeThatHasHadSomeOfTheBudgetLeavesAsMuchToOthers(t *testing.T) {
+func TestLimitShareLeavesRestToOthers(t *testing.T) {
 	alone := func(g *Evaluation) { g.Agents = 1 }
 	for what, row := range map[string]struct {
 		grounds *Evaluation
@@ -58,21 +58,21 @@ func TestANodeThatHasHadSomeOfTheBudgetLeavesAsMuchToOthers(t *testing.T) {
 	}
 }
 
-func TestANodeThatLeavesTheBudgetToOthersIsToldHowMuchIsLeft(t *testing.T) {
+func TestLimitShareNamesRemaining(t *testing.T) {
 	_, why := refusal(calm(limit(10), by("n", 5, 0)).Refuse(asking()))
 	assert.Contains(t, why, "; the remaining 5 of")
 	_, why = refusal(calm(limit(1), by("m", 2, 6*time.Minute), by("n", 1, 6*time.Minute)).Refuse(asking()))
 	assert.Contains(t, why, "; the remaining 0 of", "the budget has shrunk")
 }
 
-// market is a budget of which two nodes have what they may.
-type market struct {
+// sharedLimit is a budget of which two nodes have what they may.
+type sharedLimit struct {
 	budget int
 	all    []PastEviction
 }
 
 // try to have one for a node; it has as many as it tries for, until it may not.
-func (m *market) try(node string, now time.Time) bool {
+func (m *sharedLimit) try(node string, now time.Time) bool {
 	s := DefaultSettings()
 	m.all = slices.DeleteFunc(m.all, func(w PastEviction) bool { return now.Sub(w.Time) >= s.Evictions.counted() })
 	g := Evaluation{Time: now, Settings: s, Pods: 100 * m.budget, Agents: 2, Pressed: newPressures(), Hard: newPressures(), PastEvictions: m.all}
@@ -87,10 +87,10 @@ func (m *market) try(node string, now time.Time) bool {
 
 // Whoever has the token of one node asks for all that it can, each second, for
 // hours: another node that asks once has what it needs before long.
-func TestWhoeverSpendsWhatANodeMayKeepsNoOtherNodeWaitingForLong(t *testing.T) {
+func TestLimitShareGreedyNodeDelaysNoOther(t *testing.T) {
 	random := rand.New(rand.NewPCG(20, 5))
 	for range 60 {
-		m := &market{budget: 1 + random.IntN(5)}
+		m := &sharedLimit{budget: 1 + random.IntN(5)}
 		arrives := noon.Add(time.Duration(random.IntN(1800)) * time.Second)
 		waited := time.Duration(-1)
 		for now := noon; waited < 0; now = now.Add(time.Second) {
@@ -107,14 +107,14 @@ func TestWhoeverSpendsWhatANodeMayKeepsNoOtherNodeWaitingForLong(t *testing.T) {
 	}
 }
 
-func TestThoseWhoWentAreKnownForTwoPeriods(t *testing.T) {
+func TestPastEvictionsCountTwoPeriods(t *testing.T) {
 	e := Evictions{Per: 10 * time.Minute, PerOwner: time.Minute}
 	assert.Equal(t, 20*time.Minute, e.counted())
 	e.PerOwner = time.Hour
 	assert.Equal(t, time.Hour, e.counted())
 }
 
-func TestEachNodesFirstRequestComesBeforeAnothersSecond(t *testing.T) {
+func TestPendingRequestsOrderAcrossNodes(t *testing.T) {
 	var flood, honest, late Judged
 	for _, row := range []struct {
 		of    *Judged
@@ -141,9 +141,9 @@ func TestEachNodesFirstRequestComesBeforeAnothersSecond(t *testing.T) {
 
 // The node's clock is 61 s, or hours, before or behind: its requests are neither
 // too old nor kept when it beats no more.
-func TestTheClockOfANodeDoesNotSayWhetherItsRequestStands(t *testing.T) {
+func TestRequestIgnoresNodeClock(t *testing.T) {
 	for _, skew := range []time.Duration{0, -61 * time.Second, 61 * time.Second, -100 * time.Hour, 100 * time.Hour} {
-		s := newShore(t)
+		s := newFixture(t)
 		s.node("n", "web")
 		s.tick += skew
 		s.asks("n", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon.Add(skew))})
@@ -163,7 +163,7 @@ func TestTheClockOfANodeDoesNotSayWhetherItsRequestStands(t *testing.T) {
 	}
 }
 
-func TestANodeHasItsRequestsJudgedAtItsPace(t *testing.T) {
+func TestRequestRateOfNode(t *testing.T) {
 	var p tokenBucket
 	taken := 0
 	for range 100 {

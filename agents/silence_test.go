@@ -55,7 +55,7 @@ func judge(m JudgeState, agents ...Agent) Judgement {
 	return Judge(Observation{Time: noon, Settings: DefaultSettings(), Agents: agents, Previous: m})
 }
 
-func TestASilentAgentsConditionsGoAtOnceAndItsTaintsLaterAndNotWhileTheKubeletIsNotReady(t *testing.T) {
+func TestJudgeSilentAgent(t *testing.T) {
 	for what, row := range map[string]struct {
 		agent      Agent
 		state      State
@@ -93,7 +93,7 @@ func TestASilentAgentsConditionsGoAtOnceAndItsTaintsLaterAndNotWhileTheKubeletIs
 	}
 }
 
-func TestANodeWithoutAnAgentIsNoneAndALeaseWithoutANodeNeither(t *testing.T) {
+func TestJudgeNodeWithoutAgentOrLease(t *testing.T) {
 	bare := made("n", time.Hour, noLease, untainted, func(a *Agent) { a.Node.Status.Conditions = a.Node.Status.Conditions[:1] })
 	assert.Empty(t, judge(JudgeState{}, bare, made("m", time.Hour, noNode)).Agents)
 }
@@ -111,7 +111,7 @@ func some(n, quiet int, silence time.Duration) []Agent {
 	return list
 }
 
-func TestMassSilenceIsOurOwnBlindnessAndIsSeenBeforeAnybodyIsMarked(t *testing.T) {
+func TestFullDisruptionBeforeFirstMark(t *testing.T) {
 	for what, row := range map[string]struct {
 		of, quiet int
 		silence   time.Duration
@@ -141,7 +141,7 @@ func TestMassSilenceIsOurOwnBlindnessAndIsSeenBeforeAnybodyIsMarked(t *testing.T
 	}
 }
 
-func TestTheShareOfSilentAgentsItselfIsNoFullDisruption(t *testing.T) {
+func TestFullDisruptionAtShareExactly(t *testing.T) {
 	s := DefaultSettings()
 	s.MassSilence = 0.5
 	at := func(quiet int) bool {
@@ -151,7 +151,7 @@ func TestTheShareOfSilentAgentsItselfIsNoFullDisruption(t *testing.T) {
 	assert.True(t, at(6))
 }
 
-func TestWhileAFullDisruptionLastsAgentsAreLateAndNoClockStartsAnew(t *testing.T) {
+func TestFullDisruptionKeepsAgentsLate(t *testing.T) {
 	agents := some(100, 56, time.Hour)
 	j := judge(JudgeState{}, agents...)
 	for range 3 {
@@ -163,7 +163,7 @@ func TestWhileAFullDisruptionLastsAgentsAreLateAndNoClockStartsAnew(t *testing.T
 	}
 }
 
-func TestAnAgentThatIsHeardAgainCountsAsTheOthersDo(t *testing.T) {
+func TestJudgeAgentBackFromSilence(t *testing.T) {
 	agents := some(100, 1, time.Hour)
 	j := judge(JudgeState{}, agents...)
 	require.Equal(t, 100, j.Total)
@@ -172,7 +172,7 @@ func TestAnAgentThatIsHeardAgainCountsAsTheOthersDo(t *testing.T) {
 	assert.Equal(t, 100, judge(j.Next, agents...).Total)
 }
 
-func TestWhenOurBlindnessEndsTheClocksOfAllStartAnew(t *testing.T) {
+func TestFullDisruptionEndRestartsClocks(t *testing.T) {
 	agents := some(100, 56, time.Hour)
 	j := judge(JudgeState{}, agents...)
 	require.True(t, j.FullDisruption)
@@ -205,7 +205,7 @@ func TestWhenOurBlindnessEndsTheClocksOfAllStartAnew(t *testing.T) {
 	assert.False(t, j.Agents[20].RemoveTaints, "the time that we were blind does not count for the taints either")
 }
 
-func TestWhoWasSilentBeforeStaysSoThroughABlindness(t *testing.T) {
+func TestFullDisruptionKeepsSilentAgent(t *testing.T) {
 	agents := some(100, 1, time.Hour)
 	j := judge(JudgeState{}, agents...)
 	require.Contains(t, j.Next.Silent, "n000")

@@ -82,7 +82,7 @@ func (v holdVolumes) Get(ctx context.Context, name string, _ metav1.GetOptions) 
 
 // An agent's word alone, or that of whoever has its token, ends no pod that could
 // only come back to its disk.
-func TestAPodWhoseVolumeIsADiskOfItsNodeStaysWhateverItsAgentAsksFor(t *testing.T) {
+func TestRefusePodWithLocalVolume(t *testing.T) {
 	many := func(last string) (list []string) {
 		for i := range 1000 {
 			list = append(list, fmt.Sprintf("c%03d", i))
@@ -108,7 +108,7 @@ func TestAPodWhoseVolumeIsADiskOfItsNodeStaysWhateverItsAgentAsksFor(t *testing.
 		"of a thousand so many are looked up": {many("local"), lease.Accepted, "", "", 2 * 32, false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s, h := newShore(t), &hold{}
+			s, h := newFixture(t), &hold{}
 			s.r.Volumes.Claims, s.r.Volumes.Volumes = h, h
 			s.node("n", "web")
 			if row.waits {
@@ -132,7 +132,7 @@ func TestAPodWhoseVolumeIsADiskOfItsNodeStaysWhateverItsAgentAsksFor(t *testing.
 }
 
 // A tenant chooses how many claims its pod has, and nobody how long a call takes.
-func TestAPodWhoseVolumesAreNotKnownInTimeKeepsNoOtherWaiting(t *testing.T) {
+func TestRefuseVolumesUnknownDelaysNoOther(t *testing.T) {
 	for what, row := range map[string]struct {
 		claims int
 		takes  time.Duration
@@ -144,7 +144,7 @@ func TestAPodWhoseVolumesAreNotKnownInTimeKeepsNoOtherWaiting(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, h := newShore(t), &hold{takes: row.takes}
+				s, h := newFixture(t), &hold{takes: row.takes}
 				s.r.Volumes.Claims, s.r.Volumes.Volumes = h, h
 				s.node("n", "dear", "web")
 				for i := range row.claims {
@@ -178,8 +178,8 @@ func TestAPodWhoseVolumesAreNotKnownInTimeKeepsNoOtherWaiting(t *testing.T) {
 
 // Of a pod that stays anyway nothing is asked: a flood of requests is none of
 // claims.
-func TestWhoseVolumesAreWhereIsAskedOfAPodThatWouldGoAlone(t *testing.T) {
-	s, h := newShore(t), &hold{}
+func TestVolumesReadOnlyForEvictablePod(t *testing.T) {
+	s, h := newFixture(t), &hold{}
 	s.r.Volumes.Claims, s.r.Volumes.Volumes = h, h
 	s.node("n", "web", "db")
 	for _, name := range []string{"web", "db"} {

@@ -95,7 +95,7 @@ func (c one) by(list []given) given {
 
 // Velero looks at one Backup at a time, and starts it only when nothing ahead
 // could start: it is the first that is started here.
-func TestWhatVelerosQueueStartsIsStartedFirst(t *testing.T) {
+func TestQueueStartsWhatVeleroStartsFirst(t *testing.T) {
 	cases := read[struct {
 		Cases []one `json:"cases"`
 	}](t, "backup-queue-golden.json").Cases
@@ -141,7 +141,7 @@ func (c one) comparePositions(t *testing.T, d Decision) {
 	}
 }
 
-func TestUpstreamsOwnCasesHold(t *testing.T) {
+func TestQueueUpstreamCases(t *testing.T) {
 	cases := read[struct {
 		Cases []struct {
 			ID                string   `json:"id"`
@@ -169,7 +169,7 @@ func TestUpstreamsOwnCasesHold(t *testing.T) {
 
 // In each round all that may start do, and at its end the one that has run for
 // longest completes.
-func TestAQueueDrainsInVelerosOrder(t *testing.T) {
+func TestQueueDrainsInVeleroOrder(t *testing.T) {
 	cases := read[struct {
 		Cases []struct {
 			Name              string     `json:"name"`
@@ -202,7 +202,7 @@ func TestAQueueDrainsInVelerosOrder(t *testing.T) {
 	assert.Equal(t, 7, same)
 }
 
-func TestNamespacesAreThoseThatVeleroFinds(t *testing.T) {
+func TestNamespacesResolvedAsByVelero(t *testing.T) {
 	resolved := read[struct {
 		Cases []struct{ Includes, Excludes, Active, Expect []string } `json:"cases"`
 

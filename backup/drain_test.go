@@ -93,7 +93,7 @@ func (c *cluster) oldest() string {
 
 // Velero's own queue writes every position behind the one that starts: 20,100
 // times to drain 200.
-func TestAQueueThatDrainsWritesEachBackupAFewTimes(t *testing.T) {
+func TestQueueDrainWritesPerBackup(t *testing.T) {
 	for _, n := range []int{1, 10, 200, 400} {
 		c := newCluster(Config{Limit: 2}, n)
 		var want []string
@@ -115,7 +115,7 @@ func TestAQueueThatDrainsWritesEachBackupAFewTimes(t *testing.T) {
 	}
 }
 
-func TestWhoIsAheadIsNotOvertakenByWhatOverlapsWithIt(t *testing.T) {
+func TestQueueOverlapNeverOvertakes(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		c := newCluster(Config{Limit: 3}, 6)
@@ -153,7 +153,7 @@ func (c *cluster) overtaken(came []Backup) string {
 
 // A stream of more important ones never ends; with aging it lets the other
 // through all the same.
-func TestWhoHasWaitedForLongEnoughGoesNext(t *testing.T) {
+func TestQueueAging(t *testing.T) {
 	c := newCluster(Config{Limit: 1, Priorities: true, Aging: 2 * time.Hour}, 1)
 	c.add(Backup{UID: "running"})
 	c.step(t)
@@ -170,7 +170,7 @@ func TestWhoHasWaitedForLongEnoughGoesNext(t *testing.T) {
 	assert.Less(t, c.waited["patient"], 2*time.Hour+20*time.Minute)
 }
 
-func TestWhatVeleroDoesNotTakeUpHoldsNoSlotAndKeepsItsNamespaces(t *testing.T) {
+func TestQueueStuckHoldsNamespacesNoSlot(t *testing.T) {
 	in := Input{
 		Time: noon, Config: Config{Limit: 1, StuckAfter: 10 * time.Minute}, Namespaces: NewNamespaces([]string{"a", "b"}),
 		Backups: []Backup{
@@ -195,7 +195,7 @@ func TestWhatVeleroDoesNotTakeUpHoldsNoSlotAndKeepsItsNamespaces(t *testing.T) {
 	assert.Equal(t, CodeLimit, d.Queue[1].Wait.Code)
 }
 
-func TestOfManySharedNamespacesTheFirstAreNamed(t *testing.T) {
+func TestWaitNamesFirstSharedNamespaces(t *testing.T) {
 	c := newCluster(Config{Limit: 2}, 300)
 	c.in.Backups = []Backup{{UID: "all", Phase: InProgress}, {UID: "most", Phase: Queued, Position: 1, Exclude: []string{"ns-0000"}}}
 	w := Decide(c.in).Queue[0].Wait
@@ -209,7 +209,7 @@ func TestOfManySharedNamespacesTheFirstAreNamed(t *testing.T) {
 
 // Nobody knows what a pattern that is none holds, so it waits for everybody,
 // and everybody behind it waits for it.
-func TestAPatternThatIsNoneOverlapsWithEverything(t *testing.T) {
+func TestPatternInvalidOverlapsAll(t *testing.T) {
 	in := Input{Time: noon, Config: Config{Limit: 5}, Namespaces: NewNamespaces([]string{"a"}), Backups: []Backup{
 		{UID: "runs", Phase: InProgress, Include: []string{"missing"}},
 		{UID: "odd", Phase: Queued, Position: 1, Include: []string{"x**"}},
@@ -228,7 +228,7 @@ func TestAPatternThatIsNoneOverlapsWithEverything(t *testing.T) {
 	assert.True(t, Decide(in).Queue[0].Start)
 }
 
-func TestWhatIsResolvedOnceIsNotTakenForAnother(t *testing.T) {
+func TestNamespacesResolveCache(t *testing.T) {
 	n := NewNamespaces([]string{"b", "a", "b"})
 	assert.Equal(t, []string{"a", "b"}, n.Names(n.Resolve(nil, nil)))
 	assert.Equal(t, []string{"a"}, n.Names(n.Resolve([]string{"a"}, []string{"b", "c"})))

@@ -427,7 +427,7 @@ func compete(seed uint64, ordered bool, settings ...func() Settings) (c *contest
 	return c, s.wrong
 }
 
-func TestOverlappingBackupsStartInOrderWhateverLeadersWriteFromViewsOfDifferentAge(t *testing.T) {
+func TestLeadersStaleViewsStartInOrder(t *testing.T) {
 	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) {
 			of := func() Settings { return leading(1+int(seed%3), Config{}) }
@@ -441,7 +441,7 @@ func TestOverlappingBackupsStartInOrderWhateverLeadersWriteFromViewsOfDifferentA
 
 // Leaders whose clocks differ, or that read the file of another minute, do not
 // agree on who goes first. What overlaps does not run together all the same.
-func TestOverlappingBackupsNeverRunTogetherWhateverLeadersThinkOfPriorities(t *testing.T) {
+func TestLeadersDisagreeNoOverlapRuns(t *testing.T) {
 	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) {
 			var leaders []func() Settings

@@ -272,7 +272,7 @@ func overlapping(m model, starts []string) error {
 	return nil
 }
 
-func TestTheQueueAgreesWithASlowObviousOne(t *testing.T) {
+func TestQueueModel(t *testing.T) {
 	for seed := range uint64(4000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		require.NoError(t, agree(world(r, r.IntN(14))), "seed %d", seed)

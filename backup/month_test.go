@@ -231,7 +231,7 @@ func manners() []manner {
 	}
 }
 
-func TestNobodyWaitsLongerInABusyMonthThanIsStated(t *testing.T) {
+func TestBusyMonthWaitBound(t *testing.T) {
 	var text strings.Builder
 	text.WriteString(monthHead)
 	var lines []curve

@@ -16,7 +16,7 @@ import (
 
 // A Backup that runs bears our mark when the queue is handed back, and another
 // was let start a moment ago.
-func TestThatTheQueueIsHandedBackIsSaidOnceAndNothingOfOursStays(t *testing.T) {
+func TestHandBackLoggedOnceNoMarksLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{random: rand.New(rand.NewPCG(1, 1)), now: map[string]*unstructured.Unstructured{}, read: map[string]*Object{}, rank: map[string]int{}}
 		for range 6 {
@@ -54,7 +54,7 @@ func TestThatTheQueueIsHandedBackIsSaidOnceAndNothingOfOursStays(t *testing.T) {
 
 // Two others lead for a moment, or think so. They may start Backups in another
 // order than the queue's, but none that overlaps with one that runs.
-func TestNoBackupsThatOverlapRunTogetherWhileOneLeaderHandsBackAndOthersLead(t *testing.T) {
+func TestHandBackBesideLeadersNoOverlap(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
 			on := func() Settings { return leading(1+int(seed%3), Config{}) }
@@ -66,7 +66,7 @@ func TestNoBackupsThatOverlapRunTogetherWhileOneLeaderHandsBackAndOthersLead(t *
 }
 
 // Who may write Backups may write our annotation as well.
-func TestATimeToComeInOurAnnotationHoldsNoSlot(t *testing.T) {
+func TestWaitingAnnotationInFutureIgnored(t *testing.T) {
 	for name, waiting := range map[string]Waiting{
 		"since":   {Reason: CodeVelero, Since: noon.Add(time.Hour)},
 		"touched": {Reason: CodeVelero, Since: noon.Add(-time.Hour), Touched: noon.Add(100 * time.Hour)},

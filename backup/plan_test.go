@@ -48,7 +48,7 @@ func body(t *testing.T, w write) string {
 	return string(b)
 }
 
-func TestAWriteChangesOnlyWhatIsOursAndOnlyTheVersionThatWasRead(t *testing.T) {
+func TestBackupPatchOwnFieldsOfReadVersion(t *testing.T) {
 	list := planned(Config{Limit: 1}, noon, false,
 		object(Backup{UID: "1", Phase: Queued, Position: 1, Include: []string{"a"}}, Waiting{Reason: CodeLimit, Since: noon}),
 		object(Backup{UID: "2", Include: []string{"a"}, Created: noon.Add(time.Second)}, Waiting{}))
@@ -70,7 +70,7 @@ func TestAWriteChangesOnlyWhatIsOursAndOnlyTheVersionThatWasRead(t *testing.T) {
 	assert.JSONEq(t, `{"reason":"ahead","since":"`+noon.Format(time.RFC3339)+`","blockedBy":"name-1","namespaces":["a"],"sharedNamespaces":1,"turn":{"version":7}}`, queued.Metadata.Annotations[AnnotationWaiting])
 }
 
-func TestWhatStandsThereAlreadyIsNotWrittenAgain(t *testing.T) {
+func TestBackupPatchUnchangedNotWritten(t *testing.T) {
 	waits := Waiting{Reason: CodeRunning, Since: noon, BlockedBy: "name-1"}
 	objects := []*Object{
 		object(Backup{UID: "1", Phase: InProgress}, Waiting{}),
@@ -81,7 +81,7 @@ func TestWhatStandsThereAlreadyIsNotWrittenAgain(t *testing.T) {
 	assert.Empty(t, planned(Config{Limit: 2}, noon.Add(time.Hour), true, objects...))
 }
 
-func TestTheMarkOfOneThatWaitsNoMoreIsTakenAway(t *testing.T) {
+func TestBackupMarkRemovedWhenNotWaiting(t *testing.T) {
 	for _, phase := range []Phase{InProgress, "Completed", "FailedValidation"} {
 		list := planned(Config{}, noon, false, object(Backup{UID: "1", Phase: phase}, Waiting{Reason: CodeVelero, Since: noon}))
 		require.Len(t, list, 1, phase)
@@ -90,7 +90,7 @@ func TestTheMarkOfOneThatWaitsNoMoreIsTakenAway(t *testing.T) {
 	}
 }
 
-func TestVeleroIsRemindedSoonThenLessAndLessOftenAndNeverNot(t *testing.T) {
+func TestBackupTouchBackoff(t *testing.T) {
 	o := object(Backup{UID: "1", Phase: Ready}, Waiting{Reason: CodeVelero, Since: noon})
 	var after []string
 	for now := noon; now.Before(noon.Add(time.Hour)); now = now.Add(time.Second) {
@@ -105,7 +105,7 @@ func TestVeleroIsRemindedSoonThenLessAndLessOftenAndNeverNot(t *testing.T) {
 	assert.Len(t, planned(Config{}, noon, false, object(Backup{UID: "1", Phase: Ready}, Waiting{})), 1, "one that somebody else let start is touched at once, and its time counts from then on")
 }
 
-func TestWhoIsFarBehindIsNotWrittenForAReasonAlone(t *testing.T) {
+func TestBackupReasonOfFarBehindNotWritten(t *testing.T) {
 	now := noon.Add(time.Hour)
 	objects := []*Object{object(Backup{UID: "0", Phase: InProgress, Include: []string{"a"}}, Waiting{})}
 	for i := range 6 {
@@ -199,7 +199,7 @@ func (c *cutOff) writes(quiet bool) []write {
 
 // Wherever a controller is killed among its writes, the next one finds the
 // order that the queue had, and so does Velero's own queue, by the positions.
-func TestTheOrderSurvivesWhereverTheWritesAreCutOff(t *testing.T) {
+func TestOrderSurvivesCutOffWrites(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		veleros := seed%2 == 0
@@ -220,7 +220,7 @@ func TestTheOrderSurvivesWhereverTheWritesAreCutOff(t *testing.T) {
 	}
 }
 
-func TestAHandBackWritesEveryPositionAndWhatVeleroDidNotTakeUpFirst(t *testing.T) {
+func TestHandBackWritesPositions(t *testing.T) {
 	objects := []*Object{
 		object(Backup{UID: "runs", Phase: InProgress}, Waiting{}),
 		object(Backup{UID: "left", Phase: Ready}, Waiting{Reason: CodeVelero, Since: noon.Add(-requeueAfter)}),
@@ -247,7 +247,7 @@ func TestAHandBackWritesEveryPositionAndWhatVeleroDidNotTakeUpFirst(t *testing.T
 	}
 }
 
-func TestABackupIsReadAsVeleroWritesIt(t *testing.T) {
+func TestBackupRead(t *testing.T) {
 	u := &unstructured.Unstructured{}
 	require.NoError(t, u.UnmarshalJSON([]byte(`{"apiVersion":"velero.io/v1","kind":"Backup","metadata":{"name":"n","namespace":"velero","uid":"u","resourceVersion":"5",
 		"creationTimestamp":"2026-03-01T02:00:00Z","labels":{"velero.io/schedule-name":"nightly"},
@@ -273,7 +273,7 @@ func TestABackupIsReadAsVeleroWritesIt(t *testing.T) {
 	}
 }
 
-func TestOneThatIsBeingDeletedNeverStarts(t *testing.T) {
+func TestBackupBeingDeletedNeverStarts(t *testing.T) {
 	waits, runs := object(Backup{UID: "1", Phase: Queued}, Waiting{}), object(Backup{UID: "2", Phase: InProgress}, Waiting{})
 	for _, o := range []*Object{waits, runs} {
 		o.DeletionTimestamp = &metav1.Time{Time: noon}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestABackupIsReleasedAndKeepsItsPlace(t *testing.T) {
+func TestBackupRelease(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	of := func(phase Phase, marked bool, since time.Time) *Object {
 		return &Object{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7"}, Annotated: marked, Backup: Backup{Phase: phase, Position: 3, ReadySince: since}}

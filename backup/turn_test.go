@@ -12,7 +12,7 @@ import (
 
 // A write that is refused, because the owner edited that Backup at the moment,
 // must not let the next one pass: its position is lower then for a while.
-func TestWhoHasALowerPositionForAMomentDoesNotPass(t *testing.T) {
+func TestLowerPositionMomentarilyPassesNone(t *testing.T) {
 	first := object(Backup{UID: "1", Phase: Queued, Position: 12, Version: 30, Turn: Turn{Version: 10}, Include: []string{"a"}, Created: noon.Add(time.Second)}, Waiting{})
 	second := object(Backup{UID: "2", Phase: Queued, Position: 6, Version: 20, Turn: Turn{Version: 11}, Include: []string{"a"}}, Waiting{})
 	list := planned(Config{Limit: 2}, noon, false, second, first)
@@ -26,7 +26,7 @@ func TestWhoHasALowerPositionForAMomentDoesNotPass(t *testing.T) {
 
 // Another leader may not know the more important one yet, and could let the
 // other start: both would run.
-func TestAMoreImportantBackupStartsOnceWhatItPassesHasALaterTurn(t *testing.T) {
+func TestPriorityStartWaitsForLaterTurns(t *testing.T) {
 	config := Config{Limit: 1, Priorities: true}
 	urgent := object(Backup{UID: "urgent", Phase: Queued, Position: 1, Version: 40, Turn: Turn{Version: 30}, Priority: 1, Include: []string{"a"}}, Waiting{})
 	overlaps := object(Backup{UID: "overlaps", Phase: Queued, Position: 2, Version: 21, Turn: Turn{Version: 10}, Include: []string{"a"}}, Waiting{})
@@ -45,7 +45,7 @@ func TestAMoreImportantBackupStartsOnceWhatItPassesHasALaterTurn(t *testing.T) {
 	assert.Equal(t, "urgent", list[0].object.Backup.UID)
 }
 
-func TestATurnThatNoLeaderCanHaveWrittenDoesNotCount(t *testing.T) {
+func TestTurnImplausibleIgnored(t *testing.T) {
 	for text, want := range map[string]Turn{
 		`{"version":9}`:                    {Version: 9},
 		`{"version":10}`:                   {}, // the object was older when it was written

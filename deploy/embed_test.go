@@ -31,7 +31,7 @@ func agentRights(t *testing.T) map[string]string {
 	return rights
 }
 
-func TestTheAgentsRoleHoldsNoVerbThatIsNotUsed(t *testing.T) {
+func TestAgentRoleVerbs(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"pods":                   "list,watch",
 		"nodes":                  "get,patch",
@@ -43,7 +43,7 @@ func TestTheAgentsRoleHoldsNoVerbThatIsNotUsed(t *testing.T) {
 	}, agentRights(t))
 }
 
-func TestARealAPIServerGrantsTheAgentWhatItNeedsAndNothingThatHarms(t *testing.T) {
+func TestAgentRoleOnAPIServer(t *testing.T) {
 	c := plane(t)
 	require.NoError(t, c.Apply(t.Context(), RBAC, RBACEvictDirect))
 	require.NoError(t, c.Apply(t.Context(), RBAC, RBACEvictDirect), "a second time")
@@ -91,7 +91,7 @@ func TestARealAPIServerGrantsTheAgentWhatItNeedsAndNothingThatHarms(t *testing.T
 	}
 }
 
-func TestTheAgentWritesLeasesOnlyWhereItsHeartbeatIs(t *testing.T) {
+func TestAgentRoleLeaseNamespace(t *testing.T) {
 	c := plane(t)
 	require.NoError(t, c.Apply(t.Context(), RBAC))
 	leases := func(namespace, verb string) bool {

@@ -25,12 +25,12 @@ func mover(u *unstructured.Unstructured) string {
 }
 
 // hideBy somebody.
-func (q *quay) hideBy(by dynamic.Interface, kind, name, was string) error {
+func (q *gateFixture) hideBy(by dynamic.Interface, kind, name, was string) error {
 	return q.patch(by, kind, name, fmt.Sprintf(`{"spec":{"datamover":%q},"metadata":{"annotations":{%q:%q}}}`, gate.HiddenMover, gate.OriginalDataMover, was))
 }
 
 // hidden makes a load, which the controller hides, and tells what it is then.
-func (q *quay) hidden(kind, name, was string) string {
+func (q *gateFixture) hidden(kind, name, was string) string {
 	q.t.Helper()
 	u, err := q.load(kind, name, was)
 	require.NoError(q.t, err)
@@ -44,8 +44,8 @@ var (
 	isBack = map[string]string{"": `"" false was "" false`, "velero": `"velero" true was "" false`}
 )
 
-func TestALoadIsHiddenOnlyByTheControllerAndOnlyWhileTheGateHolds(t *testing.T) {
-	q := newQuay(t, plane(t))
+func TestGateHidesLoad(t *testing.T) {
+	q := newGateFixture(t, plane(t))
 	for _, g := range []struct {
 		name string
 		gate gate.Spec
@@ -79,8 +79,8 @@ func TestALoadIsHiddenOnlyByTheControllerAndOnlyWhileTheGateHolds(t *testing.T) 
 	}
 }
 
-func TestAHiddenLoadIsHandedBackByAnyWriteOnceNobodyHoldsIt(t *testing.T) {
-	q := newQuay(t, plane(t))
+func TestGateHandsBackHiddenLoad(t *testing.T) {
+	q := newGateFixture(t, plane(t))
 	q.gate(gate.Main, fresh(nil))
 	q.until(hides[""], func() string { return q.hidden("DataUpload", "new-", "") })
 	for _, kind := range []string{"DataUpload", "DataDownload"} {
@@ -126,8 +126,8 @@ func TestAHiddenLoadIsHandedBackByAnyWriteOnceNobodyHoldsIt(t *testing.T) {
 	}
 }
 
-func TestWithoutAGateTheUninstallersBindingHandsBack(t *testing.T) {
-	q := newQuay(t, plane(t))
+func TestGateMissingUninstallHandsBack(t *testing.T) {
+	q := newGateFixture(t, plane(t))
 	q.gate(gate.Main, fresh(nil))
 	q.until(hides["velero"], func() string { return q.hidden("DataUpload", "new-", "velero") })
 	require.Equal(t, hides["velero"], q.hidden("DataUpload", "left", "velero"))
@@ -150,8 +150,8 @@ func TestWithoutAGateTheUninstallersBindingHandsBack(t *testing.T) {
 	q.until(hides["velero"], func() string { return q.hidden("DataUpload", "new-", "velero") })
 }
 
-func TestPodsOfMoversStayAwayFromNodesThatTakeNoNewLoads(t *testing.T) {
-	q := newQuay(t, plane(t))
+func TestGateMoverPodAffinity(t *testing.T) {
+	q := newGateFixture(t, plane(t))
 	term := func(key string) corev1.NodeSelectorTerm {
 		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpExists}}}
 	}

@@ -33,9 +33,9 @@ func restarts() int {
 	return 1
 }
 
-func TestTheGateComesBackAfterEveryWayOfLosingIt(t *testing.T) {
+func TestGateComesBack(t *testing.T) {
 	c := cluster.New(t, cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}})
-	q := newQuay(t, c)
+	q := newGateFixture(t, c)
 	q.gate(gate.Main, fresh(nil))
 	_, err := q.load("DataUpload", "l", "")
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestTheGateComesBackAfterEveryWayOfLosingIt(t *testing.T) {
 
 // openFor says how long it is until a load is held again. New ones are made all
 // the while, of which none may be refused: Velero makes them once.
-func (q *quay) openFor() (open time.Duration, made int) {
+func (q *gateFixture) openFor() (open time.Duration, made int) {
 	q.t.Helper()
 	begun := time.Now()
 	one := func() {
@@ -144,7 +144,7 @@ func (q *quay) openFor() (open time.Duration, made int) {
 }
 
 // remove every object of the manifests.
-func (q *quay) remove(manifests ...[]byte) {
+func (q *gateFixture) remove(manifests ...[]byte) {
 	q.t.Helper()
 	client, err := dynamic.NewForConfig(q.c.Admin)
 	require.NoError(q.t, err)

@@ -15,19 +15,19 @@ import (
 // ticket are held by each.
 func gates() []struct {
 	name  string
-	set   func(*quay)
+	set   func(*gateFixture)
 	holds bool
 } {
-	main := func(change func(*gate.Spec)) func(*quay) {
-		return func(q *quay) { q.gate(gate.Main, fresh(change)) }
+	main := func(change func(*gate.Spec)) func(*gateFixture) {
+		return func(q *gateFixture) { q.gate(gate.Main, fresh(change)) }
 	}
 	return []struct {
 		name  string
-		set   func(*quay)
+		set   func(*gateFixture)
 		holds bool
 	}{
 		{"a fresh Gate", main(nil), true},
-		{"none", func(q *quay) { q.noGate(gate.Main) }, false},
+		{"none", func(q *gateFixture) { q.noGate(gate.Main) }, false},
 		{"a fresh one again", main(nil), true},
 		{"a stale Gate", main(stale), false},
 		{"one that was renewed", main(nil), true},
@@ -43,7 +43,7 @@ func gates() []struct {
 func when(holds bool) string { return map[bool]string{true: held, false: passes}[holds] }
 
 // loads of every kind, each named after the ticket that it has in this annotation.
-func (q *quay) loads(key string, tickets map[string]string) {
+func (q *gateFixture) loads(key string, tickets map[string]string) {
 	q.t.Helper()
 	for kind := range kinds {
 		for name, ticket := range tickets {
@@ -56,8 +56,8 @@ func (q *quay) loads(key string, tickets map[string]string) {
 	}
 }
 
-func TestALoadIsAcceptedWithItsTicketAloneAndWithoutAFreshGateAsEver(t *testing.T) {
-	q := newQuay(t, plane(t))
+func TestGateAcceptNeedsTicket(t *testing.T) {
+	q := newGateFixture(t, plane(t))
 	tickets := map[string]string{
 		"none": "", "any-7": "*@7", "n1-7": "n1@7", "n2-7": "n2@7", "any-6": "*@6", "n1-6": "n1@6", "bad": "n1", "nobody-7": "@7",
 	}
@@ -79,8 +79,8 @@ func TestALoadIsAcceptedWithItsTicketAloneAndWithoutAFreshGateAsEver(t *testing.
 	}
 }
 
-func TestNothingButTheAcceptanceOfVelerosOwnLoadsIsHeld(t *testing.T) {
-	q := newQuay(t, plane(t))
+func TestGateHoldsOnlyAcceptOfVeleroLoads(t *testing.T) {
+	q := newGateFixture(t, plane(t))
 	for kind := range kinds {
 		_, err := q.load(kind, "ours", "")
 		require.NoError(t, err)
@@ -104,8 +104,8 @@ func TestNothingButTheAcceptanceOfVelerosOwnLoadsIsHeld(t *testing.T) {
 	assert.Equal(t, held, q.accepts("PodVolumeBackup", "theirs", "n1"), "they have no mover")
 }
 
-func TestANodeThatTakesNoNewLoadsStartsThoseWithItsTicketAlone(t *testing.T) {
-	q := newQuay(t, plane(t))
+func TestGateStartHoldNeedsTicket(t *testing.T) {
+	q := newGateFixture(t, plane(t))
 	tickets := map[string]string{"none": "", "n1-7": "n1@7", "n2-7": "n2@7", "any-7": "*@7", "n1-6": "n1@6"}
 	q.loads(gate.Started, tickets)
 	for kind := range kinds {
@@ -146,8 +146,8 @@ func TestANodeThatTakesNoNewLoadsStartsThoseWithItsTicketAlone(t *testing.T) {
 	}
 }
 
-func TestOnlyTheControllerWritesTicketsAndReasons(t *testing.T) {
-	q := newQuay(t, plane(t))
+func TestGateOnlyControllerWritesTickets(t *testing.T) {
+	q := newGateFixture(t, plane(t))
 	q.gate(gate.Main, fresh(nil))
 	for kind := range kinds {
 		_, err := q.load(kind, "l", "")

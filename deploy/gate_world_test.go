@@ -44,8 +44,8 @@ var kinds = map[string]struct {
 	"PodVolumeRestore": {schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumerestores"}, `{"status":{"phase":"Accepted","node":"NODE"}}`, `{"status":{"phase":"InProgress","node":"NODE"}}`},
 }
 
-// quay is a namespace of Velero's behind the policies.
-type quay struct {
+// gateFixture is a namespace of Velero's behind the policies.
+type gateFixture struct {
 	t  *testing.T
 	c  *cluster.Cluster
 	ns string
@@ -53,11 +53,11 @@ type quay struct {
 	velero, controller dynamic.Interface
 }
 
-func newQuay(t *testing.T, c *cluster.Cluster) *quay {
+func newGateFixture(t *testing.T, c *cluster.Cluster) *gateFixture {
 	t.Helper()
 	require.NoError(t, c.Apply(t.Context(), RBAC, GateCRD, Gate, GateMutating,
 		velero.DataUploads, velero.DataDownloads, velero.PodVolumeBackups, velero.PodVolumeRestores))
-	q := &quay{t: t, c: c, ns: c.Namespace(t)}
+	q := &gateFixture{t: t, c: c, ns: c.Namespace(t)}
 	as := func(name string) dynamic.Interface {
 		config := rest.CopyConfig(c.Admin)
 		config.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{"system:masters"}}
@@ -71,7 +71,7 @@ func newQuay(t *testing.T, c *cluster.Cluster) *quay {
 }
 
 // in a subtest.
-func (q *quay) in(t *testing.T) *quay {
+func (q *gateFixture) in(t *testing.T) *gateFixture {
 	of := *q
 	of.t = t
 	return &of
@@ -92,12 +92,12 @@ func fresh(change func(*gate.Spec)) gate.Spec {
 func stale(s *gate.Spec) { s.RenewTime = &metav1.MicroTime{Time: time.Now().Add(-lease - time.Minute)} }
 
 // gate writes one.
-func (q *quay) gate(name string, spec gate.Spec) {
+func (q *gateFixture) gate(name string, spec gate.Spec) {
 	q.t.Helper()
 	require.NoError(q.t, q.tryGate(name, spec))
 }
 
-func (q *quay) tryGate(name string, spec gate.Spec) error {
+func (q *gateFixture) tryGate(name string, spec gate.Spec) error {
 	raw, err := json.Marshal(gate.Gate{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "plimsoll.dev/v1alpha1", Kind: "Gate"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: q.ns}, Spec: spec,
@@ -108,7 +108,7 @@ func (q *quay) tryGate(name string, spec gate.Spec) error {
 	return err
 }
 
-func (q *quay) noGate(name string) {
+func (q *gateFixture) noGate(name string) {
 	q.t.Helper()
 	err := q.controller.Resource(gate.Resource()).Namespace(q.ns).Delete(q.t.Context(), name, metav1.DeleteOptions{})
 	if !apierrors.IsNotFound(err) {
@@ -117,7 +117,7 @@ func (q *quay) noGate(name string) {
 }
 
 // load makes one as Velero does; a name that ends in a dash is a prefix.
-func (q *quay) load(kind, name, mover string) (*unstructured.Unstructured, error) {
+func (q *gateFixture) load(kind, name, mover string) (*unstructured.Unstructured, error) {
 	u := new(unstructured.Unstructured)
 	k := kinds[kind]
 	u.Object = map[string]any{}
@@ -140,7 +140,7 @@ func (q *quay) load(kind, name, mover string) (*unstructured.Unstructured, error
 
 // discovered writes again as long as the API server has not fetched the schema of
 // the kind: until then its mutating policies refuse it with 503.
-func (q *quay) discovered(write func() error) (err error) {
+func (q *gateFixture) discovered(write func() error) (err error) {
 	q.t.Helper()
 	eventually(q.t, "the API server knows the schema of the kind", func() error {
 		if err = write(); apierrors.IsServiceUnavailable(err) && strings.Contains(err.Error(), "There can be a delay between when CustomResourceDefinitions") {
@@ -167,7 +167,7 @@ func required(kind string) map[string]any {
 	}
 }
 
-func (q *quay) get(kind, name string) *unstructured.Unstructured {
+func (q *gateFixture) get(kind, name string) *unstructured.Unstructured {
 	q.t.Helper()
 	u, err := q.velero.Resource(kinds[kind].resource).Namespace(q.ns).Get(q.t.Context(), name, metav1.GetOptions{})
 	require.NoError(q.t, err)
@@ -175,7 +175,7 @@ func (q *quay) get(kind, name string) *unstructured.Unstructured {
 }
 
 // patch a load by JSON merge patch.
-func (q *quay) patch(by dynamic.Interface, kind, name, patch string, dry ...string) error {
+func (q *gateFixture) patch(by dynamic.Interface, kind, name, patch string, dry ...string) error {
 	return q.discovered(func() error {
 		ctx, cancel := deadline.Context(q.t.Context(), 30*time.Second)
 		defer cancel()
@@ -185,7 +185,7 @@ func (q *quay) patch(by dynamic.Interface, kind, name, patch string, dry ...stri
 }
 
 // annotate as the controller.
-func (q *quay) annotate(kind, name, key, value string) {
+func (q *gateFixture) annotate(kind, name, key, value string) {
 	q.t.Helper()
 	require.NoError(q.t, q.patch(q.controller, kind, name, annotation(key, value)))
 }
@@ -195,21 +195,21 @@ func annotation(key, value string) string {
 }
 
 // phase is written by whom no policy knows.
-func (q *quay) phase(kind, name, phase string) {
+func (q *gateFixture) phase(kind, name, phase string) {
 	q.t.Helper()
 	require.NoError(q.t, q.patch(q.velero, kind, name, fmt.Sprintf(`{"status":{"phase":%q}}`, phase)))
 }
 
 // accepts tells what becomes of a node-agent's try, which changes nothing.
-func (q *quay) accepts(kind, name, node string) string {
+func (q *gateFixture) accepts(kind, name, node string) string {
 	return q.became(q.patch(q.velero, kind, name, strings.ReplaceAll(kinds[kind].accept, "NODE", node), metav1.DryRunAll))
 }
 
-func (q *quay) starts(kind, name, node string) string {
+func (q *gateFixture) starts(kind, name, node string) string {
 	return q.became(q.patch(q.velero, kind, name, strings.ReplaceAll(kinds[kind].start, "NODE", node), metav1.DryRunAll))
 }
 
-func (q *quay) became(err error) string {
+func (q *gateFixture) became(err error) string {
 	q.t.Helper()
 	switch {
 	case err == nil:
@@ -224,7 +224,7 @@ func (q *quay) became(err error) string {
 }
 
 // until the API server's policies have seen what was just written.
-func (q *quay) until(want string, ask func() string) {
+func (q *gateFixture) until(want string, ask func() string) {
 	q.t.Helper()
 	eventually(q.t, "the policies know the Gate", func() error {
 		if got := ask(); got != want {

@@ -14,7 +14,7 @@ import (
 )
 
 // The API server says in its answer which level a request went through.
-func TestAHeartbeatGoesThroughAPriorityLevelOfItsOwn(t *testing.T) {
+func TestHeartbeatPriorityLevel(t *testing.T) {
 	a := twoNodes(t)
 	level, err := a.c.Client.FlowcontrolV1().PriorityLevelConfigurations().Get(t.Context(), "plimsoll-heartbeats", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestAHeartbeatGoesThroughAPriorityLevelOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestHeartbeatsStandInNoAuditLogAndWhatMakesOrEndsOneDoes(t *testing.T) {
+func TestHeartbeatAudit(t *testing.T) {
 	a := twoNodes(t)
 	for _, r := range []request{
 		{method: http.MethodGet, path: heartbeat},

@@ -153,7 +153,7 @@ func try(t *testing.T, by *rest.Config, r request) string {
 	return ""
 }
 
-func TestAStolenTokenWritesNothingOfAnotherNode(t *testing.T) {
+func TestStolenTokenOnOtherNode(t *testing.T) {
 	a := twoNodes(t)
 	table := &strings.Builder{}
 	fmt.Fprintln(table, "| request | on its own node | on another node | a token of no node | own node, if RBAC allowed everything | another, likewise |\n|---|---|---|---|---|---|")
@@ -220,7 +220,7 @@ func document(t *testing.T, name, text string) {
 	assert.Empty(t, cmp.Diff(is, text), "go test ./deploy -update, if this is meant")
 }
 
-func TestWhatAHeartbeatCarriesIsWrittenByWhoseWordItIs(t *testing.T) {
+func TestLeaseAnnotationWriters(t *testing.T) {
 	a := twoNodes(t)
 	for _, row := range []struct {
 		who, annotation string
@@ -252,7 +252,7 @@ func TestWhatAHeartbeatCarriesIsWrittenByWhoseWordItIs(t *testing.T) {
 
 // What fails closed must reach no kubelet's Lease: with it a cluster's nodes would
 // stop being Ready. Here the policy of the annotations refuses all that it reaches.
-func TestThePolicyOfAnnotationsReachesNoOtherWriteOfALease(t *testing.T) {
+func TestLeaseAnnotationPolicyScope(t *testing.T) {
 	a := twoNodes(t)
 	policies := strings.Split(string(Identity), "\n---\n")
 	i := slices.IndexFunc(policies, func(p string) bool {
@@ -293,7 +293,7 @@ func TestThePolicyOfAnnotationsReachesNoOtherWriteOfALease(t *testing.T) {
 }
 
 // An agent must be able to go on where somebody spoiled what it wrote.
-func TestAnAgentTakesItsHeartbeatBackWhateverWasDoneToIt(t *testing.T) {
+func TestAgentTakesHeartbeatBack(t *testing.T) {
 	a := twoNodes(t)
 	leases := a.c.Client.CoordinationV1().Leases("plimsoll-node-lease")
 	_, err := leases.Patch(t.Context(), "mine", "application/merge-patch+json",
@@ -307,7 +307,7 @@ func TestAnAgentTakesItsHeartbeatBackWhateverWasDoneToIt(t *testing.T) {
 }
 
 // A right that is added later is bound, too.
-func TestWhateverRBACLetsAnAgentWriteIsBoundToItsNode(t *testing.T) {
+func TestAgentWritesBoundToNode(t *testing.T) {
 	var binds admissionv1.ValidatingAdmissionPolicy
 	require.NoError(t, yaml.Unmarshal([]byte(strings.Split(string(Identity), "\n---\n")[0]), &binds))
 	bound := map[string]bool{}

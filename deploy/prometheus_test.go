@@ -51,16 +51,16 @@ func promtool(t *testing.T, args ...string) {
 	t.Logf("%s", out)
 }
 
-func TestPromtoolFindsTheRulesGood(t *testing.T) {
+func TestAlertRulesValid(t *testing.T) {
 	promtool(t, "check", "rules", "--lint-fatal", "alerts.yaml", "recording.yaml")
 }
 
 // Each on what it is for, and none on a healthy busy node: tests.yaml says so.
-func TestEachAlertFiresWhenItMustAndNoneOnAHealthyBusyNode(t *testing.T) {
+func TestAlertRules(t *testing.T) {
 	promtool(t, "test", "rules", "tests.yaml", "tests_days.yaml")
 }
 
-func TestEachAlertIsSeenToFireByATest(t *testing.T) {
+func TestAlertsEachFiresInTest(t *testing.T) {
 	var tests strings.Builder
 	for _, file := range []string{"prometheus/tests.yaml", "prometheus/tests_days.yaml"} {
 		text, err := os.ReadFile(file)
@@ -78,7 +78,7 @@ func TestEachAlertIsSeenToFireByATest(t *testing.T) {
 }
 
 // What it means, what to look at, what to do: at the place that the alert names.
-func TestEachAlertSaysWhatItIsAndHasItsPlaceInTheDocument(t *testing.T) {
+func TestAlertsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/alerts.md")
 	require.NoError(t, err)
 	sections := map[string]string{}
@@ -146,7 +146,7 @@ func documentedLabels(t *testing.T) map[string]string {
 	return labels
 }
 
-func TestRulesAndDashboardNameOnlyMetricsAndLabelsThatExist(t *testing.T) {
+func TestRulesAndDashboardNamesExist(t *testing.T) {
 	labels := documentedLabels(t)
 	for _, r := range rulesIn(t, ruleFiles()[1]) {
 		labels[r.Record] = "`condition` `resource` `plugin` `result` `velero` `kind`"

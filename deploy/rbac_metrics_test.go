@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 )
 
-func TestWhoAsksAboutTokensMayDoNothingElse(t *testing.T) {
+func TestRoleTokenReviewAlone(t *testing.T) {
 	c := plane(t)
 	require.NoError(t, c.Apply(t.Context(), RBAC, ControllerRBAC, RBACMetrics))
 	roles := c.Client.RbacV1()
@@ -34,7 +34,7 @@ func TestWhoAsksAboutTokensMayDoNothingElse(t *testing.T) {
 	}
 }
 
-func TestWhoScrapesMayReadMetricsAlone(t *testing.T) {
+func TestRoleMetricsReaderAlone(t *testing.T) {
 	c := plane(t)
 	require.NoError(t, c.Apply(t.Context(), RBAC, RBACMetrics))
 	bindings := c.Client.RbacV1().ClusterRoleBindings()

@@ -15,7 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-func TestTheControllerRunsOnNodesThatWeTainted(t *testing.T) {
+func TestControllerTolerations(t *testing.T) {
 	text, err := os.ReadFile("plimsoll.yaml")
 	require.NoError(t, err)
 	var controller appsv1.Deployment

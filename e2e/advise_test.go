@@ -19,7 +19,7 @@ type advice struct {
 
 // What a minute of this machine tells is how little a minute tells; the
 // configuration that comes with it is one that the program takes.
-func TestAdviceOfAShortRecordingProposesNothingAndSaysHowMuchIsMissing(t *testing.T) {
+func TestAdviseShortRecording(t *testing.T) {
 	t.Parallel()
 	path := killedRecording(t)
 	status, text, stderr := run(t, "advise", path)

@@ -118,7 +118,7 @@ func (b *beats) there(p corev1.Pod) bool {
 	return err == nil && now.UID == p.UID && now.DeletionTimestamp == nil
 }
 
-func theControllerGrantsWhatItMayAndSaysWhyNot(t *testing.T, c *cluster.Cluster) {
+func controllerApproves(t *testing.T, c *cluster.Cluster) {
 	b := newBeats(t, c, 2, "evictions: {maxShare: 1}")
 	here, elsewhere := b.names[0], b.names[1]
 	namespace := b.c.Namespace(t)
@@ -186,7 +186,7 @@ func theControllerGrantsWhatItMayAndSaysWhyNot(t *testing.T, c *cluster.Cluster)
 	assert.True(t, b.there(dry))
 }
 
-func theClustersBudgetLetsOneGoInASmallCluster(t *testing.T, c *cluster.Cluster) {
+func limitOfSmallCluster(t *testing.T, c *cluster.Cluster) {
 	b := newBeats(t, c, 1, "evictions: {period: 6s}")
 	node := b.names[0]
 	namespace := b.c.Namespace(t)
@@ -244,7 +244,7 @@ func aZoneIsTainted(b *beats, a *agent, namespace string) {
 	assert.False(b.t, b.there(left))
 }
 
-func aTaintedZoneGrantsNoMoreAndABrownoutEvictsNobody(t *testing.T, c *cluster.Cluster) {
+func taintedZoneAndBrownout(t *testing.T, c *cluster.Cluster) {
 	const n, apps = 100, 10
 	b := newBeats(t, c, n, "evictions: {maxShare: 1, ownerInterval: 1s}")
 	namespace := b.c.Namespace(t)

@@ -30,13 +30,13 @@ import (
 )
 
 // What the token of one node, a wrong clock or an accident may not bend.
-func TestTheControllerIsHardToFool(t *testing.T) {
+func TestControllerHostile(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}, Graces: noKubelets()})
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
 		"a flood from one node keeps no other waiting":          aFloodFromOneNode,
 		"a grace is bounded whatever an agent asks for":         aGraceIsBounded,
-		"soft marks do not refuse memory at hard":               softMarksDoNotRefuseMemoryAtHard,
+		"soft marks do not refuse memory at hard":               softMarksDoNotRefuseHard,
 		"a leader whose clock is ahead keeps what was spent":    aLeaderWhoseClockIsAhead,
 		"a budget of one pod is not for one node alone":         aBudgetOfOnePod,
 		"a node whose clock is 61 s off is heard as another is": aNodeWhoseClockIsOff,
@@ -149,7 +149,7 @@ func aGraceIsBounded(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-func softMarksDoNotRefuseMemoryAtHard(t *testing.T, c *cluster.Cluster) {
+func softMarksDoNotRefuseHard(t *testing.T, c *cluster.Cluster) {
 	b := newBeats(t, c, 19, "evictions: {maxShare: 1, period: 1s}")
 	namespace := b.c.Namespace(t)
 	short := b.names[0]

@@ -44,7 +44,7 @@ func (b *beats) answersHeld(node string) *hook {
 
 // Each controller is killed at a point of its way from a request to the answer:
 // a webhook of this test's keeps back what the API server was asked for.
-func aControllerThatIsKilledEvictsNoSecondPod(t *testing.T, c *cluster.Cluster) {
+func controllerKilledEvictsOnce(t *testing.T, c *cluster.Cluster) {
 	b := newBeats(t, c, 1, "evictions: {maxShare: 1, forceGraceZero: [memory-stall]}")
 	node, namespace := b.names[0], b.c.Namespace(t)
 	b.beat(node)

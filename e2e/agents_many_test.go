@@ -102,7 +102,7 @@ func used(t *testing.T, pid int) (cpu time.Duration, peak string) {
 	return time.Duration(user+system) * 10 * time.Millisecond, regexp.MustCompile(`VmHWM:\s+(.*)`).FindStringSubmatch(string(status))[1]
 }
 
-func TestOneOfManyAgentsIsMissedInTimeAndTheWatchIsCheap(t *testing.T) {
+func TestAgentSilenceAtScale(t *testing.T) {
 	t.Parallel()
 	n, interval, grace, window := 100, 2*time.Second, 8*time.Second, 5*time.Second
 	if os.Getenv("PLIMSOLL_LONG") != "" {

@@ -21,23 +21,23 @@ import (
 // The controller counts all agents of its cluster, so these have one to
 // themselves; and their agents are simulated, and write as nobody may where
 // agents are bound to their nodes.
-func TestTheControllerListensToItsAgents(t *testing.T) {
+func TestControllerAndAgents(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}, Graces: noKubelets()})
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
-		"the controller grants what it may and says why not":                           theControllerGrantsWhatItMayAndSaysWhyNot,
-		"the clusters budget lets one go in a small cluster":                           theClustersBudgetLetsOneGoInASmallCluster,
-		"a tainted zone grants no more and a brownout evicts nobody":                   aTaintedZoneGrantsNoMoreAndABrownoutEvictsNobody,
-		"a controller that is killed evicts no second pod":                             aControllerThatIsKilledEvictsNoSecondPod,
-		"the conditions of a silent agent become unknown and come back":                theConditionsOfASilentAgentBecomeUnknownAndComeBack,
-		"the taints of a silent agent go later and not while its kubelet is not ready": theTaintsOfASilentAgentGoLaterAndNotWhileItsKubeletIsNotReady,
-		"when most agents fall silent nothing is marked and it says so":                whenMostAgentsFallSilentNothingIsMarkedAndItSaysSo,
+		"the controller grants what it may and says why not":                           controllerApproves,
+		"the clusters budget lets one go in a small cluster":                           limitOfSmallCluster,
+		"a tainted zone grants no more and a brownout evicts nobody":                   taintedZoneAndBrownout,
+		"a controller that is killed evicts no second pod":                             controllerKilledEvictsOnce,
+		"the conditions of a silent agent become unknown and come back":                silentAgentConditions,
+		"the taints of a silent agent go later and not while its kubelet is not ready": silentAgentTaints,
+		"when most agents fall silent nothing is marked and it says so":                fullDisruption,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}
 }
 
-func theConditionsOfASilentAgentBecomeUnknownAndComeBack(t *testing.T, c *cluster.Cluster) {
+func silentAgentConditions(t *testing.T, c *cluster.Cluster) {
 	b := newBeats(t, c, 3, quickFleet)
 	dead := b.names[0]
 	b.beat(b.names[1:]...)
@@ -70,7 +70,7 @@ func (b *beats) kubelet(name string, ready corev1.ConditionStatus) {
 	require.NoError(b.t, err)
 }
 
-func theTaintsOfASilentAgentGoLaterAndNotWhileItsKubeletIsNotReady(t *testing.T, c *cluster.Cluster) {
+func silentAgentTaints(t *testing.T, c *cluster.Cluster) {
 	b := newBeats(t, c, 5, quickFleet)
 	dead, dying := b.names[0], b.names[1]
 	b.beat(b.names[2:]...)
@@ -108,7 +108,7 @@ func theTaintsOfASilentAgentGoLaterAndNotWhileItsKubeletIsNotReady(t *testing.T,
 	assert.Len(t, b.ours(b.names[2]), 1, "who is heard keeps its own")
 }
 
-func whenMostAgentsFallSilentNothingIsMarkedAndItSaysSo(t *testing.T, c *cluster.Cluster) {
+func fullDisruption(t *testing.T, c *cluster.Cluster) {
 	b := newBeats(t, c, 5, quickFleet)
 	b.taint(b.names[0])
 	stop := b.beat(b.names...)

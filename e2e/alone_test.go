@@ -48,7 +48,7 @@ func (a *agent) refuses(why string) {
 }
 
 // Real agents, such as a package beside the chart.
-func TestOneAgentRunsOnANode(t *testing.T) {
+func TestOneAgentPerNode(t *testing.T) {
 	t.Parallel()
 	c := cluster.Shared(t, cluster.Options{})
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
@@ -118,7 +118,7 @@ func TestOneAgentRunsOnANode(t *testing.T) {
 
 // The control plane is shared: this election is one of its own, and the
 // controllers do nothing.
-func TestAControllerWhoseLoopIsStuckEndsAndAnotherLeads(t *testing.T) {
+func TestControllerHungIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := cluster.Shared(t, cluster.Options{})
 	stuck := filepath.Join(t.TempDir(), "plimsoll-that-is-stuck")

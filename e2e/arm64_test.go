@@ -30,7 +30,7 @@ func onARM64(t *testing.T, program string, args ...string) *exec.Cmd {
 	return exec.Command(qemu, append([]string{program}, args...)...)
 }
 
-func TestWhatIsPackagedForARM64RunsThere(t *testing.T) {
+func TestPackageOnARM64(t *testing.T) {
 	t.Parallel()
 	live.Long(t, "an emulated processor, and a program that is compiled for it")
 	onARM64(t, "")

@@ -23,7 +23,7 @@ import (
 )
 
 // some Backups of random applications, those that overlap among them.
-func (f *fleet) createRandomly(r *rand.Rand, from, n int) {
+func (f *backupWorld) createRandomly(r *rand.Rand, from, n int) {
 	f.t.Helper()
 	for i := range n {
 		apps := [][]string{{"shop"}, {"web"}, {"db"}, {"shop", "db"}, {"mail"}, {"web", "mail"}}[r.IntN(6)]
@@ -34,9 +34,9 @@ func (f *fleet) createRandomly(r *rand.Rand, from, n int) {
 	}
 }
 
-func TestAControllerThatIsKilledAgainAndAgainKeepsTheOrderAndStartsNothingTwice(t *testing.T) {
+func TestBackupQueueControllerKilled(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db", "mail")
+	f := newBackupWorld(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db", "mail")
 	f.runVelero()
 	seed := time.Now().UnixNano()
 	t.Log("seed", seed)
@@ -62,7 +62,7 @@ func TestAControllerThatIsKilledAgainAndAgainKeepsTheOrderAndStartsNothingTwice(
 
 // editQueued Backups, one after the other, as their owners may, so that a leader
 // often writes to one that has changed; until the test ends.
-func (f *fleet) editQueued(r *rand.Rand) {
+func (f *backupWorld) editQueued(r *rand.Rand) {
 	ctx, end := context.WithCancel(contextWithoutCancel(f.t))
 	edit := func(o *backup.Object, n int) error {
 		_, err := f.backups().Patch(ctx, o.Name, types.MergePatchType,
@@ -92,9 +92,9 @@ func (f *fleet) editQueued(r *rand.Rand) {
 	f.t.Cleanup(func() { end(); editing.Wait() })
 }
 
-func TestTwoLeadersAtOnceRunNothingTogetherThatOverlaps(t *testing.T) {
+func TestBackupQueueTwoLeaders(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db", "mail")
+	f := newBackupWorld(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db", "mail")
 	f.configure("enabled: false", "enabled: true, limit: 2")
 	f.runVelero()
 	one, two := f.controller().start(), f.controller().start()
@@ -111,9 +111,9 @@ func TestTwoLeadersAtOnceRunNothingTogetherThatOverlaps(t *testing.T) {
 	t.Log("ran together at most:", most)
 }
 
-func TestTheLeadGoesOverAtOnceWhenAReplicaEndsAndSoonWhenItIsKilled(t *testing.T) {
+func TestBackupQueueFailover(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop")
+	f := newBackupWorld(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop")
 	f.runVelero()
 	replicas := []*agent{f.controller().start()}
 	leads := func(a *agent) time.Duration {
@@ -148,9 +148,9 @@ func TestTheLeadGoesOverAtOnceWhenAReplicaEndsAndSoonWhenItIsKilled(t *testing.T
 	f.sound()
 }
 
-func TestABackupThatWasReadyWhenVeleroStartedIsTakenUpAllTheSame(t *testing.T) {
+func TestBackupReadyBeforeVeleroStarts(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 1", "shop", "web")
+	f := newBackupWorld(t, cluster.Shared(t, cluster.Options{}), "limit: 1", "shop", "web")
 	f.controller().start()
 	f.create("first", "shop")
 	f.become(map[string]string{"first": "ReadyToStart"})
@@ -183,10 +183,10 @@ func count(a *agent, series string) int {
 	return n
 }
 
-func TestTwoHundredBackupsCostAFewWritesEach(t *testing.T) {
+func TestBackupQueueWritesOfTwoHundred(t *testing.T) {
 	t.Parallel()
 	const n = 200
-	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 1")
+	f := newBackupWorld(t, cluster.Shared(t, cluster.Options{}), "limit: 1")
 	open := make(chan struct{})
 	f.velero.Work = lasts(open)
 	f.runVelero()
@@ -215,9 +215,9 @@ func TestTwoHundredBackupsCostAFewWritesEach(t *testing.T) {
 		"each wait is counted, unless the API server's answer was lost")
 }
 
-func TestAnAPIServerThatIsAwayForAWhileCostsTheQueueNothing(t *testing.T) {
+func TestBackupQueueAPIServerOutage(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}}), "limit: 2", "shop", "web", "db", "mail")
+	f := newBackupWorld(t, cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}}), "limit: 2", "shop", "web", "db", "mail")
 	f.velero.Work = takes(200 * time.Millisecond)
 	f.runVelero()
 	a := f.controller().start()
@@ -237,9 +237,9 @@ func TestAnAPIServerThatIsAwayForAWhileCostsTheQueueNothing(t *testing.T) {
 	assert.LessOrEqual(t, f.sound(), 2)
 }
 
-func TestTheQueueIsHandedBackWithEveryPositionAsItIs(t *testing.T) {
+func TestBackupQueueHandBack(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 1, priorities: true", "shop")
+	f := newBackupWorld(t, cluster.Shared(t, cluster.Options{}), "limit: 1, priorities: true", "shop")
 	hold := make(chan struct{})
 	f.velero.Work = lasts(hold)
 	f.runVelero()

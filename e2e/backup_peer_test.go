@@ -31,7 +31,7 @@ func (s spent) String() string {
 
 // The same Backups, each of a namespace of its own, so many at once, through a
 // real Velero: by its own queue, and by ours.
-func TestTheSameBackupsThroughVelerosOwnQueueAndThroughOurs(t *testing.T) {
+func TestBackupQueueBesideVeleroQueue(t *testing.T) {
 	t.Parallel()
 	live.Long(t, "a whole Velero, beside that of another test")
 	const n, atOnce = 200, 8 // Velero's own queue may take a minute for each
@@ -53,7 +53,7 @@ func TestTheSameBackupsThroughVelerosOwnQueueAndThroughOurs(t *testing.T) {
 
 // drained makes a Backup of each application while the store stands still, and
 // then lets them go.
-func (r *velerosFleet) drained(a *agent, name string, apps []string) spent {
+func (r *realBackupWorld) drained(a *agent, name string, apps []string) spent {
 	t, n := r.t, len(apps)
 	t.Helper()
 	require.NoError(t, r.server.Store.Pause())
@@ -77,7 +77,7 @@ func (r *velerosFleet) drained(a *agent, name string, apps []string) spent {
 }
 
 // cpu that Velero's server and ours, if there is one, have used.
-func (r *velerosFleet) cpu(a *agent) (of [2]time.Duration) {
+func (r *realBackupWorld) cpu(a *agent) (of [2]time.Duration) {
 	r.t.Helper()
 	of[0], _ = used(r.t, r.server.PID())
 	if a != nil {
@@ -87,7 +87,7 @@ func (r *velerosFleet) cpu(a *agent) (of [2]time.Duration) {
 }
 
 // written counts from now on how often Backups are written.
-func (r *velerosFleet) written() (count func() uint64) {
+func (r *realBackupWorld) written() (count func() uint64) {
 	r.t.Helper()
 	list, err := r.backups().List(r.t.Context(), metav1.ListOptions{})
 	require.NoError(r.t, err)

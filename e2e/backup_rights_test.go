@@ -22,9 +22,9 @@ import (
 )
 
 // By the API server's own audit log, as the agent's test.
-func TestTheControllerUsesExactlyTheRightsItIsGranted(t *testing.T) {
+func TestControllerUsesExactlyItsRights(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, cluster.New(t, cluster.Options{
+	f := newBackupWorld(t, cluster.New(t, cluster.Options{
 		Audit: true, Without: []string{cluster.Scheduler},
 		Args: map[string][]string{cluster.APIServer: {"--feature-gates=WatchList=false"}},
 	}), "limit: 1", "shop")
@@ -35,7 +35,7 @@ func TestTheControllerUsesExactlyTheRightsItIsGranted(t *testing.T) {
 	silent, asks := agents.names[0], agents.names[1]
 	agents.taint(silent)
 	// Loads of another Velero, one of each kind.
-	h := newHarbour(t, f.c, 1, `{"loadConcurrency":{"globalConfig":4,"prepareQueueLength":4}}`, "")
+	h := newVeleroWorld(t, f.c, 1, `{"loadConcurrency":{"globalConfig":4,"prepareQueueLength":4}}`, "")
 	require.NoError(t, f.c.Apply(t.Context(), []byte(velero.Snapshots), []byte(nowhere(h.namespace))))
 	for _, kind := range admission.Kinds() {
 		h.load(kind, "one", "b", nil)

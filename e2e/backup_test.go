@@ -10,9 +10,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 )
 
-func TestDisjointBackupsRunTogetherAndOverlappingOnesWait(t *testing.T) {
+func TestBackupQueueOverlap(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db")
+	f := newBackupWorld(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db")
 	hold := make(chan struct{})
 	f.velero.Work = lasts(hold)
 	f.runVelero()

@@ -26,11 +26,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 )
 
-// velerosFleet is a fleet whose Velero is a real one: its server, its plugin for S3 and
+// realBackupWorld is a fleet whose Velero is a real one: its server, its plugin for S3 and
 // an object store. Nobody is left in the Backups' way but the store, which
 // stands still to make them last.
-type velerosFleet struct {
-	*fleet
+type realBackupWorld struct {
+	*backupWorld
 	server *velero.Server
 
 	mu     sync.Mutex // guards events
@@ -43,9 +43,9 @@ func handedOver(atOnce int) []string {
 	return []string{"--disable-controllers=backup-queue", fmt.Sprintf("--concurrent-backups=%d", atOnce)}
 }
 
-func newReal(t *testing.T, c *cluster.Cluster, settings string, apps ...string) *velerosFleet {
+func newReal(t *testing.T, c *cluster.Cluster, settings string, apps ...string) *realBackupWorld {
 	t.Helper()
-	f := newFleet(t, c, settings, apps...)
+	f := newBackupWorld(t, c, settings, apps...)
 	server, err := velero.NewServer(t.Context(), c, f.namespace, t.TempDir(), handedOver(4)...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -55,13 +55,13 @@ func newReal(t *testing.T, c *cluster.Cluster, settings string, apps ...string) 
 		require.NoError(t, server.Kill())
 		require.NoError(t, server.Store.Kill())
 	})
-	r := &velerosFleet{fleet: f, server: server}
+	r := &realBackupWorld{backupWorld: f, server: server}
 	r.watch()
 	return r
 }
 
 // listed is what `velero backup get` says of a Backup: its line.
-func (r *velerosFleet) listed(name string) string {
+func (r *realBackupWorld) listed(name string) string {
 	r.t.Helper()
 	out, err := r.server.Command(r.t.Context(), "backup", "get")
 	require.NoError(r.t, err)
@@ -69,7 +69,7 @@ func (r *velerosFleet) listed(name string) string {
 }
 
 // watch the phases of Backups from now on.
-func (r *velerosFleet) watch() {
+func (r *realBackupWorld) watch() {
 	r.t.Helper()
 	ctx, end := context.WithCancel(contextWithoutCancel(r.t))
 	w, err := r.backups().Watch(ctx, metav1.ListOptions{})
@@ -92,7 +92,7 @@ func (r *velerosFleet) watch() {
 // apart: of Backups that overlap one alone was InProgress at any time, by every
 // event of the watch up to the last ones; it returns how many ran together at
 // most. What Velero finalizes it does not count as running, nor does the queue.
-func (r *velerosFleet) apart() (most int) {
+func (r *realBackupWorld) apart() (most int) {
 	r.t.Helper()
 	eventually(r.t, "the watch has seen the end", func() error {
 		last := r.phases()
@@ -125,7 +125,7 @@ func (r *velerosFleet) apart() (most int) {
 	return most
 }
 
-func TestARealVeleroRunsWhatTheQueueLetsStart(t *testing.T) {
+func TestRealVeleroRunsQueue(t *testing.T) {
 	t.Parallel()
 	r := newReal(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db")
 	r.controller().start()
@@ -151,7 +151,7 @@ func TestARealVeleroRunsWhatTheQueueLetsStart(t *testing.T) {
 
 // The server is killed while one Backup runs and others wait; it says itself
 // that what ran has failed, and the order goes on.
-func TestARealVeleroThatIsKilledGoesOnWithTheOrder(t *testing.T) {
+func TestRealVeleroKilled(t *testing.T) {
 	t.Parallel()
 	live.Long(t, "a whole Velero, beside that of another test")
 	r := newReal(t, cluster.Shared(t, cluster.Options{}), "limit: 1", "shop")
@@ -184,7 +184,7 @@ func TestARealVeleroThatIsKilledGoesOnWithTheOrder(t *testing.T) {
 // The controller is gone for good: what is documented for that drains the queue.
 // Velero's own queue looks at what waits when a Backup is made, and else once a
 // minute: the long form waits for three of them.
-func TestARealVeleroDrainsTheQueueOfAControllerThatIsGone(t *testing.T) {
+func TestRealVeleroDrainsWithoutController(t *testing.T) {
 	t.Parallel()
 	live.Long(t, "a whole Velero, beside that of another test")
 	waiting := 1
@@ -224,7 +224,7 @@ func TestARealVeleroDrainsTheQueueOfAControllerThatIsGone(t *testing.T) {
 }
 
 // deployed makes the Deployment that Velero's server would be of, without pods.
-func (r *velerosFleet) deployed(args ...string) {
+func (r *realBackupWorld) deployed(args ...string) {
 	r.t.Helper()
 	labels := map[string]string{"component": "velero"}
 	_, err := r.c.Client.AppsV1().Deployments(r.namespace).Create(r.t.Context(), &appsv1.Deployment{
@@ -241,7 +241,7 @@ func (r *velerosFleet) deployed(args ...string) {
 }
 
 // examined waits until doctor says so.
-func (r *velerosFleet) examined(line string) {
+func (r *realBackupWorld) examined(line string) {
 	r.t.Helper()
 	eventually(r.t, "doctor says "+line, func() error {
 		_, out, errs := run(r.t, "doctor", "--kubeconfig", r.c.Kubeconfig)

@@ -26,9 +26,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 )
 
-// fleet is a cluster with a Velero, whose backup controller is a stand-in, and
+// backupWorld is a cluster with a Velero, whose backup controller is a stand-in, and
 // a namespace for each of some applications.
-type fleet struct {
+type backupWorld struct {
 	t         *testing.T
 	c         *cluster.Cluster
 	client    dynamic.Interface
@@ -40,13 +40,13 @@ type fleet struct {
 	config    string
 }
 
-// newFleet on a control plane that others may use too.
-func newFleet(t *testing.T, c *cluster.Cluster, settings string, apps ...string) *fleet {
+// newBackupWorld on a control plane that others may use too.
+func newBackupWorld(t *testing.T, c *cluster.Cluster, settings string, apps ...string) *backupWorld {
 	t.Helper()
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC, deploy.ControllerRBAC, velero.Backups))
 	client, err := dynamic.NewForConfig(c.Admin)
 	require.NoError(t, err)
-	f := &fleet{t: t, c: c, client: client, namespace: c.Namespace(t), apps: map[string]string{}, includes: map[string][]string{}}
+	f := &backupWorld{t: t, c: c, client: client, namespace: c.Namespace(t), apps: map[string]string{}, includes: map[string][]string{}}
 	for _, app := range apps {
 		f.apps[app] = app + "-" + f.namespace
 		_, err := c.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.apps[app]}}, metav1.CreateOptions{})
@@ -83,7 +83,7 @@ func lasts(end <-chan struct{}) func(context.Context, string) {
 }
 
 // runVelero until the test ends, or until it is told to.
-func (f *fleet) runVelero() (stop func()) {
+func (f *backupWorld) runVelero() (stop func()) {
 	f.t.Helper()
 	ctx, end := context.WithCancel(contextWithoutCancel(f.t))
 	var running sync.WaitGroup
@@ -99,7 +99,7 @@ func (f *fleet) runVelero() (stop func()) {
 
 // letElect lets controllers hold their election in Velero's namespace, as
 // deploy.ControllerRBAC does in theirs: other tests have leaders too.
-func (f *fleet) letElect() {
+func (f *backupWorld) letElect() {
 	f.t.Helper()
 	meta := metav1.ObjectMeta{Name: "plimsoll-controller"}
 	roles := f.c.Client.RbacV1()
@@ -116,14 +116,14 @@ func (f *fleet) letElect() {
 
 // configure anew what the controllers read: they look each second, and at no
 // agents.
-func (f *fleet) configure(election, backups string) {
+func (f *backupWorld) configure(election, backups string) {
 	f.t.Helper()
 	write(f.t, f.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: %[1]s}]\n"+
 		"election: {namespace: %[1]s, %[2]s}\nagents: {enabled: false}\nbackups: {resync: 1s, %[3]s}\n", f.namespace, election, backups))
 }
 
 // event of a Backup with a reason, or an error.
-func (f *fleet) event(name, reason string) (text string, err error) {
+func (f *backupWorld) event(name, reason string) (text string, err error) {
 	list, err := f.c.Client.CoreV1().Events(f.namespace).List(f.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		return "", err
@@ -137,7 +137,7 @@ func (f *fleet) event(name, reason string) (text string, err error) {
 }
 
 // said waits for an Event.
-func (f *fleet) said(name, reason string) (text string) {
+func (f *backupWorld) said(name, reason string) (text string) {
 	f.t.Helper()
 	eventually(f.t, reason, func() (err error) {
 		text, err = f.event(name, reason)
@@ -147,7 +147,7 @@ func (f *fleet) said(name, reason string) (text string) {
 }
 
 // controller is prepared to run as its service account.
-func (f *fleet) controller() *agent {
+func (f *backupWorld) controller() *agent {
 	f.t.Helper()
 	kubeconfig, err := f.c.ServiceAccount(f.t.Context(), "plimsoll-system", "plimsoll-controller", cluster.BoundTo{})
 	require.NoError(f.t, err)
@@ -158,12 +158,12 @@ func (f *fleet) controller() *agent {
 }
 
 // create a Backup of applications, by short name; none: of all namespaces.
-func (f *fleet) create(name string, apps ...string) {
+func (f *backupWorld) create(name string, apps ...string) {
 	f.t.Helper()
 	f.createWith(name, nil, apps...)
 }
 
-func (f *fleet) createWith(name string, annotations map[string]any, apps ...string) {
+func (f *backupWorld) createWith(name string, annotations map[string]any, apps ...string) {
 	f.t.Helper()
 	var include []any
 	for _, app := range apps {
@@ -185,11 +185,11 @@ func (f *fleet) createWith(name string, annotations map[string]any, apps ...stri
 	f.made = append(f.made, backup.Read(u))
 }
 
-func (f *fleet) backups() dynamic.ResourceInterface {
+func (f *backupWorld) backups() dynamic.ResourceInterface {
 	return f.client.Resource(velero.Resource()).Namespace(f.namespace)
 }
 
-func (f *fleet) get(name string) *backup.Object {
+func (f *backupWorld) get(name string) *backup.Object {
 	f.t.Helper()
 	u, err := f.backups().Get(f.t.Context(), name, metav1.GetOptions{})
 	require.NoError(f.t, err)
@@ -197,7 +197,7 @@ func (f *fleet) get(name string) *backup.Object {
 }
 
 // phases of all Backups, by name.
-func (f *fleet) phases() map[string]string {
+func (f *backupWorld) phases() map[string]string {
 	f.t.Helper()
 	list, err := f.backups().List(f.t.Context(), metav1.ListOptions{})
 	require.NoError(f.t, err)
@@ -213,7 +213,7 @@ func (f *fleet) phases() map[string]string {
 }
 
 // become waits until some Backups are so: "Queued 2", "InProgress".
-func (f *fleet) become(want map[string]string) {
+func (f *backupWorld) become(want map[string]string) {
 	f.t.Helper()
 	eventually(f.t, "backups are as they must", func() error {
 		now := f.phases()
@@ -227,7 +227,7 @@ func (f *fleet) become(want map[string]string) {
 }
 
 // allEnd waits until every Backup is Completed.
-func (f *fleet) allEnd(d time.Duration) {
+func (f *backupWorld) allEnd(d time.Duration) {
 	f.t.Helper()
 	within(f.t, d, "all backups end", func() error {
 		for name, phase := range f.phases() {
@@ -242,7 +242,7 @@ func (f *fleet) allEnd(d time.Duration) {
 // sound: nothing that overlaps ran together, nothing ran twice, nobody was
 // overtaken by what came later and overlaps with it; it returns how many ran
 // together at most.
-func (f *fleet) sound() (most int) {
+func (f *backupWorld) sound() (most int) {
 	f.t.Helper()
 	runs := f.velero.Runs()
 	place := map[string]int{}
@@ -269,7 +269,7 @@ func (f *fleet) sound() (most int) {
 	return most
 }
 
-func (f *fleet) overlap(a, b string) bool {
+func (f *backupWorld) overlap(a, b string) bool {
 	if len(f.includes[a]) == 0 || len(f.includes[b]) == 0 {
 		return true
 	}

@@ -119,7 +119,7 @@ func (a *agent) contention(disk string) (snapshot.Contention, error) {
 
 // A service and a presser on this machine's own disk: who waits for whom is
 // named, the disk is judged, and a presser alone is busy and nothing more.
-func TestWhoHurtsWhomOnThisMachinesDisk(t *testing.T) {
+func TestDiskContentionOnThisMachine(t *testing.T) {
 	top, dirs := ioCgroups(t, victimPod, presserPod)
 	file := bigFile(t, 256<<20)
 	disk := diskOf(t, file)
@@ -176,7 +176,7 @@ func TestWhoHurtsWhomOnThisMachinesDisk(t *testing.T) {
 
 // What is written to the page cache of v1 is written back for nobody: that
 // shows as low coverage, and nobody is named however long the service waits.
-func TestBufferedWritesOfV1NameNobody(t *testing.T) {
+func TestDiskContentionBufferedWritesV1(t *testing.T) {
 	top, dirs := ioCgroups(t, victimPod, presserPod)
 	file := bigFile(t, 64<<20)
 	disk := diskOf(t, file)
@@ -221,7 +221,7 @@ func baselines(t *testing.T, dir string) plugins.Baselines {
 
 // What an agent has learned of the disks is the start of the next one; a file
 // that is spoiled is said and learned anew.
-func TestWhatIsUsualForADiskOutlivesARestart(t *testing.T) {
+func TestDiskBaselineSurvivesRestart(t *testing.T) {
 	file := bigFile(t, 16<<20)
 	disk := diskOf(t, file)
 	dir := filepath.Join(t.TempDir(), "state")

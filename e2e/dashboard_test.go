@@ -33,7 +33,7 @@ func quiet() []string {
 // Each query of the dashboard gets data, and each rule is evaluated, by a real
 // Prometheus over a real agent, by TLS and password, and a real controller, by
 // token, and no alert fires or stays pending.
-func TestTheDashboardHasDataAndTheRulesSayNothingOfAHealthyCluster(t *testing.T) {
+func TestDashboardAndRulesOnHealthyCluster(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"prometheus", "promtool"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -42,10 +42,10 @@ func TestTheDashboardHasDataAndTheRulesSayNothingOfAHealthyCluster(t *testing.T)
 	}
 	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}})
 	token, _ := scrapers(t, c)
-	f := newFleet(t, c, "limit: 1", "shop")
+	f := newBackupWorld(t, c, "limit: 1", "shop")
 	f.velero.Work = lasts(nil)
 	f.runVelero()
-	h := newHarbour(t, c, 1, `{"loadConcurrency":{"globalConfig":4,"prepareQueueLength":4}}`, "")
+	h := newVeleroWorld(t, c, 1, `{"loadConcurrency":{"globalConfig":4,"prepareQueueLength":4}}`, "")
 	h.load("DataUpload", "one", "b", nil)
 	web, authority := webConfig(t)
 	a := watchedAgent(t, c, web)

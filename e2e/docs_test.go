@@ -40,7 +40,7 @@ func testsOf(t *testing.T) map[string]map[string]bool {
 
 // Where a document says that something holds, the test that it names is there:
 // in the directory that it names before.
-func TestEveryTestThatADocumentNamesIsThere(t *testing.T) {
+func TestDocumentsTestsExist(t *testing.T) {
 	tests := testsOf(t)
 	quoted := regexp.MustCompile("`([^`\n]+)`(:?)")
 	named := regexp.MustCompile(`^((?:Test|Fuzz)\w+)(/\S+)?$|^(\w+_test\.go)$`)
@@ -65,7 +65,7 @@ func TestEveryTestThatADocumentNamesIsThere(t *testing.T) {
 
 // A row of the threat table says what cannot be done and by which test, or, in
 // bold, what can.
-func TestEveryRowOfWhoCouldDoWhatIsHeldByATest(t *testing.T) {
+func TestDocumentsThreatRowsHaveTests(t *testing.T) {
 	text, err := os.ReadFile("../docs/security.md")
 	require.NoError(t, err)
 	_, section, found := strings.Cut(string(text), "\n## Who could do what\n")
@@ -109,7 +109,7 @@ func anchors(page []byte) map[string]bool {
 	return all
 }
 
-func TestEachLinkOfADocumentLeadsToAFileAndAHeading(t *testing.T) {
+func TestDocumentsLinks(t *testing.T) {
 	pages := documents(t)
 	link := regexp.MustCompile(`\]\(([^)#\s:]*)(?:#([^)\s]*))?\)`)
 	for file, page := range pages {
@@ -127,7 +127,7 @@ func TestEachLinkOfADocumentLeadsToAFileAndAHeading(t *testing.T) {
 	}
 }
 
-func TestEachDecisionIsInTheIndex(t *testing.T) {
+func TestDocumentsADRIndex(t *testing.T) {
 	index, err := os.ReadFile("../docs/adr/README.md")
 	require.NoError(t, err)
 	files, err := filepath.Glob("../docs/adr/0*.md")
@@ -138,7 +138,7 @@ func TestEachDecisionIsInTheIndex(t *testing.T) {
 }
 
 // The files of the table "Where is ...?".
-func TestEachFileThatContributorsAreSentToExistsAndIsNamedOnce(t *testing.T) {
+func TestDocumentsContributingFiles(t *testing.T) {
 	_, table, found := strings.Cut(string(documents(t)["../CONTRIBUTING.md"]), "\n## Where is ...?\n")
 	require.True(t, found)
 	table, _, _ = strings.Cut(table, "\n## ")

@@ -15,7 +15,7 @@ import (
 
 // The disk is a pipe that nobody reads, in the place of the file that the agent
 // writes: whoever opens it hangs in the kernel until somebody does.
-func TestADiskThatHangsHoldsNoRoundAndMemoryBelowItsFloorDoesNotWaitForIt(t *testing.T) {
+func TestEvictDiskHangsUrgentMemory(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	w.deploy("presser", 150, nil)

@@ -27,11 +27,11 @@ import (
 )
 
 // The controller looks at the whole cluster, so it has one to itself.
-func TestWithoutTheRightToEvict(t *testing.T) {
+func TestEvictThroughController(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, cluster.Options{Graces: noKubelets()})
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
-		"a pod goes through the controller":                        aPodGoesThroughTheController,
+		"a pod goes through the controller":                        evictedThroughController,
 		"a request outlives the agent, and waits for a controller": aRequestOutlivesTheAgent,
 		"a zone that is tainted waits":                             aZoneThatIsTaintedWaits,
 		"the controller is away":                                   theControllerIsAway,
@@ -78,7 +78,7 @@ func (w *world) requests() []lease.Request {
 }
 
 // A pod behind a disruption budget is asked for first, and is not granted.
-func aPodGoesThroughTheController(t *testing.T, c *cluster.Cluster) {
+func evictedThroughController(t *testing.T, c *cluster.Cluster) {
 	w, b := governed(t, c)
 	w.deploy("guarded", 400, nil) // the larger one, whoever is charged for the program's pages
 	w.deploy("presser", 150, nil)
@@ -219,7 +219,7 @@ func theControllerIsAway(t *testing.T, c *cluster.Cluster) {
 	}{
 		"memory at hard takes one and no other": {right: true, test: oneGoesAloneAndNoOther},
 		"another scope waits":                   {right: true, test: anotherScopeWaits},
-		"without the right nobody goes":         {test: withoutTheRightNobodyGoesAlone},
+		"without the right nobody goes":         {test: noFallbackWithoutRight},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := governed(t, c)
@@ -310,7 +310,7 @@ func anotherScopeWaits(w *world, one, _ corev1.Pod) {
 	assert.NoError(w.t, w.unharmed(one), "%v", w.words())
 }
 
-func withoutTheRightNobodyGoesAlone(w *world, one, two corev1.Pod) {
+func noFallbackWithoutRight(w *world, one, two corev1.Pod) {
 	w.press(true)
 	d := w.decided("the right is missing", func(d evict.Decision) bool { return len(d.Candidates) > 0 && d.Candidates[0].Code == evict.CodeRefused })
 	const why = `cannot create resource "pods/eviction"`

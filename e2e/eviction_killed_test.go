@@ -26,7 +26,7 @@ import (
 
 // The agent is killed after it has chosen and asked, and before the API server
 // has answered: a webhook of this test's keeps the answer back.
-func TestAnAgentKilledBetweenDecisionAndEvictionChoosesNoSecondVictim(t *testing.T) {
+func TestAgentKilledBeforeEvictionAnswer(t *testing.T) {
 	t.Parallel()
 	for name, granted := range map[string]bool{"and the eviction is granted all the same": true, "and the eviction is not granted": false} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestAnAgentKilledBetweenDecisionAndEvictionChoosesNoSecondVictim(t *testing
 }
 
 // A killed agent's state that is cut, or newer, is as good as none.
-func TestAnAgentWithSpoiledStateStartsAndSaysSo(t *testing.T) {
+func TestAgentStateCorrupt(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	w.settle = 15 * time.Second // longer than it takes until it could evict

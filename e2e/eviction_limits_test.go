@@ -30,7 +30,7 @@ func (w *world) granted() (times []time.Time) {
 
 // One eviction every 6 s; the agent is killed after each, and in the end its
 // state is taken away.
-func TestTheBudgetOutlivesTheAgentAndIsEmptyWhereTheStateIsLost(t *testing.T) {
+func TestEvictionRateLimitSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	w.perMinute = 10 // a token every 6 s, and room for ten
@@ -106,7 +106,7 @@ func (w *world) granted0(t *testing.T) []string {
 	return list
 }
 
-func TestANewRuleOnlyReportsAndARestartDoesNotArmItAnew(t *testing.T) {
+func TestReportOnlySurvivesRestart(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	w.reports = 8 * time.Second
@@ -148,7 +148,7 @@ func TestANewRuleOnlyReportsAndARestartDoesNotArmItAnew(t *testing.T) {
 	})
 }
 
-func TestAPluginInADryRunNeitherMarksNorEvictsAndSaysWhatItWould(t *testing.T) {
+func TestDryRunPlugin(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	w.more = `, dryRunPlugins: ["*"]`
@@ -170,7 +170,7 @@ func TestAPluginInADryRunNeitherMarksNorEvictsAndSaysWhatItWould(t *testing.T) {
 
 // The kubelet evicts one at that moment: the API server shows it as a kubelet
 // leaves it.
-func TestWhileTheKubeletEvictsNobodyElseGoes(t *testing.T) {
+func TestEvictAfterKubeletEviction(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	w.deploy("theirs", 150, nil)

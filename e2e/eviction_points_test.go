@@ -14,7 +14,7 @@ import (
 // The agent is killed at each of the points where it writes its state, from the
 // begin of a pressure on: before a file is written, after it, after it is
 // synced, and after it has its name.
-func TestAnAgentThatIsKilledAtAnyWriteOfItsStateChoosesNoSecondVictim(t *testing.T) {
+func TestAgentKilledAtEachStateWrite(t *testing.T) {
 	t.Parallel()
 	killing := filepath.Join(t.TempDir(), "plimsoll-that-is-killed")
 	require.NoError(t, buildAgent(killing, "plimsollkill"))

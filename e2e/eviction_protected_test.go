@@ -18,7 +18,7 @@ import (
 )
 
 // Every pod of the node presses, none of them may go.
-func TestWhoIsNeverEvictedIsNotAndTheReasonIsKept(t *testing.T) {
+func TestEvictProtectedPods(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	mib := 100

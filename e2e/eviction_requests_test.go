@@ -61,7 +61,7 @@ func (w *world) verdict(plugin, scope string) (plugins.Verdict, error) {
 
 // Both ask for four times the CPUs of this machine; one wants them, the other
 // sleeps.
-func TestAPodOfLowQoSThatIsStarvedOfCPUIsEvicted(t *testing.T) {
+func TestEvictCPUSuppressedLowQoSPod(t *testing.T) {
 	w := startWorld(t)
 	w.rules = "  cpuSuppression: {enabled: true, for: 4s, clearFor: 2s}\n"
 	w.configure()
@@ -103,7 +103,7 @@ func (w *world) explained(pod string, words ...string) {
 
 // Three hold the same and ask for the same; one says itself that it may, and one
 // is little above.
-func TestAPodThatHoldsMuchMoreThanItAskedForIsEvicted(t *testing.T) {
+func TestEvictRSSOveruse(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	w.rules = "  rssOveruse: {enabled: true, rate: 150, for: 3s, clearFor: 2s}\n"
@@ -174,7 +174,7 @@ func (w *world) says(millicpu, memory string) {
 
 // What is lent shrinks to less than what the pods ask for: one goes, and what
 // the other asks for fits.
-func TestWhenLessIsLentThanIsAskedForOnePodGoes(t *testing.T) {
+func TestEvictReclaimedOvercommit(t *testing.T) {
 	t.Parallel()
 	w := startWorldOf(t, cluster.New(t, cluster.Options{Audit: true}))
 	w.rules = "  reclaimedOvercommit: {enabled: true, cpuRate: 100, for: 1s, clearFor: 2s}\n"

@@ -22,7 +22,7 @@ import (
 // By the API server's own audit log: what the agent did is what it may do. The
 // API server streams no lists, as those before Kubernetes 1.34 did not: the
 // client then lists pods, else it only watches them.
-func TestTheAgentUsesExactlyTheRightsItIsGranted(t *testing.T) {
+func TestAgentUsesExactlyItsRights(t *testing.T) {
 	t.Parallel()
 	w := startWorldOf(t, cluster.New(t, cluster.Options{
 		Audit: true, Args: map[string][]string{cluster.APIServer: {"--feature-gates=WatchList=false"}},

@@ -21,7 +21,7 @@ import (
 
 func isEvicted(d evict.Decision) bool { return d.Code == evict.CodeEvicted }
 
-func TestExactlyThePodThatPressesIsEvicted(t *testing.T) {
+func TestEvictExactPod(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	w.deploy("presser", 150, nil)
@@ -62,7 +62,7 @@ func TestExactlyThePodThatPressesIsEvicted(t *testing.T) {
 	w.toldInEvents(presser)
 }
 
-func TestAPodBehindABudgetWaitsAndTheNextCandidateGoes(t *testing.T) {
+func TestEvictBlockedByPDBTakesNext(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	w.deploy("guarded", 200, nil)
@@ -86,7 +86,7 @@ func TestAPodBehindABudgetWaitsAndTheNextCandidateGoes(t *testing.T) {
 	assert.Equal(t, guarded.UID, w.running("guarded").UID)
 }
 
-func TestInADryRunNothingOutsideIsChanged(t *testing.T) {
+func TestDryRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	w.dryRun = true
@@ -112,7 +112,7 @@ func TestInADryRunNothingOutsideIsChanged(t *testing.T) {
 }
 
 // The API server is stopped, the pressure comes and goes meanwhile.
-func TestNothingStaleFiresWhenTheAPIServerIsBack(t *testing.T) {
+func TestEvictStaleAfterAPIServerOutage(t *testing.T) {
 	t.Parallel()
 	w := startWorldOf(t, cluster.New(t, cluster.Options{})) // others' controllers would be slow for a while
 	w.deploy("presser", 150, nil)
@@ -136,7 +136,7 @@ func TestNothingStaleFiresWhenTheAPIServerIsBack(t *testing.T) {
 }
 
 // Of what it did only the Node tells: its state is lost.
-func TestANewAgentKeepsTheTaintOfTheOneThatWasKilled(t *testing.T) {
+func TestTaintKeptByNextAgent(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	foreign := corev1.Taint{Key: "plimsoll.dev/SomebodyElse", Effect: corev1.TaintEffectPreferNoSchedule}
@@ -160,7 +160,7 @@ func TestANewAgentKeepsTheTaintOfTheOneThatWasKilled(t *testing.T) {
 	assert.Contains(t, w.getNode().Spec.Taints, foreign)
 }
 
-func TestADryRunTakesAwayWhatARunBeforeItHasMarked(t *testing.T) {
+func TestDryRunRemovesFormerMarks(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	w.start()

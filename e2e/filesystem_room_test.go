@@ -53,7 +53,7 @@ func (a *agent) judges(point string, level plugins.Level) (v plugins.Verdict) {
 	return v
 }
 
-func TestAFilesystemThatFillsIsSoftUntilItHasRoomAgain(t *testing.T) {
+func TestFilesystemFillsAndClears(t *testing.T) {
 	t.Parallel()
 	s := filesystemtest.New(t)
 	full, calm := s.Mount("tmpfs", "full", "full", "size=4m,nr_inodes=1000"), s.Mount("tmpfs", "calm", "calm", "size=4m")
@@ -94,7 +94,7 @@ func TestAFilesystemThatFillsIsSoftUntilItHasRoomAgain(t *testing.T) {
 	assert.Contains(t, a.judges(full, plugins.Soft).Reason, "inodes available on "+full+" 3.9 % (< 5 %)")
 }
 
-func TestWhatHoldsAKubeletsFilesIsLeftToIt(t *testing.T) {
+func TestFilesystemOfKubeletNotJudged(t *testing.T) {
 	t.Parallel()
 	s := filesystemtest.New(t)
 	kubelet, data := s.Mount("tmpfs", "kubelet", "kubelet", "size=1m"), s.Mount("tmpfs", "data", "data", "size=1m")

@@ -63,7 +63,7 @@ func (a *agent) lookFor(of time.Duration) (scrape, gap time.Duration) {
 	return scrape, gap
 }
 
-func TestAHungMountHangsNeitherAScrapeNorATickNorTheEnd(t *testing.T) {
+func TestFilesystemHungAgentGoesOn(t *testing.T) {
 	t.Parallel()
 	s := filesystemtest.New(t)
 	dead, alive := s.Fuse("dead"), s.Mount("tmpfs", "alive", "alive", "size=1m")
@@ -98,7 +98,7 @@ func TestAHungMountHangsNeitherAScrapeNorATickNorTheEnd(t *testing.T) {
 	assert.Less(t, start.Elapsed(), 5*time.Second)
 }
 
-func TestAMountThatBeginsToHangGrowsOldUntilItAnswers(t *testing.T) {
+func TestFilesystemHangsLater(t *testing.T) {
 	t.Parallel()
 	s := filesystemtest.New(t)
 	m := s.Fuse("nfs")
@@ -132,7 +132,7 @@ func TestAMountThatBeginsToHangGrowsOldUntilItAnswers(t *testing.T) {
 	})
 }
 
-func TestFiftyHungMountsCostAnAgentAFewThreads(t *testing.T) {
+func TestFilesystemFiftyHungFewThreads(t *testing.T) {
 	t.Parallel()
 	s := filesystemtest.New(t)
 	var dead []string
@@ -166,7 +166,7 @@ func TestFiftyHungMountsCostAnAgentAFewThreads(t *testing.T) {
 }
 
 // By default the agent finds this machine's own root.
-func TestTheRootOfThisMachineIsWatchedByDefault(t *testing.T) {
+func TestFilesystemRootWatchedByDefault(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t)
 	var f snapshot.Filesystem
@@ -185,7 +185,7 @@ func TestTheRootOfThisMachineIsWatchedByDefault(t *testing.T) {
 	assert.Contains(t, stdout, "PASS  probe filesystems")
 }
 
-func TestTheDoctorNamesAHungMountAndEnds(t *testing.T) {
+func TestDoctorHungMount(t *testing.T) {
 	t.Parallel()
 	s := filesystemtest.New(t)
 	dead := s.Fuse("dead")

@@ -70,7 +70,7 @@ func statusWith(t *testing.T, url, token string) int {
 }
 
 // Of the agent and of the controller, on a real API server, and without it.
-func TestAScrapeNeedsATokenThatTheAPIServerVouchesFor(t *testing.T) {
+func TestScrapeNeedsReviewedToken(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, withoutKubelets())
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
@@ -132,7 +132,7 @@ func TestAScrapeNeedsATokenThatTheAPIServerVouchesFor(t *testing.T) {
 	}
 }
 
-func TestAnAgentWithoutAClusterCannotAskForTokens(t *testing.T) {
+func TestTokenReviewNeedsCluster(t *testing.T) {
 	t.Parallel()
 	status, _, stderr := run(t, "agent", "--standalone", "--state.dir", t.TempDir(), "--api.socket", filepath.Join(t.TempDir(), "s"),
 		"--config", configFile(t, "web: {tokenReview: true, listenAddresses: [\"127.0.0.1:0\"]}\n"))

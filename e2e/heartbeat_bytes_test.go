@@ -47,7 +47,7 @@ func walBytes(t *testing.T, c *cluster.Cluster) float64 {
 
 // The load on etcd: a small Lease every 10 s and a status when it means
 // something, beside a status every 10 s.
-func TestAHeartbeatCostsEtcdAFractionOfAStatus(t *testing.T) {
+func TestHeartbeatBytesInEtcd(t *testing.T) {
 	t.Parallel()
 	const writes = 60
 	c := cluster.New(t, cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}})

@@ -282,7 +282,7 @@ func stockToken(t *testing.T, c *cluster.Cluster) *rest.Config {
 // The faults, each on two nodes of one real API server in the same run: one
 // whose Lease our heartbeat renews, one whose Lease Kubernetes' own controller
 // does.
-func TestTheHeartbeatOutlivesWhatGoesWrongOnTheWay(t *testing.T) {
+func TestHeartbeatFaults(t *testing.T) {
 	t.Parallel()
 	// One token for all, which is bound to no node: no policy may ask for one.
 	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}})

@@ -114,7 +114,7 @@ func first(beats []crowdBeat, begin time.Time) (delays []time.Duration) {
 
 // Many agents on one real API server, which becomes slow, and is away and comes
 // back.
-func TestManyHeartbeatsDoNotStorm(t *testing.T) {
+func TestHeartbeatsDoNotStorm(t *testing.T) {
 	t.Parallel()
 	n, interval, away, steady := 60, 2*time.Second, 6*time.Second, 4*time.Second
 	if os.Getenv("PLIMSOLL_LONG") != "" {

@@ -78,7 +78,7 @@ func (b *bare) readiness() corev1.NodeCondition {
 }
 
 // Nodes without a kubelet, and Kubernetes' own node lifecycle controller.
-func TestANodeWithoutAKubelet(t *testing.T) {
+func TestNodeWithoutKubelet(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, cluster.Options{
 		Graces: cluster.Graces{NodeMonitorPeriod: nodeLook, NodeMonitor: nodeGrace, NodeStartup: nodeGrace}, Without: []string{cluster.Scheduler},

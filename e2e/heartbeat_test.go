@@ -39,7 +39,7 @@ func (w *world) renewed(namespace string, times int) *coordinationv1.Lease {
 	return last
 }
 
-func TestTheAgentKeepsALeaseOfItsOwnAndCarriesThePressureInIt(t *testing.T) {
+func TestLeaseRenewedWithPressure(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	w.start()

@@ -79,7 +79,7 @@ func startLoad(t *testing.T, name string, args ...string) {
 
 // A cgroup that thrashes at its own limit on a machine with plenty: the stall
 // is shown as its pressure, and nothing is said of the node.
-func TestACgroupAtItsOwnLimitIsItsOwnPressure(t *testing.T) {
+func TestOwnLimitIsNotNodePressure(t *testing.T) {
 	const limit, file = 48 << 20, 160 << 20
 	path, dirs := limitedCgroup(t, limit)
 	a := startAgent(t, "--config", configFile(t, "plugins: {warmUp: 0s}\n")).ticked(2)

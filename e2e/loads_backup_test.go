@@ -60,7 +60,7 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: disks, volumeName: NAME-N
 // shop is an application that a real Velero backs up, whose uploads are real
 // node-agents'. Its storage, snapshots and kubelets are stand-ins.
 type shop struct {
-	*harbour
+	*veleroWorld
 	server    *velero.Server
 	namespace string
 	dir       string // of the server
@@ -69,9 +69,9 @@ type shop struct {
 // disks of a shop, by their claims.
 func disks() []string { return []string{"orders", "stock"} }
 
-func newShop(t *testing.T, h *harbour) *shop {
+func newShop(t *testing.T, h *veleroWorld) *shop {
 	t.Helper()
-	s := &shop{harbour: h, namespace: h.c.Namespace(t), dir: t.TempDir()}
+	s := &shop{veleroWorld: h, namespace: h.c.Namespace(t), dir: t.TempDir()}
 	require.NoError(t, h.c.Apply(t.Context(), []byte(snapshotClass)))
 	claims := h.c.Client.CoreV1().PersistentVolumeClaims(s.namespace)
 	for _, name := range disks() {
@@ -119,7 +119,7 @@ func (s *shop) stands() {
 	s.storage.Keep(true)
 	s.moves(vgdp.DataUpload, "stands")
 	within(t, 2*patience, "it is accepted and goes no further", func() error {
-		pod, err := s.c.Client.CoreV1().Pods(s.harbour.namespace).Get(t.Context(), "stands", metav1.GetOptions{})
+		pod, err := s.c.Client.CoreV1().Pods(s.veleroWorld.namespace).Get(t.Context(), "stands", metav1.GetOptions{})
 		if err == nil && len(pod.Status.Conditions) == 0 {
 			err = errors.New("nobody has tried to find a node for its pod")
 		}
@@ -133,8 +133,8 @@ func (s *shop) held(name string, spec map[string]any) {
 	t := s.t
 	t.Helper()
 	spec["includedNamespaces"], spec["snapshotMoveData"] = []any{s.namespace}, true
-	s.harbour.backup(name, nil, spec)
-	s.patch(velero.Resource(), s.harbour.namespace+"/"+name, `{"status":{"phase":"ReadyToStart"}}`)
+	s.veleroWorld.backup(name, nil, spec)
+	s.patch(velero.Resource(), s.veleroWorld.namespace+"/"+name, `{"status":{"phase":"ReadyToStart"}}`)
 	within(t, 4*patience, "its uploads are hidden", func() error {
 		hidden := map[string]bool{}
 		for _, e := range s.history() {
@@ -148,7 +148,7 @@ func (s *shop) held(name string, spec map[string]any) {
 
 func (s *shop) uploads(backup string) (list []*unstructured.Unstructured) {
 	s.t.Helper()
-	all, err := s.client.Resource(admission.Resource(vgdp.DataUpload)).Namespace(s.harbour.namespace).List(s.t.Context(), metav1.ListOptions{
+	all, err := s.client.Resource(admission.Resource(vgdp.DataUpload)).Namespace(s.veleroWorld.namespace).List(s.t.Context(), metav1.ListOptions{
 		LabelSelector: labels.Set{"velero.io/backup-name": backup}.String(),
 	})
 	require.NoError(s.t, err)
@@ -162,7 +162,7 @@ func (s *shop) uploads(backup string) (list []*unstructured.Unstructured) {
 func (s *shop) ends(backup, phase string) {
 	s.t.Helper()
 	within(s.t, 4*patience, backup+" ends", func() error {
-		u, err := s.client.Resource(velero.Resource()).Namespace(s.harbour.namespace).Get(s.t.Context(), backup, metav1.GetOptions{})
+		u, err := s.client.Resource(velero.Resource()).Namespace(s.veleroWorld.namespace).Get(s.t.Context(), backup, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -230,11 +230,11 @@ func (s *shop) names(backup, mover string, phases ...string) {
 // What Velero's own server writes into the object store of a Backup whose uploads
 // waited for their turn, and were hidden until then. The test is in the place of
 // Velero's queue of Backups, which may look at one only a minute later.
-func TestABackupWhoseUploadsWereHiddenNamesTheirMover(t *testing.T) {
+func TestBackupOfHiddenUploadsNamesMover(t *testing.T) {
 	t.Parallel()
 	live.Long(t, "a whole Velero, beside that of another test")
 	const settings = ", leaseDuration: 10s, hideAbove: 0"
-	h := velerosHarbour(t, 1, `{"loadConcurrency":{"globalConfig":4}}`, settings)
+	h := newRealVeleroWorld(t, 1, `{"loadConcurrency":{"globalConfig":4}}`, settings)
 	a := h.controller().start()
 	s := newShop(t, h)
 	h.see()

@@ -23,7 +23,7 @@ import (
 
 // Of two API servers the controller uses the first and the node-agents the
 // second, over a line to etcd that is slow. It is a stand-in, as they are.
-func TestLoadsBehindAnAPIServerThatIsLate(t *testing.T) {
+func TestLoadsBehindLateAPIServer(t *testing.T) {
 	t.Parallel()
 	options := withoutKubelets()
 	options.APIServers, options.Lines = 2, true
@@ -33,7 +33,7 @@ func TestLoadsBehindAnAPIServerThatIsLate(t *testing.T) {
 		test func(*testing.T, *cluster.Cluster)
 	}{
 		{"are held when it hears within the lease, else they go and are counted", lateThroughTheGate},
-		{"take no slot of another's when it stores late what it judged before the leader changed", judgedBeforeTheLeaderChanged},
+		{"take no slot of another's when it stores late what it judged before the leader changed", judgedBeforeNewLeader},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.test(t, c)
@@ -45,7 +45,7 @@ func TestLoadsBehindAnAPIServerThatIsLate(t *testing.T) {
 }
 
 // probe is a load that never gets a ticket: what it restores to is not there.
-func (h *harbour) probe(name string) {
+func (h *veleroWorld) probe(name string) {
 	h.t.Helper()
 	h.load(vgdp.DataDownload, name, "nobody", func(o map[string]any) {
 		o["spec"].(map[string]any)["targetVolume"] = map[string]any{"namespace": h.namespace, "pv": "", "pvc": "nowhere"}
@@ -53,7 +53,7 @@ func (h *harbour) probe(name string) {
 }
 
 // heldAt waits until an API server accepts no load without a ticket.
-func (h *harbour) heldAt(i int, name string) {
+func (h *veleroWorld) heldAt(i int, name string) {
 	h.t.Helper()
 	at := h.clientAt(i)
 	eventually(h.t, "that API server knows the Gate", func() error {
@@ -67,7 +67,7 @@ func (h *harbour) heldAt(i int, name string) {
 }
 
 // accept as a node-agent.
-func (h *harbour) accept(at dynamic.Interface, kind vgdp.Kind, name string, dry ...string) error {
+func (h *veleroWorld) accept(at dynamic.Interface, kind vgdp.Kind, name string, dry ...string) error {
 	_, err := at.Resource(admission.Resource(kind)).Namespace(h.namespace).Patch(h.t.Context(), name, types.MergePatchType,
 		fmt.Appendf(nil, `{"status":{"phase":"Accepted","acceptedByNode":%q}}`, h.nodes[0]), metav1.PatchOptions{DryRun: dry})
 	return err
@@ -79,7 +79,7 @@ func refused(err error) bool {
 }
 
 // bypassed are the loads that were accepted without a ticket, as a watch saw them.
-func (h *harbour) bypassed() (n int) {
+func (h *veleroWorld) bypassed() (n int) {
 	was := map[string]vgdp.Phase{}
 	for _, e := range h.history() {
 		l := &e.Load
@@ -93,7 +93,7 @@ func (h *harbour) bypassed() (n int) {
 
 func lateThroughTheGate(t *testing.T, c *cluster.Cluster) {
 	const limit, each, lease = 2, 1, 6 * time.Second
-	h := newHarbour(t, c, 3, `{"loadConcurrency":{"globalConfig":10,"prepareQueueLength":2}}`, fmt.Sprintf(", leaseDuration: %s", lease))
+	h := newVeleroWorld(t, c, 3, `{"loadConcurrency":{"globalConfig":10,"prepareQueueLength":2}}`, fmt.Sprintf(", leaseDuration: %s", lease))
 	h.agents.Concurrency = 10
 	h.through(1)
 	h.see()
@@ -160,7 +160,7 @@ func lateThroughTheGate(t *testing.T, c *cluster.Cluster) {
 
 // howOpen an API server is that hears so late, that runs now and then, or that
 // stood still.
-func (h *harbour) howOpen(c *cluster.Cluster, lease time.Duration) {
+func (h *veleroWorld) howOpen(c *cluster.Cluster, lease time.Duration) {
 	behind, server := h.clientAt(1), c.APIServers[1]
 	for _, late := range []float64{0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.25} {
 		by := time.Duration(late * float64(lease))
@@ -182,7 +182,7 @@ func (h *harbour) howOpen(c *cluster.Cluster, lease time.Duration) {
 }
 
 // share of tries to be accepted without a ticket that pass.
-func (h *harbour) share(at dynamic.Interface, settle, window time.Duration) string {
+func (h *veleroWorld) share(at dynamic.Interface, settle, window time.Duration) string {
 	passed, all := 0, 0
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -200,7 +200,7 @@ func (h *harbour) share(at dynamic.Interface, settle, window time.Duration) stri
 }
 
 // standStill an API server does while twenty wait for it.
-func (h *harbour) standStill(server *cluster.Process, at dynamic.Interface, long time.Duration) {
+func (h *veleroWorld) standStill(server *cluster.Process, at dynamic.Interface, long time.Duration) {
 	const asked = 20
 	require.NoError(h.t, server.Pause())
 	paused := time.Now()
@@ -227,8 +227,8 @@ func (h *harbour) standStill(server *cluster.Process, at dynamic.Interface, long
 
 // A write that an API server has let pass, and that etcd gets when another leader
 // has given the slot to somebody else.
-func judgedBeforeTheLeaderChanged(t *testing.T, c *cluster.Cluster) {
-	h := newHarbour(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 5s")
+func judgedBeforeNewLeader(t *testing.T, c *cluster.Cluster) {
+	h := newVeleroWorld(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 5s")
 	h.see()
 	h.probe("probe")
 	a := h.controller().start()
@@ -260,7 +260,7 @@ func judgedBeforeTheLeaderChanged(t *testing.T, c *cluster.Cluster) {
 	again.end(syscall.SIGTERM)
 }
 
-func (h *harbour) hasTicket(kind vgdp.Kind, name string) {
+func (h *veleroWorld) hasTicket(kind vgdp.Kind, name string) {
 	h.t.Helper()
 	eventually(h.t, name+" has a ticket", func() error {
 		if admission.Read(kind, h.get(kind, name)).Load.Ticket == nil {

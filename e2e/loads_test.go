@@ -34,13 +34,13 @@ func TestLoadsOfDataMovers(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, withoutKubelets())
 	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
-		"are never more prepared than may be, also of two controllers":                 neverMoreArePreparedThanMayBe,
-		"flow again when the controller is gone for good":                              loadsFlowWithoutTheController,
-		"are not touched where nothing is limited, and all go when it is switched off": nothingIsTouchedWhereNothingIsLimited,
+		"are never more prepared than may be, also of two controllers":                 preparedWithinLimit,
+		"flow again when the controller is gone for good":                              loadsWithoutController,
+		"are not touched where nothing is limited, and all go when it is switched off": unlimitedIsNotTouched,
 		"wait on a node that suffers, and a restore goes all the same":                 aNodeThatSuffersHoldsLoads,
-		"go despite pressure in time for Velero, which would cancel them":              pressureDoesNotOutlastVelerosTimeout,
+		"go despite pressure in time for Velero, which would cancel them":              pressureWithinVeleroTimeout,
 		"stay in order in a queue that is longer than one is held at most":             aLongQueueStaysInOrder,
-		"are named when their node dies, and others go on":                             aDeadNodeStopsItsOwnLoadsAlone,
+		"are named when their node dies, and others go on":                             deadNodeStopsOwnLoads,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}
@@ -48,8 +48,8 @@ func TestLoadsOfDataMovers(t *testing.T) {
 
 // The node-agents are stand-ins without a limit of their own: what holds is the
 // gate alone.
-func neverMoreArePreparedThanMayBe(t *testing.T, c *cluster.Cluster) {
-	h := newHarbour(t, c, 3, `{"loadConcurrency":{"globalConfig":10,"prepareQueueLength":4}}`, ", leaseDuration: 15s")
+func preparedWithinLimit(t *testing.T, c *cluster.Cluster) {
+	h := newVeleroWorld(t, c, 3, `{"loadConcurrency":{"globalConfig":10,"prepareQueueLength":4}}`, ", leaseDuration: 15s")
 	h.agents.Concurrency = 10
 	h.backup("nightly", map[string]any{"velero.io/schedule-name": "nightly"}, map[string]any{})
 	h.backup("by-hand", nil, map[string]any{})
@@ -113,8 +113,8 @@ func sameOrder(t *testing.T, order []*admission.Object) {
 	assert.True(t, slices.IsSorted(ranks[4:]), "%v", ranks)
 }
 
-func loadsFlowWithoutTheController(t *testing.T, c *cluster.Cluster) {
-	h := newHarbour(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 8s")
+func loadsWithoutController(t *testing.T, c *cluster.Cluster) {
+	h := newVeleroWorld(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 8s")
 	h.agents.Prepares = time.Hour
 	a := h.controller().start()
 	h.load(vgdp.DataUpload, "first", "b", nil)
@@ -162,9 +162,9 @@ func loadsFlowWithoutTheController(t *testing.T, c *cluster.Cluster) {
 	a.end(syscall.SIGTERM)
 }
 
-func pressureDoesNotOutlastVelerosTimeout(t *testing.T, c *cluster.Cluster) {
+func pressureWithinVeleroTimeout(t *testing.T, c *cluster.Cluster) {
 	const timeout = 40 * time.Second
-	h := newHarbour(t, c, 1, `{"loadConcurrency":{"globalConfig":2}}`, "")
+	h := newVeleroWorld(t, c, 1, `{"loadConcurrency":{"globalConfig":2}}`, "")
 	h.backup("short", nil, map[string]any{"itemOperationTimeout": timeout.String()})
 	until := lease.Micro(time.Now().Add(time.Hour))
 	h.report(h.nodes[0], lease.NodeReport{Pressure: map[string]string{"disk": "hard"}, DataMoverBudget: new(1), HoldUntil: &until})
@@ -183,7 +183,7 @@ func pressureDoesNotOutlastVelerosTimeout(t *testing.T, c *cluster.Cluster) {
 // The policies' 30 minutes are 6 s here.
 func aLongQueueStaysInOrder(t *testing.T, c *cluster.Cluster) {
 	const loads, limit = 14, 2
-	h := newHarbour(t, c, 2, `{"loadConcurrency":{"prepareQueueLength":2}}`, ", leaseDuration: 8s")
+	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"prepareQueueLength":2}}`, ", leaseDuration: 8s")
 	t.Cleanup(func() { require.NoError(t, c.Apply(contextWithoutCancel(t), deploy.Gate)) })
 	require.NoError(t, c.Apply(t.Context(), []byte(strings.ReplaceAll(string(deploy.Gate), "duration('30m')", "duration('6s')"))))
 	h.agents.Concurrency, h.agents.Prepares = loads, 2*time.Second
@@ -205,8 +205,8 @@ func aLongQueueStaysInOrder(t *testing.T, c *cluster.Cluster) {
 	a.end(syscall.SIGTERM)
 }
 
-func aDeadNodeStopsItsOwnLoadsAlone(t *testing.T, c *cluster.Cluster) {
-	h := newHarbour(t, c, 2, `{"loadConcurrency":{"prepareQueueLength":2}}`, ", diagnoseAfter: 1s")
+func deadNodeStopsOwnLoads(t *testing.T, c *cluster.Cluster) {
+	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"prepareQueueLength":2}}`, ", diagnoseAfter: 1s")
 	dies, lives := h.nodes[0], h.nodes[1]
 	a := h.controller().start()
 	h.load(vgdp.PodVolumeBackup, "dies-0", "b", nil)
@@ -235,10 +235,10 @@ func aDeadNodeStopsItsOwnLoadsAlone(t *testing.T, c *cluster.Cluster) {
 
 // Velero makes a load once: where that is refused its volume is not in the backup.
 // So new ones are made all the while, as a dry run, also while others are hidden.
-func TestLoadsGoOnByTheSameControllerWhenTheAPIServerWasAway(t *testing.T) {
+func TestLoadsAfterAPIServerOutage(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, withoutKubelets())
-	h := newHarbour(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 8s, hideAbove: 1")
+	h := newVeleroWorld(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 8s, hideAbove: 1")
 	a := h.controller().start()
 	for i := range 3 {
 		h.load(vgdp.DataUpload, fmt.Sprintf("du-%d", i), "b", nil)
@@ -282,7 +282,7 @@ func TestLoadsGoOnByTheSameControllerWhenTheAPIServerWasAway(t *testing.T) {
 
 // makeLoads ten times a second, as a dry run, until it is ended: none may be
 // refused by an API server that answers.
-func (h *harbour) makeLoads() (end func()) {
+func (h *veleroWorld) makeLoads() (end func()) {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	one := h.get(vgdp.DataUpload, "du-0")
@@ -327,8 +327,8 @@ func loadsOf(a *agent) (l struct {
 	return l
 }
 
-func nothingIsTouchedWhereNothingIsLimited(t *testing.T, c *cluster.Cluster) {
-	h := newHarbour(t, c, 2, `{"loadConcurrency":{"globalConfig":2}}`, ", leaseDuration: 8s, hideAbove: 2")
+func unlimitedIsNotTouched(t *testing.T, c *cluster.Cluster) {
+	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"globalConfig":2}}`, ", leaseDuration: 8s, hideAbove: 2")
 	h.see()
 	a := h.controller().start()
 	stop := h.runAgents()
@@ -413,7 +413,7 @@ func text(u *unstructured.Unstructured, path ...string) string {
 }
 
 func aNodeThatSuffersHoldsLoads(t *testing.T, c *cluster.Cluster) {
-	h := newHarbour(t, c, 2, `{"loadConcurrency":{"globalConfig":2}}`, "")
+	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"globalConfig":2}}`, "")
 	h.see()
 	pressed, calm := h.nodes[0], h.nodes[1]
 	until := lease.Micro(time.Now().Add(time.Hour))

@@ -83,13 +83,13 @@ spec:
 status: {readyToUse: true, snapshotHandle: none}
 `
 
-// velerosHarbour is a harbour whose node-agents are Velero's own, and whose
+// newRealVeleroWorld is a harbour whose node-agents are Velero's own, and whose
 // storage and kubelets are a stand-in.
-func velerosHarbour(t *testing.T, nodes int, nodeAgent, settings string) *harbour {
+func newRealVeleroWorld(t *testing.T, nodes int, nodeAgent, settings string) *veleroWorld {
 	t.Helper()
 	needsRoot(t)
 	c := cluster.New(t, cluster.Options{Without: []string{cluster.ControllerManager}})
-	h := newHarbour(t, c, nodes, nodeAgent, settings)
+	h := newVeleroWorld(t, c, nodes, nodeAgent, settings)
 	h.root = velero.Root(t.TempDir())
 	pods, err := c.Client.CoreV1().Pods(h.namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
@@ -122,13 +122,13 @@ func velerosHarbour(t *testing.T, nodes int, nodeAgent, settings string) *harbou
 	return h
 }
 
-func (h *harbour) named(manifest, name string) []byte {
+func (h *veleroWorld) named(manifest, name string) []byte {
 	return []byte(strings.NewReplacer("NAMESPACE", h.namespace, "NAME", name).Replace(manifest))
 }
 
 // moves makes a load of a kind, with all that Velero's own node-agents need for
 // it; one of a pod is on the node that the number in its name says.
-func (h *harbour) moves(kind vgdp.Kind, name string) {
+func (h *veleroWorld) moves(kind vgdp.Kind, name string) {
 	h.t.Helper()
 	switch kind {
 	case vgdp.DataUpload:
@@ -158,7 +158,7 @@ func (h *harbour) moves(kind vgdp.Kind, name string) {
 }
 
 // mixed makes so many loads of each kind.
-func (h *harbour) mixed(prefix string, each int) {
+func (h *veleroWorld) mixed(prefix string, each int) {
 	h.t.Helper()
 	for i := range each {
 		for _, kind := range admission.Kinds() {
@@ -169,7 +169,7 @@ func (h *harbour) mixed(prefix string, each int) {
 
 // wrote is how many writes to loads were answered, by all clients, and how many
 // of them were refused.
-func (h *harbour) wrote() (all, refused int) {
+func (h *veleroWorld) wrote() (all, refused int) {
 	h.t.Helper()
 	raw, err := h.c.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(h.t.Context())
 	require.NoError(h.t, err)
@@ -190,7 +190,7 @@ func (h *harbour) wrote() (all, refused int) {
 // accepted are the waits of all loads that were seen until they were: how long
 // after its ticket each, where it had one, and how long after a slot was free for
 // it, as a watch sees it.
-func (h *harbour) accepted(limit int) (afterTicket, afterSlot []time.Duration) {
+func (h *veleroWorld) accepted(limit int) (afterTicket, afterSlot []time.Duration) {
 	phases, tickets, free := map[string]vgdp.Phase{}, map[string]time.Time{}, time.Time{}
 	for _, e := range h.history() {
 		l := &e.Load
@@ -245,14 +245,14 @@ func quantile(list []time.Duration, q float64) time.Duration {
 
 // What Velero's own node-agents do behind the gate with loads of all kinds; in the
 // long form also what they do by themselves, with the same ConfigMap.
-func TestRealNodeAgentsTakeUpWhatTheGateLetsThem(t *testing.T) {
+func TestLoadsOnRealNodeAgents(t *testing.T) {
 	t.Parallel()
 	nodes, limit, gated, stock, nearly := 3, 3, 24, 0, 0.95
 	long := os.Getenv("PLIMSOLL_LONG") != ""
 	if long {
 		nodes, limit, gated, nearly = 5, 4, 200, 0.99
 	}
-	h := velerosHarbour(t, nodes, fmt.Sprintf(`{"loadConcurrency":{"globalConfig":1,"prepareQueueLength":%d}}`, limit), ", leaseDuration: 12s, hideAbove: 4, diagnoseAfter: 1s")
+	h := newRealVeleroWorld(t, nodes, fmt.Sprintf(`{"loadConcurrency":{"globalConfig":1,"prepareQueueLength":%d}}`, limit), ", leaseDuration: 12s, hideAbove: 4, diagnoseAfter: 1s")
 	h.see()
 	if long {
 		stock = h.byThemselves(limit)
@@ -292,7 +292,7 @@ func TestRealNodeAgentsTakeUpWhatTheGateLetsThem(t *testing.T) {
 
 // leaveHidden: of two loads that are hidden, one is canceled and one is deleted,
 // and Velero's node-agents see to it at once.
-func (h *harbour) leaveHidden() {
+func (h *veleroWorld) leaveHidden() {
 	t := h.t
 	loads := h.client.Resource(admission.Resource(vgdp.DataUpload)).Namespace(h.namespace)
 	for _, name := range []string{"canceled-0", "deleted-0"} {
@@ -324,7 +324,7 @@ func (h *harbour) leaveHidden() {
 	t.Logf("hidden, one was canceled after %s, one was gone after %s", canceled.Round(10*time.Millisecond), deleted.Round(10*time.Millisecond))
 }
 
-func (h *harbour) byThemselves(limit int) (loads int) {
+func (h *veleroWorld) byThemselves(limit int) (loads int) {
 	loads = 8
 	before, _ := h.wrote()
 	began := time.Now()
@@ -345,7 +345,7 @@ type watchedDisk struct {
 	dirs  [][]string
 }
 
-func (h *harbour) watchedDisk(node string) *watchedDisk {
+func (h *veleroWorld) watchedDisk(node string) *watchedDisk {
 	t := h.t
 	require.NoError(t, h.c.Apply(t.Context(), deploy.Heartbeats, deploy.Identity))
 	kubeconfig, err := h.c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: node})
@@ -358,7 +358,7 @@ func (h *harbour) watchedDisk(node string) *watchedDisk {
 
 // press it until loads are held on the node, within the bound, and return when
 // its agent judged that, and until when nothing starts.
-func (h *harbour) press(d *watchedDisk, node string) (judged, until time.Time) {
+func (h *veleroWorld) press(d *watchedDisk, node string) (judged, until time.Time) {
 	t, clock := h.t, deadline.Start()
 	t.Run("the disk is pressed", func(t *testing.T) {
 		startLoad(t, "read", append([]string{d.file, "1048576", "4", "0"}, d.dirs[1]...)...)
@@ -381,7 +381,7 @@ func (h *harbour) press(d *watchedDisk, node string) (judged, until time.Time) {
 
 // pressedNodeTakesUpNone: what an agent of ours says of one node. Of the others
 // nobody says anything.
-func (h *harbour) pressedNodeTakesUpNone(disk *watchedDisk, limit int) {
+func (h *veleroWorld) pressedNodeTakesUpNone(disk *watchedDisk, limit int) {
 	t := h.t
 	h.forgetHistory()
 	h.storage.Keep(false)
@@ -423,7 +423,7 @@ func (h *harbour) pressedNodeTakesUpNone(disk *watchedDisk, limit int) {
 }
 
 // steeredAway: a DataUpload that is accepted meanwhile goes to another node.
-func (h *harbour) steeredAway(name string, after, before time.Time) {
+func (h *veleroWorld) steeredAway(name string, after, before time.Time) {
 	t := h.t
 	var pod *corev1.Pod
 	eventually(t, name+" has a pod on a node", func() (err error) {
@@ -443,7 +443,7 @@ func (h *harbour) steeredAway(name string, after, before time.Time) {
 
 // isDiagnosed: what keeps an accepted load from being prepared stands on it, and
 // stays when Velero has taken away what it was about.
-func (h *harbour) isDiagnosed(a *agent) {
+func (h *veleroWorld) isDiagnosed(a *agent) {
 	t := h.t
 	h.storage.Keep(true)
 	h.moves(vgdp.DataUpload, "unbound-0")
@@ -470,7 +470,7 @@ func (h *harbour) isDiagnosed(a *agent) {
 }
 
 // forgetHistory of what was seen.
-func (h *harbour) forgetHistory() {
+func (h *veleroWorld) forgetHistory() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.events = nil

@@ -34,9 +34,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// harbour is a cluster with a Velero whose node-agents are stand-ins, behind the
+// veleroWorld is a cluster with a Velero whose node-agents are stand-ins, behind the
 // policies of deploy.
-type harbour struct {
+type veleroWorld struct {
 	t         *testing.T
 	c         *cluster.Cluster
 	client    dynamic.Interface
@@ -68,13 +68,13 @@ func withoutKubelets() cluster.Options {
 	return cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}}
 }
 
-func newHarbour(t *testing.T, c *cluster.Cluster, nodes int, nodeAgent, settings string) *harbour {
+func newVeleroWorld(t *testing.T, c *cluster.Cluster, nodes int, nodeAgent, settings string) *veleroWorld {
 	t.Helper()
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC, deploy.ControllerRBAC, deploy.GateCRD, deploy.Gate, deploy.GateMutating, velero.Backups,
 		velero.DataUploads, velero.DataDownloads, velero.PodVolumeBackups, velero.PodVolumeRestores))
 	client, err := dynamic.NewForConfig(c.Admin)
 	require.NoError(t, err)
-	h := &harbour{t: t, c: c, client: client, namespace: c.Namespace(t)}
+	h := &veleroWorld{t: t, c: c, client: client, namespace: c.Namespace(t)}
 	h.config = filepath.Join(t.TempDir(), "controller.yaml")
 	h.configure("enabled: true" + settings)
 	_, err = c.Client.CoreV1().ConfigMaps(h.namespace).Create(t.Context(), &corev1.ConfigMap{
@@ -90,7 +90,7 @@ func newHarbour(t *testing.T, c *cluster.Cluster, nodes int, nodeAgent, settings
 }
 
 // through an API server the node-agents do all.
-func (h *harbour) through(i int) {
+func (h *veleroWorld) through(i int) {
 	h.t.Helper()
 	h.agents.Client = h.clientAt(i)
 	var err error
@@ -98,7 +98,7 @@ func (h *harbour) through(i int) {
 	require.NoError(h.t, err)
 }
 
-func (h *harbour) clientAt(i int) dynamic.Interface {
+func (h *veleroWorld) clientAt(i int) dynamic.Interface {
 	h.t.Helper()
 	as := h.c.AdminAt(i)
 	as.QPS = 50
@@ -108,13 +108,13 @@ func (h *harbour) clientAt(i int) dynamic.Interface {
 }
 
 // configure anew how loads are held.
-func (h *harbour) configure(settings string) {
+func (h *veleroWorld) configure(settings string) {
 	h.t.Helper()
 	write(h.t, h.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: %s}]\n%s", h.namespace, fmt.Sprintf(quickLoads, settings)))
 }
 
 // node with the pod of a node-agent, that says of itself what Velero's says.
-func (h *harbour) node(name string) {
+func (h *veleroWorld) node(name string) {
 	h.t.Helper()
 	_, err := h.c.AddNode(h.t.Context(), name, nil)
 	require.NoError(h.t, err)
@@ -136,7 +136,7 @@ func (h *harbour) node(name string) {
 }
 
 // pod as if its kubelet ran it.
-func (h *harbour) pod(p *corev1.Pod, status corev1.PodStatus) {
+func (h *veleroWorld) pod(p *corev1.Pod, status corev1.PodStatus) {
 	h.t.Helper()
 	pods := h.c.Client.CoreV1().Pods(h.namespace)
 	made, err := pods.Create(h.t.Context(), p, metav1.CreateOptions{})
@@ -150,7 +150,7 @@ func (h *harbour) pod(p *corev1.Pod, status corev1.PodStatus) {
 }
 
 // runAgents until the test ends, or until they are told to.
-func (h *harbour) runAgents() (stop func()) {
+func (h *veleroWorld) runAgents() (stop func()) {
 	h.t.Helper()
 	ctx, end := context.WithCancel(contextWithoutCancel(h.t))
 	var running sync.WaitGroup
@@ -171,7 +171,7 @@ func (h *harbour) runAgents() (stop func()) {
 }
 
 // nodeOf a load of a pod: the number at the end of its name says it.
-func (h *harbour) nodeOf(name string) string {
+func (h *veleroWorld) nodeOf(name string) string {
 	if i, err := strconv.Atoi(name[strings.LastIndex(name, "-")+1:]); err == nil {
 		return h.nodes[i%len(h.nodes)]
 	}
@@ -180,7 +180,7 @@ func (h *harbour) nodeOf(name string) string {
 
 // load makes one, as Velero does; a PodVolumeRestore with the pod that waits for
 // it, a DataDownload with its claim.
-func (h *harbour) load(kind vgdp.Kind, name, of string, change func(map[string]any)) {
+func (h *veleroWorld) load(kind vgdp.Kind, name, of string, change func(map[string]any)) {
 	h.t.Helper()
 	node := h.nodeOf(name)
 	spec := map[string]any{"backupStorageLocation": "default"}
@@ -222,7 +222,7 @@ func (h *harbour) load(kind vgdp.Kind, name, of string, change func(map[string]a
 
 // claim that a volume is restored for: its selector keeps provisioners away, as
 // Velero does it.
-func (h *harbour) claim(name string) {
+func (h *veleroWorld) claim(name string) {
 	h.t.Helper()
 	u := &unstructured.Unstructured{}
 	require.NoError(h.t, json.Unmarshal(fmt.Appendf(nil,
@@ -232,7 +232,7 @@ func (h *harbour) claim(name string) {
 }
 
 // backup that loads are part of.
-func (h *harbour) backup(name string, labels, spec map[string]any) {
+func (h *veleroWorld) backup(name string, labels, spec map[string]any) {
 	h.t.Helper()
 	_, err := h.client.Resource(velero.Resource()).Namespace(h.namespace).Create(h.t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "velero.io/v1", "kind": "Backup", "metadata": map[string]any{"name": name, "labels": labels}, "spec": spec,
@@ -241,7 +241,7 @@ func (h *harbour) backup(name string, labels, spec map[string]any) {
 }
 
 // see every event of all loads from now on.
-func (h *harbour) see() {
+func (h *veleroWorld) see() {
 	h.t.Helper()
 	ctx, end := context.WithCancel(contextWithoutCancel(h.t))
 	var watches sync.WaitGroup
@@ -264,7 +264,7 @@ func (h *harbour) see() {
 	}
 }
 
-func (h *harbour) saw(kind vgdp.Kind, e watch.Event) error {
+func (h *veleroWorld) saw(kind vgdp.Kind, e watch.Event) error {
 	u, is := e.Object.(*unstructured.Unstructured)
 	if !is {
 		return fmt.Errorf("the watch of %s ended: %v", kind, e.Object)
@@ -280,7 +280,7 @@ func (h *harbour) saw(kind vgdp.Kind, e watch.Event) error {
 }
 
 // history is every event in the order in which etcd has it.
-func (h *harbour) history() []seen {
+func (h *veleroWorld) history() []seen {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := slices.Clone(h.events)
@@ -290,7 +290,7 @@ func (h *harbour) history() []seen {
 
 // most that were Accepted or Prepared at one moment, and the order in which they
 // got their tickets.
-func (h *harbour) most() (most int, order []*admission.Object) {
+func (h *veleroWorld) most() (most int, order []*admission.Object) {
 	phases := map[string]vgdp.Phase{}
 	had := map[string]bool{}
 	for _, e := range h.history() {
@@ -311,7 +311,7 @@ func (h *harbour) most() (most int, order []*admission.Object) {
 }
 
 // phases of all loads, counted.
-func (h *harbour) phases() map[vgdp.Phase]int {
+func (h *veleroWorld) phases() map[vgdp.Phase]int {
 	h.t.Helper()
 	all := map[vgdp.Phase]int{}
 	for _, kind := range admission.Kinds() {
@@ -325,7 +325,7 @@ func (h *harbour) phases() map[vgdp.Phase]int {
 }
 
 // allEnd waits until every load is Completed.
-func (h *harbour) allEnd(n int, d time.Duration) {
+func (h *veleroWorld) allEnd(n int, d time.Duration) {
 	h.t.Helper()
 	within(h.t, d, "all loads end", func() error {
 		if is := h.phases(); is[vgdp.Completed] != n {
@@ -335,7 +335,7 @@ func (h *harbour) allEnd(n int, d time.Duration) {
 	})
 }
 
-func (h *harbour) get(kind vgdp.Kind, name string) *unstructured.Unstructured {
+func (h *veleroWorld) get(kind vgdp.Kind, name string) *unstructured.Unstructured {
 	h.t.Helper()
 	u, err := h.client.Resource(admission.Resource(kind)).Namespace(h.namespace).Get(h.t.Context(), name, metav1.GetOptions{})
 	require.NoError(h.t, err)
@@ -343,7 +343,7 @@ func (h *harbour) get(kind vgdp.Kind, name string) *unstructured.Unstructured {
 }
 
 // gate as it is; nil: there is none.
-func (h *harbour) gate(name string) *unstructured.Unstructured {
+func (h *veleroWorld) gate(name string) *unstructured.Unstructured {
 	h.t.Helper()
 	list, err := h.client.Resource(gate.Resource()).Namespace(h.namespace).List(h.t.Context(), metav1.ListOptions{})
 	require.NoError(h.t, err)
@@ -356,7 +356,7 @@ func (h *harbour) gate(name string) *unstructured.Unstructured {
 }
 
 // holds waits until the gate does.
-func (h *harbour) holds() {
+func (h *veleroWorld) holds() {
 	h.t.Helper()
 	eventually(h.t, "the gate holds", func() error {
 		g := h.gate(gate.Main)
@@ -372,7 +372,7 @@ func (h *harbour) holds() {
 }
 
 // become waits until so many loads are in a phase.
-func (h *harbour) become(n int, phase vgdp.Phase) {
+func (h *veleroWorld) become(n int, phase vgdp.Phase) {
 	h.t.Helper()
 	eventually(h.t, string(phase), func() error {
 		if is := h.phases(); is[phase] != n {
@@ -383,13 +383,13 @@ func (h *harbour) become(n int, phase vgdp.Phase) {
 }
 
 // said waits for an Event of a load.
-func (h *harbour) said(name, reason string) string {
+func (h *veleroWorld) said(name, reason string) string {
 	h.t.Helper()
 	return eventOf(h.t, h.c, h.namespace, name, reason)
 }
 
 // report of an agent of ours, as its heartbeat carries it.
-func (h *harbour) report(node string, r lease.NodeReport) {
+func (h *veleroWorld) report(node string, r lease.NodeReport) {
 	h.t.Helper()
 	text, err := json.Marshal(r)
 	require.NoError(h.t, err)
@@ -408,7 +408,7 @@ func (h *harbour) report(node string, r lease.NodeReport) {
 }
 
 // configMap is written anew.
-func (h *harbour) configMap(text string) {
+func (h *veleroWorld) configMap(text string) {
 	h.t.Helper()
 	body, err := json.Marshal(map[string]any{"data": map[string]string{"config": text}})
 	require.NoError(h.t, err)
@@ -417,7 +417,7 @@ func (h *harbour) configMap(text string) {
 }
 
 // controller is the built program, as its service account.
-func (h *harbour) controller() *agent {
+func (h *veleroWorld) controller() *agent {
 	h.t.Helper()
 	kubeconfig, err := h.c.ServiceAccount(h.t.Context(), "plimsoll-system", "plimsoll-controller", cluster.BoundTo{})
 	require.NoError(h.t, err)

@@ -15,7 +15,7 @@ import (
 
 // A value of its environment that Kubernetes' own client cannot read makes that
 // speak, before any API server is asked; there is none.
-func TestWhatTheClientOfKubernetesSaysIsALineOfOurLog(t *testing.T) {
+func TestClientGoLogsInOurFormat(t *testing.T) {
 	t.Parallel()
 	kubeconfig := write(t, filepath.Join(t.TempDir(), "kubeconfig"), `{apiVersion: v1, kind: Config, current-context: c,
   clusters: [{name: c, cluster: {server: "https://127.0.0.1:1", insecure-skip-tls-verify: true}}], users: [{name: u, user: {token: t}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`)

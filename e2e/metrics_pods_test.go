@@ -11,7 +11,7 @@ import (
 )
 
 // A pod's series bear its names while the API server lists it, and end with it.
-func TestSeriesOfPodsBearTheNamesThatTheAPIServerGives(t *testing.T) {
+func TestPodSeriesOnAPIServer(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
 	w := startWorld(t)

@@ -42,9 +42,9 @@ plugins:
   diskContention: {await: 200us, awaitRotational: 200us, for: 3s, clearFor: 3s, coverage: 0.2}
 `
 
-// quay is a node of a real control plane with a service and a data mover, which
+// moverWorld is a node of a real control plane with a service and a data mover, which
 // read from this machine's own disk.
-type quay struct {
+type moverWorld struct {
 	t               *testing.T
 	c               *cluster.Cluster
 	kubelet         *cluster.StandIn
@@ -57,10 +57,10 @@ type quay struct {
 	service, mover  corev1.Pod
 }
 
-func newQuay(t *testing.T) *quay {
+func newMoverWorld(t *testing.T) *moverWorld {
 	t.Helper()
 	needsRoot(t)
-	q := &quay{t: t, c: cluster.Shared(t, cluster.Options{}), file: bigFile(t, 256<<20), state: filepath.Join(t.TempDir(), "state"), enabled: true}
+	q := &moverWorld{t: t, c: cluster.Shared(t, cluster.Options{}), file: bigFile(t, 256<<20), state: filepath.Join(t.TempDir(), "state"), enabled: true}
 	require.NoError(t, q.c.Apply(t.Context(), deploy.RBAC, deploy.Heartbeats, deploy.Identity))
 	q.namespace = q.c.Namespace(t)
 	q.node = "node-" + q.namespace[max(0, len(q.namespace)-20):]
@@ -73,7 +73,7 @@ func newQuay(t *testing.T) *quay {
 	return q
 }
 
-func (q *quay) configure() {
+func (q *moverWorld) configure() {
 	q.t.Helper()
 	kubeconfig, err := q.c.ServiceAccount(q.t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: q.node})
 	require.NoError(q.t, err)
@@ -86,7 +86,7 @@ func (q *quay) configure() {
 	write(q.t, q.config, "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\n"+text)
 }
 
-func (q *quay) start() *agent {
+func (q *moverWorld) start() *agent {
 	q.t.Helper()
 	q.agent = prepareAgent(q.t, "--config", q.config).start().ticked(1)
 	return q.agent
@@ -94,7 +94,7 @@ func (q *quay) start() *agent {
 
 // pod of a reader of the disk: requests of that size, so many at once, with a
 // pause of so many µs after each.
-func (q *quay) pod(name string, size, depth, pause int, labels map[string]string, needs corev1.ResourceList) corev1.Pod {
+func (q *moverWorld) pod(name string, size, depth, pause int, labels map[string]string, needs corev1.ResourceList) corev1.Pod {
 	q.t.Helper()
 	none := int64(0)
 	_, err := q.c.Client.CoreV1().Pods(q.namespace).Create(q.t.Context(), &corev1.Pod{
@@ -120,7 +120,7 @@ func (q *quay) pod(name string, size, depth, pause int, labels map[string]string
 }
 
 // press starts the service and the mover beside it.
-func (q *quay) press() {
+func (q *moverWorld) press() {
 	q.t.Helper()
 	q.service = q.pod("service", 8192, 1, 1000, nil, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")})
 	q.mover = q.pod("du-1", 1<<20, 4, 0, map[string]string{"velero.io/data-upload": "du-1"}, nil)
@@ -128,7 +128,7 @@ func (q *quay) press() {
 }
 
 // limit of the mover's reads as the kernel has it, 0 for none.
-func (q *quay) limit() uint64 {
+func (q *moverWorld) limit() uint64 {
 	q.t.Helper()
 	text, err := os.ReadFile("/sys/fs/cgroup/blkio" + q.kubelet.Cgroup(&q.mover) + "/blkio.throttle.read_bps_device")
 	require.NoError(q.t, err)
@@ -143,7 +143,7 @@ func (q *quay) limit() uint64 {
 }
 
 // set a limit of the mover's reads by hand.
-func (q *quay) set(limit int) {
+func (q *moverWorld) set(limit int) {
 	q.t.Helper()
 	rule := q.number + " " + strconv.Itoa(limit)
 	path := "/sys/fs/cgroup/blkio" + q.kubelet.Cgroup(&q.mover) + "/blkio.throttle.read_bps_device"
@@ -162,7 +162,7 @@ type gaveWay struct {
 	} `json:"throttled"`
 }
 
-func (q *quay) loads() gaveWay {
+func (q *moverWorld) loads() gaveWay {
 	q.t.Helper()
 	var said struct {
 		Cluster struct {
@@ -174,7 +174,7 @@ func (q *quay) loads() gaveWay {
 }
 
 // waits is how much of the time the service waits for others.
-func (q *quay) waits() (waited, share float64, err error) {
+func (q *moverWorld) waits() (waited, share float64, err error) {
 	c, err := q.agent.contention(q.disk)
 	if err != nil {
 		return 0, 0, err
@@ -193,7 +193,7 @@ func (q *quay) waits() (waited, share float64, err error) {
 }
 
 // slowed waits until the mover carries a limit of the agent's.
-func (q *quay) slowed() (limit uint64) {
+func (q *moverWorld) slowed() (limit uint64) {
 	q.t.Helper()
 	within(q.t, 2*patience, "the mover is slowed down", func() error {
 		if limit = q.limit(); limit == 0 {
@@ -205,14 +205,14 @@ func (q *quay) slowed() (limit uint64) {
 }
 
 // follow has the agent take a changed configuration.
-func (q *quay) follow() {
+func (q *moverWorld) follow() {
 	q.t.Helper()
 	q.configure()
 	require.NoError(q.t, q.agent.cmd.Process.Signal(syscall.SIGHUP))
 }
 
 // report is what the agent's Lease says of data movers.
-func (q *quay) report() lease.NodeReport {
+func (q *moverWorld) report() lease.NodeReport {
 	q.t.Helper()
 	return reportOf(q.t, q.c, q.node)
 }
@@ -228,7 +228,7 @@ func reportOf(t *testing.T, c *cluster.Cluster, node string) lease.NodeReport {
 
 // observe has a dry run say who would be slowed down, and returns how much the
 // service waits and how much of the traffic is the mover's.
-func (q *quay) observe() (waited, share float64) {
+func (q *moverWorld) observe() (waited, share float64) {
 	q.t.Helper()
 	within(q.t, 2*patience, "a dry run says who would be slowed down", func() (err error) {
 		l := q.loads()
@@ -244,7 +244,7 @@ func (q *quay) observe() (waited, share float64) {
 }
 
 // relieved waits until the service waits much less than before.
-func (q *quay) relieved(before float64) (waited, share float64, took time.Duration) {
+func (q *moverWorld) relieved(before float64) (waited, share float64, took time.Duration) {
 	q.t.Helper()
 	took = within(q.t, 4*patience, "the service waits much less", func() (err error) {
 		if waited, share, err = q.waits(); err == nil && waited > 0.7*before {
@@ -256,7 +256,7 @@ func (q *quay) relieved(before float64) (waited, share float64, took time.Durati
 }
 
 // shown everywhere is who is slowed down.
-func (q *quay) shown() {
+func (q *moverWorld) shown() {
 	q.t.Helper()
 	text, err := exec.CommandContext(q.t.Context(), binary, "top", "--once", "--api.socket", q.agent.socket).CombinedOutput()
 	require.NoError(q.t, err, string(text))
@@ -270,9 +270,9 @@ func (q *quay) shown() {
 // and after, and that nothing stays behind, however the agent ends.
 // holdsLoads: what the agent says in its Lease is what a controller, in another
 // process, lets start on its node. The node-agent there is a stand-in.
-func (q *quay) holdsLoads() *harbour {
+func (q *moverWorld) holdsLoads() *veleroWorld {
 	q.t.Helper()
-	h := newHarbour(q.t, q.c, 0, `{"loadConcurrency":{"globalConfig":4}}`, "")
+	h := newVeleroWorld(q.t, q.c, 0, `{"loadConcurrency":{"globalConfig":4}}`, "")
 	h.nodes, h.agents.Concurrency, h.agents.Moves = []string{q.node}, 4, time.Hour
 	none := int64(0)
 	h.pod(&corev1.Pod{
@@ -301,8 +301,8 @@ func (q *quay) holdsLoads() *harbour {
 	return h
 }
 
-func TestADataMoverThatPressesADiskIsSlowedDownAndFreedAgain(t *testing.T) {
-	q := newQuay(t)
+func TestMoverThrottledOnDiskPressure(t *testing.T) {
+	q := newMoverWorld(t)
 	q.dryRun = true
 	q.configure()
 	q.start()

@@ -76,7 +76,7 @@ func (w *wire) until(a *agent, what string, load, again float64, is func(plugins
 	return v
 }
 
-func TestALinkThatIsFullIsJudgedOnceItsSpeedIsKnown(t *testing.T) {
+func TestNetworkContentionNeedsLinkSpeed(t *testing.T) {
 	t.Parallel()
 	w := newWire(t)
 	text := func(devices string) string {

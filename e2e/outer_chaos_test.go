@@ -58,7 +58,7 @@ func crowded() map[string]string {
 
 // Twenty plugins, half of them rogues, pods that come and go, an API server that
 // is restarted twice.
-func TestRoguePluginsHarmNobodyButThemselves(t *testing.T) {
+func TestRoguePlugins(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
 	length, seed := 20*time.Second, uint64(1)

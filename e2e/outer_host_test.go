@@ -160,7 +160,7 @@ func only(name string) func([]*corev1.Pod) []*corev1.Pod {
 	}
 }
 
-func TestWhatAnOuterPluginNamesIsEvictedBesideOneThatHangs(t *testing.T) {
+func TestOuterPluginEvictsBesideHung(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	dir := w.withPlugins()
@@ -268,7 +268,7 @@ func rogue(t *testing.T) string {
 	return path
 }
 
-func TestAPodThatMayNotGoIsRefusedWhateverAnOuterPluginSays(t *testing.T) {
+func TestOuterPluginProtectedPodRefused(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	dir := w.withPlugins()
@@ -302,7 +302,7 @@ func TestAPodThatMayNotGoIsRefusedWhateverAnOuterPluginSays(t *testing.T) {
 	assert.NotContains(t, body, `plimsoll_plugin_refused_total{plugin="liar",reason="pod-not-shown"} 0`)
 }
 
-func TestAnOuterPluginsGraceIsWaitedForAndStartsAnew(t *testing.T) {
+func TestOuterPluginGracePeriod(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	dir := w.withPlugins()
@@ -346,7 +346,7 @@ func TestAnOuterPluginsGraceIsWaitedForAndStartsAnew(t *testing.T) {
 	assert.Less(t, waited, 2*grace)
 }
 
-func TestForcedPodsGoAsTheLimitsAllowThoughTheyAreNamedOnce(t *testing.T) {
+func TestForcedPodsWithinLimits(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
 	dir := w.withPlugins()

@@ -19,7 +19,7 @@ import (
 
 // Two plugins judge one condition of the Node, a third one of the same name on
 // Katalyst's CustomNodeResource, which has a taint and a condition of Katalyst.
-func TestWhatPluginsMarkStandsOnTheNodeAndOnItsCustomNodeResource(t *testing.T) {
+func TestOuterPluginMarksNodeAndCNR(t *testing.T) {
 	t.Parallel()
 	w := startWorldOf(t, cluster.New(t, cluster.Options{Audit: true}))
 	require.NoError(t, w.c.Apply(t.Context(), deploy.RBACKatalyst))

@@ -20,7 +20,7 @@ import (
 
 // The plugin is there before the agent; it is HTTP/2 frames by hand, without
 // gRPC or anything of ours.
-func TestTheAgentAsksAPluginThatKnowsTheWireAlone(t *testing.T) {
+func TestOuterPluginBareWire(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	raw, listener := serveRaw(t, dir)
@@ -58,7 +58,7 @@ func serveRaw(t *testing.T, dir string) (*rawplugin.Plugin, net.Listener) {
 }
 
 // What a vendor would do: build it, start it beside an agent, look, end it.
-func TestAnExampleIsTriedAsTheDocumentSays(t *testing.T) {
+func TestOuterPluginExampleAsDocumented(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a := prepare(t, "--plugins.dir", dir, "--config", configFile(t, "eviction: {round: 1s}\n")).start()

@@ -34,7 +34,7 @@ func about(t *testing.T, pattern, tool string, args ...string) string {
 
 const debian, redHat = "plimsoll_1.0.0_*.deb", "plimsoll-1.0.0-*.rpm"
 
-func TestBothPackagesHoldTheSame(t *testing.T) {
+func TestPackagesHoldTheSame(t *testing.T) {
 	t.Parallel()
 	shipped := []string{
 		"/usr/bin/plimsoll", "/etc/plimsoll/agent.yaml", "/etc/plimsoll/controller.yaml",
@@ -71,7 +71,7 @@ func lineWith(list, path string) string {
 	return ""
 }
 
-func TestOneCommitMakesTheSamePackages(t *testing.T) {
+func TestPackagesReproducible(t *testing.T) {
 	t.Parallel()
 	live.Long(t, "the packages are made once more")
 	dir, err := packaged()
@@ -95,7 +95,7 @@ func digest(t *testing.T, dir, pattern string) string {
 
 // The units let the programs do little more than they must: at most 2.0 of 10,
 // by systemd's own measure.
-func TestTheUnitsAreHardened(t *testing.T) {
+func TestUnitsHardened(t *testing.T) {
 	t.Parallel()
 	h := startHost(t)
 	h.run("dpkg -i /share/plimsoll_1.0.0_*.deb")
@@ -107,7 +107,7 @@ func TestTheUnitsAreHardened(t *testing.T) {
 }
 
 // What the unit takes away hides nothing from the agent that root sees.
-func TestTheUnitHidesNothingFromTheAgent(t *testing.T) {
+func TestUnitHidesNothingFromAgent(t *testing.T) {
 	t.Parallel()
 	h := startHost(t)
 	h.install()
@@ -124,7 +124,7 @@ func TestTheUnitHidesNothingFromTheAgent(t *testing.T) {
 }
 
 // An administrator installs, configures, upgrades, removes and purges.
-func TestAPackageComesAndGoesWithoutATrace(t *testing.T) {
+func TestPackageLifecycleDeb(t *testing.T) {
 	t.Parallel()
 	h := startHost(t)
 	before := h.files()
@@ -141,7 +141,7 @@ func TestAPackageComesAndGoesWithoutATrace(t *testing.T) {
 
 // By rpm itself, with a database of its own, whose scripts meet a real systemd;
 // all else is THIS DEBIAN'S: no system of Red Hat's kind can be had here.
-func TestAnRPMComesAndGoesWithoutATrace(t *testing.T) {
+func TestPackageLifecycleRPM(t *testing.T) {
 	t.Parallel()
 	h := startHost(t)
 	before := h.files()

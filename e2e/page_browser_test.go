@@ -127,7 +127,7 @@ func (b *browser) waitFor(what, expression string) {
 	})
 }
 
-func TestABrowserFollowsTheNodeWithoutLoadingThePageAnew(t *testing.T) {
+func TestBrowserFollowsLivePage(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t).ticked(3)
 	b := startBrowser(t)
@@ -151,7 +151,7 @@ func TestABrowserFollowsTheNodeWithoutLoadingThePageAnew(t *testing.T) {
 	assert.Equal(t, true, b.js(`'h1' in window`), "and was not loaded anew")
 }
 
-func TestABrowserWithoutScriptsLoadsThePageAnew(t *testing.T) {
+func TestBrowserWithoutScripts(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t).ticked(3)
 	b := startBrowser(t)

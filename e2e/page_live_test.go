@@ -41,7 +41,7 @@ func event(t *testing.T, lines *bufio.Scanner) string {
 	return text.String()
 }
 
-func TestThePageFollowsEachSampleAndDelaysNoEnd(t *testing.T) {
+func TestPageLiveEvents(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t).ticked(2)
 	_ = a.watch() // which nobody reads

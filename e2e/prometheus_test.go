@@ -24,7 +24,7 @@ func decode(t *testing.T, text string, into any) {
 }
 
 // A real Prometheus scrapes the agent, and promtool finds nothing to say.
-func TestARealPrometheusScrapesTheAgent(t *testing.T) {
+func TestPrometheusScrapesAgent(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"prometheus", "promtool"} {
 		if _, err := exec.LookPath(tool); err != nil {

@@ -28,9 +28,9 @@ import (
 
 // A real controller holds and hides loads behind the policies, and marks are
 // there as agents leave them. Each time with less of the manifests left.
-func TestReleaseHandsBackAllThatIsHeldAndTakesEveryMarkAway(t *testing.T) {
+func TestReleaseRemovesHoldsAndMarks(t *testing.T) {
 	t.Parallel()
-	h := newHarbour(t, cluster.New(t, withoutKubelets()), 2, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 30s, hideAbove: 2")
+	h := newVeleroWorld(t, cluster.New(t, withoutKubelets()), 2, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 30s, hideAbove: 2")
 	require.NoError(t, h.c.Apply(t.Context(), deploy.ReleaseRBAC, deploy.RBACKatalyst, []byte(customNodeResources)))
 	eventually(t, "CustomNodeResources are served", func() error {
 		_, err := h.client.Resource(customNodes()).List(t.Context(), metav1.ListOptions{})
@@ -85,7 +85,7 @@ func TestReleaseHandsBackAllThatIsHeldAndTakesEveryMarkAway(t *testing.T) {
 }
 
 // hide a load, as the controller does while many wait.
-func (h *harbour) hide(name string) {
+func (h *veleroWorld) hide(name string) {
 	h.t.Helper()
 	for i := range 4 {
 		h.load(vgdp.DataUpload, fmt.Sprintf("%s-waits-%d", name, i), "b", nil)
@@ -98,7 +98,7 @@ func (h *harbour) hide(name string) {
 
 // isOpenWithoutItsPolicy: a controller whose policies hold nothing says so, until
 // they do, and hides nothing without the one that hands back.
-func (h *harbour) isOpenWithoutItsPolicy(a *agent) {
+func (h *veleroWorld) isOpenWithoutItsPolicy(a *agent) {
 	h.t.Helper()
 	problem := func(want string) {
 		h.t.Helper()
@@ -137,7 +137,7 @@ func (h *harbour) isOpenWithoutItsPolicy(a *agent) {
 }
 
 // pretend that a load was hidden: nobody is there who would do it.
-func (h *harbour) pretend(name string) {
+func (h *veleroWorld) pretend(name string) {
 	h.t.Helper()
 	h.load(vgdp.DataUpload, name, "b", func(o map[string]any) {
 		o["spec"].(map[string]any)["datamover"] = gate.HiddenMover
@@ -148,7 +148,7 @@ func (h *harbour) pretend(name string) {
 }
 
 // mark the cluster as agents do, beside what is not ours.
-func (h *harbour) mark() {
+func (h *veleroWorld) mark() {
 	h.t.Helper()
 	node := h.nodes[0]
 	h.patch(corev1.SchemeGroupVersion.WithResource("nodes"), node, `{"metadata":{"annotations":{"plimsoll.dev/taints":"[{\"key\":\"plimsoll.dev/DiskContention\",\"effect\":\"NoSchedule\",\"since\":\"2026-03-01T12:00:00Z\"}]"}},
@@ -164,7 +164,7 @@ func (h *harbour) mark() {
 	h.customNode(node)
 }
 
-func (h *harbour) customNode(name string) {
+func (h *veleroWorld) customNode(name string) {
 	h.t.Helper()
 	of := customNodes()
 	u := &unstructured.Unstructured{}
@@ -178,7 +178,7 @@ func (h *harbour) customNode(name string) {
 }
 
 // patch an object, named with its namespace where it has one.
-func (h *harbour) patch(of schema.GroupVersionResource, name, body string) {
+func (h *veleroWorld) patch(of schema.GroupVersionResource, name, body string) {
 	h.t.Helper()
 	namespace, name, found := strings.Cut(name, "/")
 	if !found {
@@ -188,7 +188,7 @@ func (h *harbour) patch(of schema.GroupVersionResource, name, body string) {
 	require.NoError(h.t, err)
 }
 
-func (h *harbour) remove(group, version, resource, name string) {
+func (h *veleroWorld) remove(group, version, resource, name string) {
 	h.t.Helper()
 	of := h.client.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 	require.NoError(h.t, of.Delete(h.t.Context(), name, metav1.DeleteOptions{}))
@@ -202,7 +202,7 @@ func (h *harbour) remove(group, version, resource, name string) {
 
 // unmarked: nothing has a word of ours but what is the user's, and what is not
 // ours is still there.
-func (h *harbour) unmarked() {
+func (h *veleroWorld) unmarked() {
 	h.t.Helper()
 	resources := []schema.GroupVersionResource{
 		velero.Resource(),
@@ -236,7 +236,7 @@ func (h *harbour) unmarked() {
 
 // releaseOfANode is what a package does that is removed from one machine, with the
 // agent's own rights.
-func (h *harbour) releaseOfANode() {
+func (h *veleroWorld) releaseOfANode() {
 	t := h.t
 	h.mark()
 	as, err := h.c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{})
@@ -286,7 +286,7 @@ func (h *harbour) releaseOfANode() {
 	assert.Equal(t, []any{0, "nothing of Plimsoll found\n"}, []any{status, said}, stderr)
 }
 
-func (h *harbour) delete(of schema.GroupVersionResource, namespace, name string) {
+func (h *veleroWorld) delete(of schema.GroupVersionResource, namespace, name string) {
 	h.t.Helper()
 	require.NoError(h.t, h.client.Resource(of).Namespace(namespace).Delete(h.t.Context(), name, metav1.DeleteOptions{}))
 }

@@ -113,7 +113,7 @@ func (a *agent) memoryLevel(want plugins.Level) func() error {
 
 // An agent records while memory runs short twice, which weather stands in for;
 // what it published is what a replay of its recording says, to the nanosecond.
-func TestAReplayGivesTheLevelsThatTheAgentPublished(t *testing.T) {
+func TestReplayMatchesPublishedLevels(t *testing.T) {
 	t.Parallel()
 	w := newWeather(t)
 	recorded := filepath.Join(t.TempDir(), "recording")
@@ -185,7 +185,7 @@ func killedRecording(t *testing.T) string {
 	return segments[0].Path
 }
 
-func TestARecordingOfAKilledAgentIsReplayedInEveryForm(t *testing.T) {
+func TestReplayKilledAgentRecording(t *testing.T) {
 	t.Parallel()
 	path := killedRecording(t)
 	status, table, stderr := run(t, "replay", path)
@@ -208,7 +208,7 @@ func TestARecordingOfAKilledAgentIsReplayedInEveryForm(t *testing.T) {
 	assert.GreaterOrEqual(t, replay(t, path).Samples, uint64(11))
 }
 
-func TestAReplayGoesAsFarAsItCanAndSaysWhereItEnded(t *testing.T) {
+func TestReplayStopsAtOverlapCommand(t *testing.T) {
 	t.Parallel()
 	path := killedRecording(t)
 	status, table, stderr := run(t, "replay", path, path)

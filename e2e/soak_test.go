@@ -75,7 +75,7 @@ const (
 
 // The built agent and the built controller on a real control plane, and what a
 // cluster does to them in its worst hours, for as long as PLIMSOLL_SOAK says.
-func TestWhatAgentAndControllerHoldStaysTheSameForHours(t *testing.T) {
+func TestSoak(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
 	length := soakShort

@@ -22,7 +22,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestTheAgentShowsThisNodeAndEndsClean(t *testing.T) {
+func TestAgentStandalone(t *testing.T) {
 	t.Parallel()
 	for sig, status := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 0} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestTheAgentShowsThisNodeAndEndsClean(t *testing.T) {
 	}
 }
 
-func TestWhatWasReadAgreesWithTheKernel(t *testing.T) {
+func TestAgentMemoryTotalMatchesKernel(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t).ticked(2)
 	b, err := os.ReadFile("/proc/meminfo")
@@ -63,7 +63,7 @@ func TestWhatWasReadAgreesWithTheKernel(t *testing.T) {
 	assert.Equal(t, total*1024, got)
 }
 
-func TestOnlyTheLocalSocketChangesAnything(t *testing.T) {
+func TestLocalSocketAloneReloads(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t).ticked(1)
 	resp, err := http.Post(a.url+"/-/reload", "", http.NoBody)
@@ -79,7 +79,7 @@ func TestOnlyTheLocalSocketChangesAnything(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o660), info.Mode().Perm())
 }
 
-func TestAnAddressThatOthersReachShowsOnlyMetricsAndHealth(t *testing.T) {
+func TestAgentPublicAddress(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		config string
@@ -110,7 +110,7 @@ func TestAnAddressThatOthersReachShowsOnlyMetricsAndHealth(t *testing.T) {
 	}
 }
 
-func TestAKilledAgentComesBackOverItsStaleSocket(t *testing.T) {
+func TestAgentKilledStaleSocket(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t).ticked(1)
 	a.end(syscall.SIGKILL)
@@ -121,7 +121,7 @@ func TestAKilledAgentComesBackOverItsStaleSocket(t *testing.T) {
 	assert.Zero(t, b.end(syscall.SIGTERM))
 }
 
-func TestASecondAgentLeavesTheFirstAlone(t *testing.T) {
+func TestAgentSecondOnSameSocket(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t).ticked(1)
 	status, _, stderr := run(t, "agent", "--standalone", "--api.socket", a.socket, "--web.listen-address", "127.0.0.1:0")
@@ -132,7 +132,7 @@ func TestASecondAgentLeavesTheFirstAlone(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 }
 
-func TestTopAsksTheAgentAndElseSamplesByItself(t *testing.T) {
+func TestTopWithAndWithoutAgent(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t, "--node", "ship").ticked(2)
 	for socket, mode := range map[string]string{a.socket: "standalone", filepath.Join(t.TempDir(), "none.sock"): "no agent answers; sampled by plimsoll top"} {
@@ -155,7 +155,7 @@ func TestTopAsksTheAgentAndElseSamplesByItself(t *testing.T) {
 	}
 }
 
-func TestAnOrdinaryUserSeesWhatItMayAndIsToldTheRest(t *testing.T) {
+func TestAgentAsOrdinaryUser(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
 	a := prepare(t)
@@ -177,7 +177,7 @@ func TestAnOrdinaryUserSeesWhatItMayAndIsToldTheRest(t *testing.T) {
 	assert.Zero(t, a.end(syscall.SIGTERM))
 }
 
-func TestAChangedConfigurationIsFollowedAndABadOneIsNot(t *testing.T) {
+func TestAgentConfigReload(t *testing.T) {
 	t.Parallel()
 	file := configFile(t, "tick: 200ms\nwindow: 2s\n")
 	a := startAgent(t, "--config", file).ticked(2)
@@ -223,7 +223,7 @@ func TestAChangedConfigurationIsFollowedAndABadOneIsNot(t *testing.T) {
 	assert.Contains(t, a.mustGet("/metrics"), "plimsoll_config_last_reload_successful 1")
 }
 
-func TestARecordingIsReadBack(t *testing.T) {
+func TestRecordingReadBack(t *testing.T) {
 	t.Parallel()
 	f, err := os.Open(killedRecording(t))
 	require.NoError(t, err)
@@ -244,7 +244,7 @@ func TestARecordingIsReadBack(t *testing.T) {
 
 // A peer's defect: one hung file makes the first scrape endless. Here a probe
 // hangs for good, and whoever asks is still answered.
-func TestAHungKernelFileHangsNoAnswer(t *testing.T) {
+func TestAgentHungKernelFile(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	proc := filepath.Join(root, "proc")
@@ -290,7 +290,7 @@ func TestAHungKernelFileHangsNoAnswer(t *testing.T) {
 	assert.Contains(t, a.stderr.String(), "plimsoll: agent: shutdown timed out after 5s")
 }
 
-func TestAnOutputThatNobodyReadsDelaysNothing(t *testing.T) {
+func TestAgentStdoutBlocked(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
@@ -312,7 +312,7 @@ func TestAnOutputThatNobodyReadsDelaysNothing(t *testing.T) {
 	assert.Less(t, start.Elapsed(), 10*time.Second)
 }
 
-func TestAKernelWithoutPSIIsToldInOneLine(t *testing.T) {
+func TestAgentWithoutPSI(t *testing.T) {
 	t.Parallel()
 	proc := filepath.Join(t.TempDir(), "proc")
 	copyProc(t, proc)
@@ -350,7 +350,7 @@ func copyFile(t *testing.T, from, to string) {
 	write(t, to, string(b))
 }
 
-func TestBadInputIsOneClearLine(t *testing.T) {
+func TestBadInputOneLine(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -405,7 +405,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 	}
 }
 
-func TestThePrintedConfigurationIsAccepted(t *testing.T) {
+func TestConfigPrintIsAccepted(t *testing.T) {
 	t.Parallel()
 	_, printed, _ := run(t, "config", "print")
 	file := write(t, filepath.Join(t.TempDir(), "agent.yaml"), printed)
@@ -414,7 +414,7 @@ func TestThePrintedConfigurationIsAccepted(t *testing.T) {
 	assert.Equal(t, file+": ok\n", stdout)
 }
 
-func TestTheDoctorNeedsNoAgentAndFailsWithStatus1(t *testing.T) {
+func TestDoctorWithoutAgent(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s", "plimsoll.sock")
 	status, stdout, stderr := run(t, "doctor", "--api.socket", socket, "--web.listen-address", "127.0.0.1:0")

@@ -171,7 +171,7 @@ func (h host) answer() {
 }
 
 // One agent from its first start to its end, on a system with the package.
-func TestAnAgentUnderSystemd(t *testing.T) {
+func TestAgentUnderSystemd(t *testing.T) {
 	t.Parallel()
 	h := startHost(t)
 	h.install()

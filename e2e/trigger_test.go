@@ -42,7 +42,7 @@ func (a *agent) triggers() triggers {
 const minuteTicks = "tick: 1m\nwindow: 2m\nhistory: 4m\nwatchdog: 10m\neviction: {round: 1m}\n" +
 	"plugins: {memoryStall: {soft: {window: 1m}, hard: {window: 1m}, clearFor: 1m}, diskContention: {clearFor: 1m}, networkContention: {enabled: false}, filesystem: {enabled: false}}\n"
 
-func TestStallOfAPodsCgroupIsSampledBeforeTheNextTick(t *testing.T) {
+func TestTriggerSamplesCgroupStallEarly(t *testing.T) {
 	if !exists("/proc/pressure/memory") {
 		t.Skip("no PSI")
 	}
@@ -81,7 +81,7 @@ func memoryStallOf(s *snapshot.Snapshot, cgroup string) float64 {
 
 // The goal is 2 s from the first stall to the level, by polling alone; here
 // that is doubled, for the machine does other things as well.
-func TestPollingAloneSeesPressureWithinTwoSeconds(t *testing.T) {
+func TestPollingSeesPressureInTwoSeconds(t *testing.T) {
 	const bound = 2 * 2 * time.Second
 	w := newWeather(t)
 	a := startAgent(t, "--path.procfs", w.dir, "--config", configFile(t, "triggers: {enabled: false}\n"+
@@ -110,7 +110,7 @@ func TestPollingAloneSeesPressureWithinTwoSeconds(t *testing.T) {
 
 // Where the kernel's files are not the kernel's, nothing can wake the agent: it
 // says so once, and polls.
-func TestWithoutTriggersTheAgentPollsAndSaysSoOnce(t *testing.T) {
+func TestTriggersAbsentAgentPolls(t *testing.T) {
 	proc := filepath.Join(t.TempDir(), "proc")
 	copyProc(t, proc)
 	before, err := os.ReadFile(filepath.Join(proc, "pressure/memory"))

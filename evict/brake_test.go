@@ -37,7 +37,7 @@ func pleading(list []pods.Pod, verdicts ...plugins.Verdict) Input {
 	return in
 }
 
-func TestARefusalOfAllHoldsWhatWasAskedForWithWaitsThatGrow(t *testing.T) {
+func TestBrakeBackoffGrows(t *testing.T) {
 	a := api{answer: brakes("memory-stall")}
 	in := governed()
 	var when []int
@@ -62,7 +62,7 @@ func TestARefusalOfAllHoldsWhatWasAskedForWithWaitsThatGrow(t *testing.T) {
 	assert.Equal(t, CodeEvicted, d.Code, "it is the controller's, not ours")
 }
 
-func TestARefusalOfWhatOnePluginAsksForHoldsUpNoOther(t *testing.T) {
+func TestBrakeOfOnePluginHoldsNoOther(t *testing.T) {
 	list := []pods.Pod{pod("a"), pod("b"), pod("c")}
 	a := api{answer: brakes("files")}
 	in := pleading(list, pressing(named("c", 30)), files(named("a", 0), named("b", 0)))
@@ -80,7 +80,7 @@ func TestARefusalOfWhatOnePluginAsksForHoldsUpNoOther(t *testing.T) {
 	assert.Equal(t, "the controller refused evictions for files at hard; not requested again until 2026-03-01 12:00:10 UTC: 3 of 5 nodes", d.Candidates[0].Reason)
 }
 
-func TestAPodThatSeveralPluginsNameIsAskedForByWhatWeighsMost(t *testing.T) {
+func TestRequestByWeightiestPlugin(t *testing.T) {
 	urgent := pressing(named("a", 30))
 	urgent.Urgent = true
 	soft := files(named("a", 0))
@@ -114,7 +114,7 @@ func TestAPodThatSeveralPluginsNameIsAskedForByWhatWeighsMost(t *testing.T) {
 }
 
 // Memory was refused a moment ago, and falls below its floor.
-func TestMemoryBelowItsFloorIsAskedForWhateverWasRefusedBefore(t *testing.T) {
+func TestBrakeNotHeldBelowFloor(t *testing.T) {
 	a := api{answer: brakes("memory-stall")}
 	in := pleading([]pods.Pod{pod("a")}, pressing(named("a", 30)))
 	_, m := play(in, &a)
@@ -129,7 +129,7 @@ func TestMemoryBelowItsFloorIsAskedForWhateverWasRefusedBefore(t *testing.T) {
 	assert.Contains(t, m.Refusals, "memory-stall at hard")
 }
 
-func TestARefusalOfAllIsForgottenWithTime(t *testing.T) {
+func TestBrakeBackoffForgotten(t *testing.T) {
 	a := api{answer: brakes("memory-stall")}
 	in := governed()
 	_, m := play(in, &a)
@@ -148,7 +148,7 @@ func TestARefusalOfAllIsForgottenWithTime(t *testing.T) {
 	assert.Empty(t, m.Refusals, "and with one that goes")
 }
 
-func TestTheControllerSaysWhenToAskAgain(t *testing.T) {
+func TestBrakeRetryAfter(t *testing.T) {
 	for after, want := range map[time.Duration][]int{
 		3 * time.Second: {0, 3, 6, 9}, time.Hour: {0, 300, 600}, 0: {0, 10, 30, 70, 150, 310, 610},
 	} {
@@ -170,7 +170,7 @@ func TestTheControllerSaysWhenToAskAgain(t *testing.T) {
 	}
 }
 
-func TestAClockThatWasSetBackKeepsNoRefusalForLong(t *testing.T) {
+func TestBrakeClockSetBack(t *testing.T) {
 	in := governed()
 	in.State.Refusals = map[string]Backoff{"memory-stall at hard": {Until: at(86400), Attempts: 1}}
 	_, m := play(in, &api{})
@@ -178,7 +178,7 @@ func TestAClockThatWasSetBackKeepsNoRefusalForLong(t *testing.T) {
 }
 
 // Nobody knows yet what became of the request that stands.
-func TestARequestThatStandsIsNotTakenBackByARefusalOfAll(t *testing.T) {
+func TestBrakeKeepsPendingRequest(t *testing.T) {
 	a := api{answer: always(UnknownOutcome)}
 	in := governed()
 	_, m := play(in, &a)

@@ -21,7 +21,7 @@ func naming(plugin, condition string, level plugins.Level, effects ...string) pl
 
 // Hours of a plugin that calls its condition otherwise in each round, that comes
 // back under ever new names, and that does both.
-func TestWhateverPluginsInventTheNodeCarriesFewConditionsAndForgetsThem(t *testing.T) {
+func TestClaimsInventedConditionsBounded(t *testing.T) {
 	for what, of := range map[string]func(round int) []plugins.Verdict{
 		"conditions": func(n int) []plugins.Verdict {
 			return []plugins.Verdict{naming("rogue", fmt.Sprint("C", 2*n), plugins.Hard), naming("rogue", fmt.Sprint("C", 2*n+1), plugins.Soft)}
@@ -93,7 +93,7 @@ func carried(m Marks) int {
 	return n
 }
 
-func TestBeyondItsConditionsAPluginIsToldTheLimitAndTheRestStand(t *testing.T) {
+func TestClaimsPerPluginLimit(t *testing.T) {
 	say := func(n int) (list []plugins.Verdict) {
 		for i := range n {
 			list = append(list, naming("p", fmt.Sprint("C", i), plugins.Soft))
@@ -112,7 +112,7 @@ func TestBeyondItsConditionsAPluginIsToldTheLimitAndTheRestStand(t *testing.T) {
 	assert.Equal(t, "Hard", about(t, marks, names.Prefix+"C0").Reason, "two plugins may have one")
 }
 
-func TestAllOuterPluginsTogetherHaveSoManyConditionsAndInnerOnesTheirOwn(t *testing.T) {
+func TestClaimsOfOuterPluginsLimit(t *testing.T) {
 	var list []plugins.Verdict
 	for i := range conditionsOfOuterPlugins + 1 {
 		list = append(list, naming(fmt.Sprint("p", i), fmt.Sprint("C", i), plugins.Soft))
@@ -126,7 +126,7 @@ func TestAllOuterPluginsTogetherHaveSoManyConditionsAndInnerOnesTheirOwn(t *test
 	assert.Less(t, len(record), 64<<10)
 }
 
-func TestAConditionHasSoManyEffectsAtATime(t *testing.T) {
+func TestClaimsEffectsPerCondition(t *testing.T) {
 	say := func(from, n int) plugins.Verdict {
 		v := naming("p", "C", plugins.Soft)
 		v.CNR = true
@@ -157,7 +157,7 @@ func TestAConditionHasSoManyEffectsAtATime(t *testing.T) {
 }
 
 // A rogue names an honest plugin's condition, before it in each round.
-func TestWhoHoldsAConditionHasRoomForItsEffectsWhateverOthersInvent(t *testing.T) {
+func TestClaimsHolderKeepsItsEffects(t *testing.T) {
 	say := func(plugin string, from, n int) plugins.Verdict {
 		v := naming(plugin, "C", plugins.Soft)
 		v.CNR = true
@@ -188,7 +188,7 @@ func refusedOf(m Marks) (list []string) {
 	return list
 }
 
-func TestAPluginThatNamesNoConditionHoldsNone(t *testing.T) {
+func TestClaimsNoneWithoutCondition(t *testing.T) {
 	marks, m := Mark(round(0, nil, naming("p", "", plugins.Hard)))
 	assert.Empty(t, m.Claims)
 	assert.Empty(t, marks.Conditions)

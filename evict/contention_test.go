@@ -27,7 +27,7 @@ func hurting() []snapshot.Contention {
 	return []snapshot.Contention{of(snapshot.SharedDisk, "sda"), of(snapshot.SharedDisk, "sdb"), of(snapshot.SharedMemory, "")}
 }
 
-func TestADecisionHasItsContention(t *testing.T) {
+func TestDecisionHasContention(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)), disk(plugins.Soft))
 	in.Contention = hurting()
 	d, _ := Decide(in)
@@ -46,7 +46,7 @@ func TestADecisionHasItsContention(t *testing.T) {
 	assert.Equal(t, hurting(), in.Contention, "what is shown elsewhere is not changed")
 }
 
-func TestADecisionSaysNothingOfWhatDidNotHurt(t *testing.T) {
+func TestDecisionOmitsOtherContention(t *testing.T) {
 	in := round(0, nil, disk(plugins.Hard))
 	d, _ := Decide(in)
 	assert.Nil(t, d.Causes[0].Contention, "nothing is known")
@@ -67,14 +67,14 @@ func TestADecisionSaysNothingOfWhatDidNotHurt(t *testing.T) {
 	assert.Nil(t, d.Causes[0].Contention, "the device is gone")
 }
 
-func TestWithoutAClusterTheNamesAreTheNodes(t *testing.T) {
+func TestDecisionContentionNodeNames(t *testing.T) {
 	in := round(0, nil, disk(plugins.Hard))
 	in.Cluster, in.Contention = nil, hurting()
 	d, _ := Decide(in)
 	assert.Equal(t, "pod a", d.Causes[0].Contention.Culprits[0].Name)
 }
 
-func TestWhatIsKeptOfAContentionIsSmall(t *testing.T) {
+func TestDecisionContentionSmall(t *testing.T) {
 	in := round(0, nil, disk(plugins.Hard))
 	in.Contention = hurting()
 	with, _ := Decide(in)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestCandidatesAreCountedByWhatBecameOfThem(t *testing.T) {
+func TestCountersByOutcome(t *testing.T) {
 	var tally Counters
 	evictions, suppressed := tally.Counts()
 	assert.Empty(t, evictions)

@@ -14,7 +14,7 @@ import (
 
 func until(second int) func(*pods.Pod) { return func(p *pods.Pod) { p.TerminatesBy = at(second) } }
 
-func TestWhatIsEndingCountsByItsAmount(t *testing.T) {
+func TestCreditByAmount(t *testing.T) {
 	for target, code := range map[float64]Code{10: CodeTerminating, 30: CodeTerminating, 31: CodeEvicted, 100: CodeEvicted} {
 		v := pressing(named("x", 20), named("y", 10), named("a", 40))
 		v.Target = some(target)
@@ -29,7 +29,7 @@ func TestWhatIsEndingCountsByItsAmount(t *testing.T) {
 	}
 }
 
-func TestOneThatIsLateCountsNoMoreAndThatIsSaid(t *testing.T) {
+func TestCreditEndsWhenOverdue(t *testing.T) {
 	in := round(0, []pods.Pod{pod("x", until(20)), pod("a")}, pressing(named("x", 40), named("a", 40)))
 	d, m := play(in, &api{})
 	require.Equal(t, CodeTerminating, d.Code)
@@ -47,7 +47,7 @@ func TestOneThatIsLateCountsNoMoreAndThatIsSaid(t *testing.T) {
 }
 
 // Victims of ours count before their end is seen, and after their cgroup is gone.
-func TestAVictimCountsFromItsEvictionOn(t *testing.T) {
+func TestCreditFromEvictionOn(t *testing.T) {
 	v := pressing(named("a", 30), named("b", 30))
 	v.Target = some(50)
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, v)
@@ -66,7 +66,7 @@ func TestAVictimCountsFromItsEvictionOn(t *testing.T) {
 	assert.Equal(t, CodeEvicted, d.Code, "what they have given back is no credit any more")
 }
 
-func TestTheCooldownOfOneVerdictDoesNotHoldOthers(t *testing.T) {
+func TestCooldownPerVerdict(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30)), disk(plugins.None))
 	a := api{}
 	_, m := play(in, &a)
@@ -77,7 +77,7 @@ func TestTheCooldownOfOneVerdictDoesNotHoldOthers(t *testing.T) {
 	assert.Equal(t, CodeEvicted, d.Code)
 }
 
-func TestAMemoryOfTheVersionBeforeHoldsEverything(t *testing.T) {
+func TestStateOfOlderVersion(t *testing.T) {
 	in := three(0)
 	in.State.Last = &Chosen{Victim: Victim{UID: "b", Namespace: "shop", Name: "web-b", GraceSeconds: 20}, Time: at(-5), Outcome: Evicted, Decision: "x"}
 	d, m := play(in, &api{})
@@ -97,7 +97,7 @@ func pressedOut(of string) func(*pods.Pod) {
 	}
 }
 
-func TestTheKubeletsTurnIsThatOfTheResourceItEvictedFor(t *testing.T) {
+func TestKubeletEvictionHoldsItsResource(t *testing.T) {
 	for of, row := range map[string]struct{ memory, disk, other Code }{
 		"memory":            {CodeKubelet, CodeNext, CodeKubelet},
 		"ephemeral-storage": {CodeNext, CodeKubelet, CodeKubelet},
@@ -119,7 +119,7 @@ func TestTheKubeletsTurnIsThatOfTheResourceItEvictedFor(t *testing.T) {
 // The messages are those of kubernetes 1.31.14, 1.34.4 and 1.37.1 (helpers.go and
 // eviction_manager.go of pkg/kubelet/eviction, rejectPod of pkg/kubelet); names in
 // them are the owner's.
-func TestWhatTheKubeletEvictsForALimitOfThePodsOwnHoldsNothing(t *testing.T) {
+func TestKubeletEvictionForPodsOwnLimit(t *testing.T) {
 	for _, message := range []string{
 		"",
 		`Usage of EmptyDir volume "cache" exceeds the limit "1Mi". `,
@@ -147,7 +147,7 @@ func TestWhatTheKubeletEvictsForALimitOfThePodsOwnHoldsNothing(t *testing.T) {
 }
 
 // One of ours is a victim, and is seen to be ending.
-func TestAVictimThatIsSeenToBeEndingCountsOnce(t *testing.T) {
+func TestCreditOfTerminatingVictimOnce(t *testing.T) {
 	v := pressing(named("a", 6), named("b", 40))
 	in := round(0, []pods.Pod{pod("a", until(20)), pod("b")}, v)
 	in.State.Victims = []Chosen{{Victim: Victim{UID: "a", Namespace: "shop", Name: "web-a", GraceSeconds: 20}, Relief: map[string]float64{verdictKey(v): 6}, Outcome: Evicted, Time: at(-1)}}
@@ -156,7 +156,7 @@ func TestAVictimThatIsSeenToBeEndingCountsOnce(t *testing.T) {
 	assert.Equal(t, CodeEvicted, codes(d)["b"], "6 of 10: %s", d.Reason)
 }
 
-func TestACandidateThatAPluginMayNotNameGivesNoCredit(t *testing.T) {
+func TestCreditNoneForRefusedCandidate(t *testing.T) {
 	ending := named("a", 40)
 	ending.Refused = "it was not shown"
 	in := round(0, []pods.Pod{pod("a", until(20)), pod("b")}, pressing(ending, named("b", 40)))
@@ -164,7 +164,7 @@ func TestACandidateThatAPluginMayNotNameGivesNoCredit(t *testing.T) {
 	assert.Equal(t, map[string]Code{"a": CodeNotAllowed, "b": CodeEvicted}, codes(d))
 }
 
-func TestHowLongAPodIsLateIsCountedFromTheEndThatItsOwnerGaveIt(t *testing.T) {
+func TestOverdueCountsFromTerminationGrace(t *testing.T) {
 	for second, want := range map[int]Code{59: CodeTerminating, 60: CodeNext, 129: CodeNext, 130: CodeOverdue} {
 		in := round(second, []pods.Pod{pod("x", until(100))}, pressing(named("x", 40)))
 		in.Config.MaxTerminationGrace, in.Config.OverdueAfter = 30*time.Second, 30*time.Second
@@ -174,7 +174,7 @@ func TestHowLongAPodIsLateIsCountedFromTheEndThatItsOwnerGaveIt(t *testing.T) {
 	}
 }
 
-func TestAVictimThatIsStillThereMayBeAskedForAgainWhenItCountsNoMore(t *testing.T) {
+func TestOverdueVictimAskedForAgain(t *testing.T) {
 	for second, want := range map[int]Code{49: CodeTerminating, 50: CodeNext} {
 		in := round(second, []pods.Pod{pod("a")}, pressing(named("a", 30)))
 		in.Config.MaxTerminationGrace, in.Config.OverdueAfter = 30*time.Second, 30*time.Second
@@ -184,7 +184,7 @@ func TestAVictimThatIsStillThereMayBeAskedForAgainWhenItCountsNoMore(t *testing.
 	}
 }
 
-func TestWhereItIsNotKnownHowMuchIsMissingASmallPodThatEndsHoldsNoOther(t *testing.T) {
+func TestCreditSmallPodTargetUnknown(t *testing.T) {
 	for relief, want := range map[float64]Code{19: CodeNext, 20: CodeTerminating} {
 		v := pressing(named("x", relief), named("a", 40))
 		v.Target = none()
@@ -193,7 +193,7 @@ func TestWhereItIsNotKnownHowMuchIsMissingASmallPodThatEndsHoldsNoOther(t *testi
 	}
 }
 
-func TestWhoIsEndingIsToldInTheReason(t *testing.T) {
+func TestCreditReason(t *testing.T) {
 	x := Credit{Name: "shop/web-x", Until: at(50)}
 	v := pressing()
 	assert.Equal(t, "shop/web-x is terminating until 2026-03-01 12:00:50 UTC; its usage counts as released, which is all that must be released", creditReason(v, []Credit{x}))
@@ -205,7 +205,7 @@ func TestWhoIsEndingIsToldInTheReason(t *testing.T) {
 
 // What counts as released has been all that is missing since then; where it is not
 // that, or nothing presses, no such time begins.
-func TestSinceWhenWhatEndsIsAllThatIsMissingIsKnown(t *testing.T) {
+func TestCoveredSince(t *testing.T) {
 	held := pressing(named("x", 40))
 	held.MetLevel = plugins.None
 	scope := verdictKey(held)

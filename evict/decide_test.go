@@ -18,7 +18,7 @@ func three(second int) Input {
 	return round(second, []pods.Pod{pod("a"), pod("b"), pod("c")}, pressing(named("a", 30), named("b", 25), named("c", 20)))
 }
 
-func TestTheFirstCandidateGoesAndTheOthersAreNotNeeded(t *testing.T) {
+func TestEvictFirstCandidate(t *testing.T) {
 	a := api{}
 	d, m := play(three(0), &a)
 	assert.Equal(t, []Victim{{UID: "a", Namespace: "shop", Name: "web-a", GraceSeconds: 20}}, a.asked)
@@ -37,7 +37,7 @@ func TestTheFirstCandidateGoesAndTheOthersAreNotNeeded(t *testing.T) {
 	assert.Equal(t, plugins.Hard, d.Level())
 }
 
-func TestTheNextIsAskedForWhenOneIsNotGranted(t *testing.T) {
+func TestEvictNextWhenNotGranted(t *testing.T) {
 	for outcome, code := range map[Outcome]Code{Blocked: CodePDB, Refused: CodeRefused} {
 		a := api{answer: func(v Victim) Answer {
 			if v.UID == "a" {
@@ -54,7 +54,7 @@ func TestTheNextIsAskedForWhenOneIsNotGranted(t *testing.T) {
 	}
 }
 
-func TestWhenNoneIsGrantedTheRoundSaysWhy(t *testing.T) {
+func TestEvictNoneGranted(t *testing.T) {
 	a := api{answer: always(Blocked)}
 	d, m := play(three(0), &a)
 	assert.Equal(t, []string{"a", "b", "c"}, a.uids())
@@ -77,7 +77,7 @@ func TestWhenNoneIsGrantedTheRoundSaysWhy(t *testing.T) {
 	assert.Equal(t, "the plugin named no pod", d.Reason)
 }
 
-func TestARoundEndsAtAnUnknownOutcomeOrATerminatedPod(t *testing.T) {
+func TestEvictEndsRoundOnUnclearAnswer(t *testing.T) {
 	for outcome, want := range map[Outcome]struct {
 		code, others Code
 	}{
@@ -97,7 +97,7 @@ func TestARoundEndsAtAnUnknownOutcomeOrATerminatedPod(t *testing.T) {
 	}
 }
 
-func TestCandidatesNotRequestedAreLeftForALaterRound(t *testing.T) {
+func TestEvictRoundRequestsBounded(t *testing.T) {
 	var listed []pods.Pod
 	var list []plugins.Candidate
 	for i := range 8 {
@@ -116,7 +116,7 @@ func TestCandidatesNotRequestedAreLeftForALaterRound(t *testing.T) {
 	assert.Equal(t, []string{"p5", "p6", "p7"}, a.uids())
 }
 
-func TestNoPodIsEvictedWhileTheStateCannotBeSaved(t *testing.T) {
+func TestEvictStateNotSaved(t *testing.T) {
 	d, _ := Decide(three(0))
 	i, some := d.Next()
 	require.True(t, some)
@@ -130,7 +130,7 @@ func TestNoPodIsEvictedWhileTheStateCannotBeSaved(t *testing.T) {
 	assert.False(t, some)
 }
 
-func TestAVictimGetsTheGraceItAsksForWithinBounds(t *testing.T) {
+func TestVictimGraceBounded(t *testing.T) {
 	for _, row := range []struct {
 		asks int64
 		most time.Duration
@@ -149,7 +149,7 @@ func TestAVictimGetsTheGraceItAsksForWithinBounds(t *testing.T) {
 	}
 }
 
-func TestADryRunAsksOncePerEpisodeOfPressureAndMarksNothing(t *testing.T) {
+func TestDryRunOncePerPressure(t *testing.T) {
 	in := three(0)
 	in.Config.DryRun = true
 	marks, _ := Mark(in)
@@ -191,7 +191,7 @@ func TestADryRunAsksOncePerEpisodeOfPressureAndMarksNothing(t *testing.T) {
 	assert.Equal(t, 2, a.dryRuns)
 }
 
-func TestADryRunAfterRealEvictionsAsksToo(t *testing.T) {
+func TestDryRunAfterRealEvictions(t *testing.T) {
 	in := three(0)
 	a := api{}
 	_, m := play(in, &a)
@@ -206,7 +206,7 @@ func TestADryRunAfterRealEvictionsAsksToo(t *testing.T) {
 	assert.Contains(t, m.DryRunEvicted, "memory-stall/node")
 }
 
-func TestADryRunThatIsNotGrantedAsksForTheNextAndWaitsLikeARealOne(t *testing.T) {
+func TestDryRunNotGranted(t *testing.T) {
 	in := three(0)
 	in.Config.DryRun = true
 	a := api{answer: always(Blocked)}
@@ -219,7 +219,7 @@ func TestADryRunThatIsNotGrantedAsksForTheNextAndWaitsLikeARealOne(t *testing.T)
 	assert.Len(t, a.asked, 6)
 }
 
-func TestADryRunRequestsNoPodWhileAnOutcomeIsUnknown(t *testing.T) {
+func TestDryRunWaitsForUnknownOutcome(t *testing.T) {
 	in := three(0)
 	a := api{answer: always(UnknownOutcome)}
 	_, m := play(in, &a)
@@ -231,7 +231,7 @@ func TestADryRunRequestsNoPodWhileAnOutcomeIsUnknown(t *testing.T) {
 	assert.False(t, m.last().DryRun)
 }
 
-func TestNoPodIsEvictedAfterAnOutageUnlessPressureRemains(t *testing.T) {
+func TestEvictNotAfterOutage(t *testing.T) {
 	a := api{}
 	in := three(0)
 	in.Cluster.Pods.StaleSince = at(-1)
@@ -253,7 +253,7 @@ func TestNoPodIsEvictedAfterAnOutageUnlessPressureRemains(t *testing.T) {
 	assert.Equal(t, []string{"a"}, a.uids())
 }
 
-func TestAPodThatCameBackUnderItsNameIsAnotherOne(t *testing.T) {
+func TestEvictSameNameOtherUID(t *testing.T) {
 	in := round(0, []pods.Pod{pod("old", func(p *pods.Pod) { p.Name = "db-0" })}, pressing(named("old", 30)))
 	a := api{answer: always(UnknownOutcome)}
 	_, m := play(in, &a)
@@ -266,7 +266,7 @@ func TestAPodThatCameBackUnderItsNameIsAnotherOne(t *testing.T) {
 	assert.Equal(t, in.Time, m.last().TerminatedAt, "the one that was chosen is gone")
 }
 
-func TestAnAgentThatIsKilledBetweenChoiceAndAnswerChoosesNoSecondOne(t *testing.T) {
+func TestEvictRestartBeforeAnswer(t *testing.T) {
 	in := three(0)
 	d, m := Decide(in)
 	i, _ := d.Next()
@@ -296,7 +296,7 @@ func TestAnAgentThatIsKilledBetweenChoiceAndAnswerChoosesNoSecondOne(t *testing.
 	}
 }
 
-func TestOfSeveralThatGoEachIsTold(t *testing.T) {
+func TestDecisionTellsEachEvicted(t *testing.T) {
 	in := three(0)
 	in.Levels.Verdicts[0].Target, in.Config.Limits.PerRound = some(1000), 3
 	for outcome, code := range map[Outcome]Code{Evicted: CodeEvicted, UnknownOutcome: CodeUnknownOutcome, NotFound: CodeTerminated} {
@@ -312,14 +312,14 @@ func TestOfSeveralThatGoEachIsTold(t *testing.T) {
 	}
 }
 
-func TestAfterAnEvictionTheOthersAreNotNeededUntilMoreIsMissing(t *testing.T) {
+func TestEvictNotNeededAfterFirst(t *testing.T) {
 	d, _ := Decide(three(0))
 	d.RecordAnswer(0, Answer{Outcome: Evicted})
 	assert.Equal(t, map[string]Code{"a": CodeEvicted, "b": CodeNotNeeded, "c": CodeNotNeeded}, codes(d))
 	assert.Equal(t, "waiting for the effect of an earlier eviction", d.Candidates[1].Reason)
 }
 
-func TestARefusalOfAllLeavesWhatOthersWereToldBefore(t *testing.T) {
+func TestBrakeKeepsEarlierAnswers(t *testing.T) {
 	in := three(0)
 	in.Config.Via = ViaController
 	d, _ := play(in, &api{answer: func(v Victim) Answer {
@@ -331,7 +331,7 @@ func TestARefusalOfAllLeavesWhatOthersWereToldBefore(t *testing.T) {
 	assert.Equal(t, map[string]Code{"a": CodePDB, "b": CodeBrake, "c": CodeBrake}, codes(d))
 }
 
-func TestTheIDOfADryRunSaysSoBesideARoundThatCountsAlone(t *testing.T) {
+func TestDryRunDecisionID(t *testing.T) {
 	in := three(0)
 	in.Config.DryRun = true
 	d, _ := Decide(in)
@@ -346,7 +346,7 @@ func TestTheIDOfADryRunSaysSoBesideARoundThatCountsAlone(t *testing.T) {
 	assert.Contains(t, d.ID, "-dry")
 }
 
-func TestARoundInWhichOneHadEndedOrIsUnclearAsksForNoMore(t *testing.T) {
+func TestEvictSeveralStopsAtUnclear(t *testing.T) {
 	for _, outcome := range []Outcome{NotFound, UnknownOutcome} {
 		in := three(0)
 		in.Levels.Verdicts[0].Target, in.Config.Limits.PerRound = some(1000), 3
@@ -361,7 +361,7 @@ func TestARoundInWhichOneHadEndedOrIsUnclearAsksForNoMore(t *testing.T) {
 	}
 }
 
-func TestBeforeOneGoesNoFurtherOnesAreLookedFor(t *testing.T) {
+func TestMoreOnlyAfterFirstEviction(t *testing.T) {
 	in := three(0)
 	d, m := Decide(in)
 	before := slices.Clone(d.Candidates)
@@ -369,7 +369,7 @@ func TestBeforeOneGoesNoFurtherOnesAreLookedFor(t *testing.T) {
 	assert.Equal(t, before, d.Candidates)
 }
 
-func TestFurtherPodsGoOnlyForWhatTheyAreNamedForAndWhatIsMissingThere(t *testing.T) {
+func TestMoreOnlyForMissingRelief(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c", priority(5000))}, pressing(named("a", 30), named("b", 30)), disk(plugins.Hard, named("c", 30)))
 	in.Config.Limits.PerRound = 3
 	a := api{}
@@ -386,7 +386,7 @@ func TestFurtherPodsGoOnlyForWhatTheyAreNamedForAndWhatIsMissingThere(t *testing
 	assert.Equal(t, []string{"a", "b"}, a.uids(), "the highest level counts of those that miss it")
 }
 
-func TestAVerdictThatIsNotMetEvictsNoPodThatAnotherNames(t *testing.T) {
+func TestVerdictNotMetEvictsNoPod(t *testing.T) {
 	waiting := pressing(named("a", 30))
 	waiting.GraceEnds = at(60)
 	d, _ := Decide(round(0, []pods.Pod{pod("a")}, waiting, disk(plugins.None, named("a", 30))))

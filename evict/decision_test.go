@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestADecisionKnowsItsCauses(t *testing.T) {
+func TestDecisionCauses(t *testing.T) {
 	const none, soft, hard = plugins.None, plugins.Soft, plugins.Hard
 	levels := func(verdicts ...plugins.Verdict) *plugins.Levels {
 		return &plugins.Levels{Time: at(0), Verdicts: verdicts}
@@ -49,7 +49,7 @@ func TestADecisionKnowsItsCauses(t *testing.T) {
 	}
 }
 
-func TestACauseKeepsTheNumbersOfItsVerdict(t *testing.T) {
+func TestDecisionCauseNumbers(t *testing.T) {
 	v := pressing()
 	v.Observed, v.Operator, v.Threshold, v.Unit = snapshot.Some(0.4), ">=", snapshot.Some(0.25), "ratio"
 	in := round(7, nil, v)

@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-func TestAListNamesThePluginsOfADryRun(t *testing.T) {
+func TestIsDryRunList(t *testing.T) {
 	for _, row := range []struct {
 		list []string
 		want bool
@@ -80,7 +80,7 @@ func TestBesideRival(t *testing.T) {
 
 func first[T any](list []T, _ State) []T { return list }
 
-func TestAPluginInADryRunIsDecidedBesideThoseThatCount(t *testing.T) {
+func TestDryRunPluginDecidedApart(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30)), disk(plugins.Hard, named("b", 20)))
 	in.Config.DryRunPlugins = []string{"disk-contention"}
 	a := api{}
@@ -117,7 +117,7 @@ func TestAPluginInADryRunIsDecidedBesideThoseThatCount(t *testing.T) {
 	assert.Equal(t, CodeEvicted, list[0].Code, "from now on it counts, and no dry run holds it back")
 }
 
-func TestARealPressureIsNotHeldBackByADryRunAndTheOtherWayRound(t *testing.T) {
+func TestDryRunPluginHoldsNoRealOne(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, memoryAt(plugins.None), disk(plugins.Hard, named("b", 20)))
 	in.Config.DryRunPlugins = []string{"*", "-memory-stall"}
 	a := api{}
@@ -130,7 +130,7 @@ func TestARealPressureIsNotHeldBackByADryRunAndTheOtherWayRound(t *testing.T) {
 	assert.Equal(t, "b", a.asked[1].UID)
 }
 
-func TestAPluginThatIsPutIntoADryRunLosesItsMarkAtOnceAndAnotherOfThatConditionKeepsIt(t *testing.T) {
+func TestDryRunPluginLosesMark(t *testing.T) {
 	other := memoryAt(plugins.Soft)
 	other.Plugin = "outer"
 	in := round(0, nil, memoryAt(plugins.Hard), other)

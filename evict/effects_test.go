@@ -42,7 +42,7 @@ func marking(plugin string, level plugins.Level, effects ...string) plugins.Verd
 	return plugins.Verdict{Plugin: plugin, Scope: "s", Level: level, MetLevel: level, Condition: "C", Effects: effects}
 }
 
-func TestTheEffectsThatAPluginAsksForReplaceThatOfTheLevel(t *testing.T) {
+func TestEffectsOfPluginReplaceLevel(t *testing.T) {
 	m := marker{}
 	assert.Equal(t, []corev1.TaintEffect{no}, m.next(marking("p", plugins.Soft, "NoSchedule")))
 	m = marker{}
@@ -56,7 +56,7 @@ func TestTheEffectsThatAPluginAsksForReplaceThatOfTheLevel(t *testing.T) {
 	assert.Equal(t, []corev1.TaintEffect{no}, m.next(marking("p", plugins.Hard, plugins.NoEffect), marking("q", plugins.Hard)), "another plugin asks for one")
 }
 
-func TestTwoPluginsWithOneConditionHaveBothTheirEffectsAndNeitherFlaps(t *testing.T) {
+func TestEffectsOfTwoPluginsDoNotFlap(t *testing.T) {
 	both := []corev1.TaintEffect{out, no}
 	m := marker{}
 	for i := range 100 { // their answers come and go
@@ -71,7 +71,7 @@ func TestTwoPluginsWithOneConditionHaveBothTheirEffectsAndNeitherFlaps(t *testin
 	}
 }
 
-func TestAPluginThatAsksForEffectsTakesNoneFromOneThatDoesNot(t *testing.T) {
+func TestEffectsOfPluginTakeNoneAway(t *testing.T) {
 	m := marker{}
 	assert.Equal(t, []corev1.TaintEffect{no}, m.next(marking("p", plugins.Hard)))
 	want := []corev1.TaintEffect{no, prefer}
@@ -80,7 +80,7 @@ func TestAPluginThatAsksForEffectsTakesNoneFromOneThatDoesNot(t *testing.T) {
 	}
 }
 
-func TestAnEffectNoLongerAskedForEndsAfterTheTransitionPeriod(t *testing.T) {
+func TestEffectsEndAfterTransition(t *testing.T) {
 	m := marker{}
 	m.next(marking("p", plugins.Soft, "NoSchedule"), marking("q", plugins.Soft, "PreferNoSchedule"))
 	transition := DefaultConfig().Transition
@@ -94,7 +94,7 @@ func TestAnEffectNoLongerAskedForEndsAfterTheTransitionPeriod(t *testing.T) {
 	assert.InDelta(t, transition.Seconds(), lasted.Seconds(), 20)
 }
 
-func TestAllEndsInTheEnd(t *testing.T) {
+func TestEffectsAllEnd(t *testing.T) {
 	m := marker{}
 	m.next(marking("p", plugins.Hard, "NoExecute"))
 	m.second += int((2 * time.Hour).Seconds())
@@ -104,7 +104,7 @@ func TestAllEndsInTheEnd(t *testing.T) {
 	assert.Equal(t, []corev1.TaintEffect{no}, m.next(marking("p", plugins.Hard)), "nothing of it is left")
 }
 
-func TestTheEffectsOutliveTheAgent(t *testing.T) {
+func TestEffectsSurviveRestart(t *testing.T) {
 	m := marker{}
 	want := m.next(marking("p", plugins.Soft, "NoSchedule"), marking("q", plugins.Soft, "NoExecute"))
 	m.memory = restarted(t, m.memory)
@@ -112,7 +112,7 @@ func TestTheEffectsOutliveTheAgent(t *testing.T) {
 	assert.Equal(t, want, m.next(marking("p", plugins.None)))
 }
 
-func TestWhatIsAboutTheCustomNodeResourceMarksThatAlone(t *testing.T) {
+func TestCNRMarkedAlone(t *testing.T) {
 	v, node := marking("p", plugins.Hard, "shared_cores/NoSchedule", "reclaimed_cores/PreferNoSchedule"), marking("q", plugins.Soft)
 	v.CNR = true
 	m := marker{}
@@ -127,7 +127,7 @@ func TestWhatIsAboutTheCustomNodeResourceMarksThatAlone(t *testing.T) {
 	assert.Equal(t, corev1.ConditionTrue, got.CNR.Conditions[0].Status)
 }
 
-func TestWithoutAQoSLevelTheCustomNodeResourceHasAConditionAlone(t *testing.T) {
+func TestCNRConditionWithoutQoSLevel(t *testing.T) {
 	v := marking("p", plugins.Hard)
 	v.CNR = true
 	got := (&marker{}).marks(v)
@@ -137,7 +137,7 @@ func TestWithoutAQoSLevelTheCustomNodeResourceHasAConditionAlone(t *testing.T) {
 	assert.Len(t, got.CNR.Conditions, 1)
 }
 
-func TestTheTaintsOfTheCustomNodeResourceOutliveTheAgentAndItsState(t *testing.T) {
+func TestCNRTaintsSurviveLostState(t *testing.T) {
 	m := marker{}
 	m.memory = m.memory.Adopt(at(0), []OwnTaint{{Key: names.Prefix + "C", Effect: "shared_cores/NoSchedule"}})
 	v := marking("p", plugins.None)
@@ -149,7 +149,7 @@ func TestTheTaintsOfTheCustomNodeResourceOutliveTheAgentAndItsState(t *testing.T
 	assert.Empty(t, m.marks(v).CNR.Taints)
 }
 
-func TestADryPluginOfTheCustomNodeResourceTakesNothingOfTheNodeAway(t *testing.T) {
+func TestCNRDryRunPluginLeavesNode(t *testing.T) {
 	m := marker{dry: []string{"p"}}
 	v, node := marking("p", plugins.Hard, "shared_cores/NoSchedule"), marking("q", plugins.Soft)
 	v.CNR = true

@@ -21,7 +21,7 @@ func governed(change ...func(*Input)) Input {
 	return in
 }
 
-func TestAPodThatTheControllerIsAskedForIsAskedForUntilItAnswers(t *testing.T) {
+func TestControllerAskedUntilAnswer(t *testing.T) {
 	a := api{answer: always(UnknownOutcome)}
 	in := governed()
 	var m State
@@ -43,7 +43,7 @@ func TestAPodThatTheControllerIsAskedForIsAskedForUntilItAnswers(t *testing.T) {
 	assert.Equal(t, map[string]time.Time{"memory-stall/node": in.Time.Add(30 * time.Second)}, m.Cooldowns, "it settles from the answer on")
 }
 
-func TestNoOtherPodIsEvictedForAMinuteAfterAWithdrawnRequest(t *testing.T) {
+func TestControllerWithdrawnHoldsMinute(t *testing.T) {
 	a := api{answer: always(UnknownOutcome)}
 	in := governed()
 	_, m := play(in, &a)
@@ -56,7 +56,7 @@ func TestNoOtherPodIsEvictedForAMinuteAfterAWithdrawnRequest(t *testing.T) {
 	assert.Equal(t, []string{"a"}, a.uids())
 }
 
-func TestAnOwnersBudgetOfTheClusterLetsTheNextOneGo(t *testing.T) {
+func TestControllerOwnerLimitTakesNext(t *testing.T) {
 	a := api{answer: func(v Victim) Answer {
 		if v.UID == "a" {
 			return Answer{Outcome: Blocked, Text: "a pod of shop/web went", Via: ViaController}
@@ -89,7 +89,7 @@ func alonePlayed(t *testing.T, in Input, seconds int) (when []int) {
 	return when
 }
 
-func TestWithoutTheControllerOneGoesForMemoryAtHardInTenMinutesWhereThatIsAllowed(t *testing.T) {
+func TestFallbackForHardMemory(t *testing.T) {
 	for what, row := range map[string]struct {
 		in   Input
 		want []int
@@ -116,7 +116,7 @@ func TestWithoutTheControllerOneGoesForMemoryAtHardInTenMinutesWhereThatIsAllowe
 }
 
 // The disk's pod was asked for first, and stays the one that is asked for.
-func TestAPodThatIsAskedForInVainForADiskDoesNotHoldUpMemory(t *testing.T) {
+func TestFallbackBesideWaitingDisk(t *testing.T) {
 	for what, row := range map[string]struct {
 		change func(*Input)
 		want   []int // when somebody goes alone
@@ -154,7 +154,7 @@ func TestAPodThatIsAskedForInVainForADiskDoesNotHoldUpMemory(t *testing.T) {
 	}
 }
 
-func TestARequestWithAClockSetBackDelaysEvictionsOnlyBriefly(t *testing.T) {
+func TestControllerRequestClockSetBack(t *testing.T) {
 	a := api{answer: always(UnknownOutcome)}
 	in := governed()
 	_, m := play(in, &a)

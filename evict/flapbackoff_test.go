@@ -38,14 +38,14 @@ func blink(l plugins.Level, minutes int) func(int) plugins.Level {
 	}
 }
 
-func TestATaintThatComesAndGoesStaysAndStaysAwayForLongerEachTime(t *testing.T) {
+func TestFlapBackoffGrows(t *testing.T) {
 	assert.Equal(t, []float64{0, 5, 10, 23, 33, 53}, worn(t, 57*60, blink(plugins.Soft, 6))[:6],
 		"off for 5 and 10 min, on for 10 and 20 at least, and 5 from when it was met")
 	hard := worn(t, 60*60, blink(plugins.Hard, 6))
 	assert.Equal(t, []float64{0, 5, 6, 17, 18, 41, 42}, hard[:7], "hard comes at once")
 }
 
-func TestAFlappingTaintStaysForAnHourAtMostAndStartsAnewAfterOneOfRest(t *testing.T) {
+func TestFlapBackoffBoundAndReset(t *testing.T) {
 	f := DefaultConfig().Taints
 	assert.Equal(t, []time.Duration{5 * time.Minute, 10 * time.Minute, 40 * time.Minute, time.Hour, time.Hour},
 		[]time.Duration{f.duration(0), f.duration(1), f.duration(3), f.duration(4), f.duration(1 << 40)})
@@ -59,7 +59,7 @@ func TestAFlappingTaintStaysForAnHourAtMostAndStartsAnewAfterOneOfRest(t *testin
 	assert.True(t, s.expired(plugins.None, at(300+3600), f))
 }
 
-func TestAClockThatWasSetBackKeepsNoTaintForLonger(t *testing.T) {
+func TestFlapBackoffClockSetBack(t *testing.T) {
 	f := DefaultConfig().Taints
 	s := MarkState{}.updateTaint(plugins.Soft, at(86400), f)
 	s = s.updateTaint(plugins.None, at(0), f)
@@ -69,13 +69,13 @@ func TestAClockThatWasSetBackKeepsNoTaintForLonger(t *testing.T) {
 	assert.Equal(t, plugins.Soft, s.updateTaint(plugins.Soft, at(300), f).TaintLevel)
 }
 
-func TestATaintThatIsTakenOverStaysAsLongAsItsOwn(t *testing.T) {
+func TestFlapBackoffAdoptedTaint(t *testing.T) {
 	m := State{}.Adopt(at(0), []OwnTaint{ownTaint(memoryKey, corev1.TaintEffectNoSchedule, -100)})
 	assert.Equal(t, plugins.Hard, m.Marks["MemoryContention"].TaintLevel)
 	assert.Equal(t, ownTaint(memoryKey, corev1.TaintEffectNoSchedule, -100).Since.UTC(), m.Marks["MemoryContention"].TaintedAt.UTC())
 }
 
-func TestTheConditionLastsAsLongAsItsTaint(t *testing.T) {
+func TestFlapBackoffConditionLasts(t *testing.T) {
 	in := round(0, nil, memoryAt(plugins.None))
 	in.State.Marks = map[string]MarkState{"MemoryContention": {TaintLevel: plugins.Hard, TaintedAt: at(-1), Flaps: 2}}
 	marks, m := Mark(in)

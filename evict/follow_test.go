@@ -22,7 +22,7 @@ func keeping(in Input, a *api, l *Log) (Decision, State) {
 	return d, m
 }
 
-func TestADecisionTellsWhenItsVictimWasGoneAndHowFarThePressureFell(t *testing.T) {
+func TestFollowTerminationAndPressure(t *testing.T) {
 	log, a := Log{Max: 10}, api{}
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30), named("b", 20)), disk(plugins.Soft))
 	d, m := keeping(in, &a, &log)
@@ -65,7 +65,7 @@ func TestADecisionTellsWhenItsVictimWasGoneAndHowFarThePressureFell(t *testing.T
 	assert.Nil(t, of(d.ID).After)
 }
 
-func TestAfterASettledDecisionNothingMoreIsSaid(t *testing.T) {
+func TestFollowSettledDecisionUnchanged(t *testing.T) {
 	log, a := Log{Max: 10}, api{}
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
 	_, m := keeping(in, &a, &log)
@@ -84,7 +84,7 @@ func TestAfterASettledDecisionNothingMoreIsSaid(t *testing.T) {
 	assert.Equal(t, m, after)
 }
 
-func TestWhatIsSaidOfADecisionIsAllOfItHoweverOftenItIsSaid(t *testing.T) {
+func TestFollowRepeatsWholeChange(t *testing.T) {
 	in := round(0, nil, pressing())
 	in.State.Victims = []Chosen{{Victim: Victim{UID: "a"}, Decision: "x", Time: at(-50), Outcome: Evicted, TerminatedAt: at(-30)}}
 	m, changes := Follow(in, in.State)
@@ -100,7 +100,7 @@ func TestWhatIsSaidOfADecisionIsAllOfItHoweverOftenItIsSaid(t *testing.T) {
 	}
 }
 
-func TestADryRunOrARoundWithoutAVictimIsNotFollowed(t *testing.T) {
+func TestFollowDryRunNotFollowed(t *testing.T) {
 	in := three(0)
 	_, changes := Follow(in, State{})
 	assert.Empty(t, changes)
@@ -110,7 +110,7 @@ func TestADryRunOrARoundWithoutAVictimIsNotFollowed(t *testing.T) {
 	assert.Empty(t, changes)
 }
 
-func TestAVictimThatHadEndedIsFollowedToo(t *testing.T) {
+func TestFollowTerminatedVictim(t *testing.T) {
 	log, a := Log{Max: 10}, api{answer: always(NotFound)}
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
 	_, m := keeping(in, &a, &log)
@@ -122,7 +122,7 @@ func TestAVictimThatHadEndedIsFollowedToo(t *testing.T) {
 	assert.Len(t, log.List()[len(log.List())-1].After, 1)
 }
 
-func TestHowFarThePressureFellIsSaidOfTheRuleThatWasMet(t *testing.T) {
+func TestFollowRuleThatWasMet(t *testing.T) {
 	met := Cause{Plugin: "memory-stall", Scope: "node", Level: plugins.Hard, Observed: snapshot.Some(0.4), Operator: ">=", Threshold: snapshot.Some(0.25), Unit: "ratio"}
 	softer := func(list ...plugins.Evidence) plugins.Verdict {
 		v := memoryAt(plugins.None)

@@ -29,7 +29,7 @@ func asking(list ...plugins.Candidate) plugins.Verdict {
 
 // Seven forced pods at a limit of three a round: three, three, one, in order;
 // and none more once the plugin names none.
-func TestForcedPodsGoInOrderAndByTheLimits(t *testing.T) {
+func TestForcedInOrderWithinLimits(t *testing.T) {
 	start := func() Input {
 		var listed []pods.Pod
 		var list []plugins.Candidate
@@ -66,7 +66,7 @@ func TestForcedPodsGoInOrderAndByTheLimits(t *testing.T) {
 	assert.Equal(t, CodeRateLimit, d.Candidates[2].Code)
 }
 
-func TestAForcedPodWaitsForNothingThatPassesAndIsProtectedAllTheSame(t *testing.T) {
+func TestForcedSkipsWaitsNotProtection(t *testing.T) {
 	for what, row := range map[string]struct {
 		change func(*Input)
 		code   Code
@@ -94,7 +94,7 @@ func TestAForcedPodWaitsForNothingThatPassesAndIsProtectedAllTheSame(t *testing.
 	}
 }
 
-func TestForcedPodsComeFirstAndOneWordForThemIsEnough(t *testing.T) {
+func TestForcedFirst(t *testing.T) {
 	refused := forced(named("c", 30))
 	refused.Refused = "not shown"
 	in := round(0, []pods.Pod{pod("a", low), pod("b"), pod("c")}, pressing(named("a", 30), named("b", 20), named("c", 20)), asking(forced(named("b", 0)), refused))
@@ -106,7 +106,7 @@ func TestForcedPodsComeFirstAndOneWordForThemIsEnough(t *testing.T) {
 	assert.Equal(t, CodeNext, d.Candidates[2].Code)
 }
 
-func TestOfSoftPodsOneGoesInARoundAndThoseThatOptedOutStay(t *testing.T) {
+func TestSoftForcedOnePerRound(t *testing.T) {
 	v := asking(named("a", 0), named("b", 0), named("c", 0))
 	v.Level, v.MetLevel = plugins.Soft, plugins.Soft
 	in := round(0, []pods.Pod{pod("a", optedOut), pod("b"), pod("c")}, v)
@@ -124,7 +124,7 @@ func TestOfSoftPodsOneGoesInARoundAndThoseThatOptedOutStay(t *testing.T) {
 	assert.Equal(t, CodeRoundLimit, codes(d)["c"], "though more is missing")
 }
 
-func TestAGraceThatAPluginAsksForIsTakenWithinBounds(t *testing.T) {
+func TestGraceAskedByPluginBounded(t *testing.T) {
 	for seconds, want := range map[int64]int64{0: 0, -3: 1, 5: 5, 3600: 30} { // 0 only comes from a plugin that may
 		c := named("a", 30)
 		c.GraceSeconds = snapshot.Some(seconds)

@@ -41,7 +41,7 @@ func due(words []word, grace time.Duration) time.Time {
 	return last
 }
 
-func TestAThresholdThatWasNotMetInBetweenWaitsAnew(t *testing.T) {
+func TestGraceRestartsWhenNotMet(t *testing.T) {
 	const grace = 30 * time.Second
 	at := func(s int) time.Time { return graceStart.Add(time.Duration(s) * time.Second) }
 	met, not := plugins.Hard, plugins.None
@@ -70,7 +70,7 @@ func TestAThresholdThatWasNotMetInBetweenWaitsAnew(t *testing.T) {
 	}
 }
 
-func TestPluginsDoNotWaitForOneAnother(t *testing.T) {
+func TestGracePerPlugin(t *testing.T) {
 	var g GraceTimers
 	g, _ = g.Observe(plugins.Verdict{Plugin: "p", Scope: "s", Level: plugins.Hard}, graceStart)
 	g, _ = g.Observe(plugins.Verdict{Plugin: "q", Scope: "s", Level: plugins.None}, graceStart)
@@ -108,7 +108,7 @@ func slowDue(words []word, grace time.Duration) time.Time {
 	return graceStart.Add(time.Duration(since)*time.Second + grace)
 }
 
-func TestTheGraceIsThatOfASlowAndObviousModel(t *testing.T) {
+func TestGraceModel(t *testing.T) {
 	require.NoError(t, quick.Check(func(seed uint64, length uint8) bool {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var words []word

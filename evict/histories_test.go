@@ -58,7 +58,7 @@ type flapped struct {
 	lifted  bool // changed is when it was lifted for want of a level
 }
 
-func TestNoHistoryOfANodeBreaksTheRules(t *testing.T) {
+func TestRandomHistoriesKeepRules(t *testing.T) {
 	const histories, rounds = 1500, 40
 	seen := map[Code]int{}
 	for seed := range uint64(histories) {

@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-func TestEachReasonHoldsTheWholeRoundAndNothingLess(t *testing.T) {
+func TestHoldReasons(t *testing.T) {
 	level := func(level, pressing plugins.Level) func(*Input) {
 		return func(in *Input) { in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].MetLevel = level, pressing }
 	}
@@ -99,7 +99,7 @@ func TestEachReasonHoldsTheWholeRoundAndNothingLess(t *testing.T) {
 	}
 }
 
-func TestAReasonThatIsNotKnownIsLeftOut(t *testing.T) {
+func TestHoldReasonWithoutDetail(t *testing.T) {
 	in := round(0, nil, pressing())
 	in.Cluster.Pods.Synced = false
 	d, _ := Decide(in)
@@ -109,7 +109,7 @@ func TestAReasonThatIsNotKnownIsLeftOut(t *testing.T) {
 	assert.Equal(t, "the pods of this node have not been listed yet: forbidden", d.Reason)
 }
 
-func TestTheVerdictNearestToAnEvictionTellsWhyThereIsNone(t *testing.T) {
+func TestHoldNearestVerdictTold(t *testing.T) {
 	held, blind := pressing(), pressing()
 	held.MetLevel, blind.Absent = plugins.None, "no PSI"
 	held.Scope, blind.Scope = "numa0", "numa1"
@@ -138,7 +138,7 @@ func TestTheVerdictNearestToAnEvictionTellsWhyThereIsNone(t *testing.T) {
 	assert.Equal(t, "the kubelet reports MemoryPressure and evicts pods itself", d.Reason, "the first of equals")
 }
 
-func TestATerminatingPodHoldsOnlyVerdictsThatItRelieves(t *testing.T) {
+func TestHoldTerminatingPodByRelief(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b", ending)}, pressing(named("a", 30)), disk(plugins.Soft, named("b", 30)))
 	a := api{}
 	play(in, &a)
@@ -151,7 +151,7 @@ func TestATerminatingPodHoldsOnlyVerdictsThatItRelieves(t *testing.T) {
 	assert.Equal(t, CodeTerminating, d.Code)
 }
 
-func TestNoPodIsChosenWhileOneTerminatesAndInTheCooldown(t *testing.T) {
+func TestHoldTerminatingThenCooldown(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("drained", func(p *pods.Pod) { p.TerminatesBy = at(30) })}, pressing(named("drained", 50), named("a", 30)))
 	a := api{}
 	var m State
@@ -174,7 +174,7 @@ func TestNoPodIsChosenWhileOneTerminatesAndInTheCooldown(t *testing.T) {
 	require.Equal(t, []string{"a"}, a.uids(), "30 s after it was last seen to be ending")
 }
 
-func TestAPodThatNeverEndsHoldsForItsGraceAndAHalfMinute(t *testing.T) {
+func TestHoldPodThatNeverTerminates(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stuck"), pod("a")}, pressing(named("stuck", 50), named("a", 30)))
 	a := api{}
 	d, m := play(in, &a)
@@ -187,7 +187,7 @@ func TestAPodThatNeverEndsHoldsForItsGraceAndAHalfMinute(t *testing.T) {
 	assert.Equal(t, at(21+29+30), in.Time.Add(-time.Second), "grace, late, and the settle time from when it last counted")
 }
 
-func TestTheKubeletsVictimCountsOnceHoweverLongItStaysListed(t *testing.T) {
+func TestHoldKubeletVictimCountsOnce(t *testing.T) {
 	evicted := pressedOut("memory")
 	in := round(0, []pods.Pod{pod("a"), pod("k", evicted)}, disk(plugins.None))
 	_, m := play(in, &api{})
@@ -207,7 +207,7 @@ func TestTheKubeletsVictimCountsOnceHoweverLongItStaysListed(t *testing.T) {
 	assert.Empty(t, m.KubeletEvicted, "one that is listed no more is forgotten")
 }
 
-func TestWhatPassesByItselfIsToldAfterWhatDoesNot(t *testing.T) {
+func TestHoldOrderOfReasons(t *testing.T) {
 	for what, row := range map[string]struct {
 		change func(*Input)
 		want   Code
@@ -227,7 +227,7 @@ func TestWhatPassesByItselfIsToldAfterWhatDoesNot(t *testing.T) {
 	}
 }
 
-func TestAForcedPodThatIsProtectedChangesNothingForTheRound(t *testing.T) {
+func TestHoldForcedProtectedPod(t *testing.T) {
 	v := asking(forced(named("a", 0)))
 	v.GraceEnds = at(60)
 	d, _ := Decide(round(0, []pods.Pod{pod("a", protected(pods.Protection{Code: pods.Static, Why: "static"}))}, v))
@@ -235,7 +235,7 @@ func TestAForcedPodThatIsProtectedChangesNothingForTheRound(t *testing.T) {
 	assert.Equal(t, CodeGrace, d.Code)
 }
 
-func TestAClockThatWasSetBackMakesWhatWasMeasuredStale(t *testing.T) {
+func TestHoldClockSetBackIsStale(t *testing.T) {
 	for ahead, want := range map[time.Duration]Code{15 * time.Second: CodeNext, 15*time.Second + 1: CodeStale} {
 		in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
 		in.Levels.Time = in.Time.Add(ahead)
@@ -244,7 +244,7 @@ func TestAClockThatWasSetBackMakesWhatWasMeasuredStale(t *testing.T) {
 	}
 }
 
-func TestWhileAnEvictionIsUnconfirmedAServiceIsNoCandidateAndAnUnknownNodeSettlesNothing(t *testing.T) {
+func TestHoldServiceAndUnknownNode(t *testing.T) {
 	service := plugins.Candidate{Cgroup: "/big.service", Name: "big.service", Relief: 99}
 	in := round(0, []pods.Pod{pod("a")}, pressing(service, named("a", 30)))
 	in.State.Victims = []Chosen{{Victim: Victim{UID: "b", Namespace: "shop", Name: "web-b"}, Time: at(-5), Outcome: UnknownOutcome}}

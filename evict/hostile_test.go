@@ -19,7 +19,7 @@ const month = 30 * 24 * 3600
 
 // What an owner may write into its pod changes nothing at hard: the culprit goes,
 // and nobody in its place.
-func TestAtHardAPodsOwnerSavesItByNothing(t *testing.T) {
+func TestOwnerCannotAvoidHard(t *testing.T) {
 	for what, change := range map[string]func(*pods.Pod){
 		"opted out":            optedOut,
 		"tolerates everything": func(p *pods.Pod) { p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} },
@@ -46,7 +46,7 @@ func deletedFor(seconds int) func(*pods.Pod) {
 	return func(p *pods.Pod) { p.TerminatesBy = at(seconds) }
 }
 
-func TestAPodThatWasDeletedWithAMonthOfGraceCountsAsOneThatWeEvicted(t *testing.T) {
+func TestOwnerLongGraceCreditBounded(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stays", deletedFor(month)), pod("innocent")}, pressing(named("stays", 40), named("innocent", 20)))
 	a := api{}
 	var d Decision
@@ -73,7 +73,7 @@ func TestAPodThatWasDeletedWithAMonthOfGraceCountsAsOneThatWeEvicted(t *testing.
 	assert.Equal(t, []string{"stays", "innocent"}, a.uids(), "it does not end at all: then the next one, as after any pod that does not")
 }
 
-func TestAnAgentThatForgotWhenAPodBeganToEndCreditsItOnceMore(t *testing.T) {
+func TestOwnerCreditOnceMoreAfterRestart(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stays", deletedFor(month))}, pressing(named("stays", 40)))
 	_, m := play(in, &api{})
 	require.Equal(t, map[string]time.Time{"stays": at(0)}, m.Terminating)
@@ -89,7 +89,7 @@ func TestAnAgentThatForgotWhenAPodBeganToEndCreditsItOnceMore(t *testing.T) {
 }
 
 // A request that stands in the Lease is answered a round later.
-func TestAPodThatIsEndingAlreadyIsAskedForUntilThereIsAnAnswer(t *testing.T) {
+func TestOwnerTerminatingAskedUntilAnswer(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stays", deletedFor(month))}, pressing(named("stays", 40)))
 	in.State.Terminating = map[string]time.Time{"stays": at(-100)}
 	a := api{answer: always(UnknownOutcome)}
@@ -108,7 +108,7 @@ func TestAPodThatIsEndingAlreadyIsAskedForUntilThereIsAnAnswer(t *testing.T) {
 }
 
 // Each of them ends in its time, and there is always one.
-func TestPodsThatAreDeletedOneAfterTheOtherHoldAVerdictNoLongerThanOneOfThem(t *testing.T) {
+func TestOwnerDeletesInTurnBounded(t *testing.T) {
 	in := round(0, []pods.Pod{pod("innocent")}, pressing(named("innocent", 20)))
 	var first time.Time
 	a := api{}
@@ -127,7 +127,7 @@ func TestPodsThatAreDeletedOneAfterTheOtherHoldAVerdictNoLongerThanOneOfThem(t *
 
 // Between two of them nobody ends, or who does is too small, so that what they
 // held seems to be gone; or the pressure itself pauses.
-func TestPodsThatAreDeletedWithGapsHoldAVerdictNoLongerThanOneOfThem(t *testing.T) {
+func TestOwnerDeletesWithGapsBounded(t *testing.T) {
 	nobody := func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:] }
 	pause := func(in *Input) { in.Levels.Verdicts[0].MetLevel = plugins.None }
 	for what, row := range map[string]struct{ usual, gap func(*Input) }{
@@ -157,7 +157,7 @@ func TestPodsThatAreDeletedWithGapsHoldAVerdictNoLongerThanOneOfThem(t *testing.
 	}
 }
 
-func TestAPodThatIsAskedForInVainStartsNoBoundAnew(t *testing.T) {
+func TestOwnerBlockedKeepsBound(t *testing.T) {
 	in := round(0, []pods.Pod{pod("b", deletedFor(500)), pod("a")}, pressing(named("b", 40), named("a", 30)))
 	in.State.Terminating = map[string]time.Time{"b": at(-10)}
 	in.State.Covered = map[string]time.Time{"memory-stall/node": at(-100)}
@@ -167,7 +167,7 @@ func TestAPodThatIsAskedForInVainStartsNoBoundAnew(t *testing.T) {
 	assert.Equal(t, map[string]time.Time{"memory-stall/node": at(-100)}, m.Covered)
 }
 
-func TestWhatIsEndingCountsAnewOnceTheLevelWasOver(t *testing.T) {
+func TestOwnerCreditAnewAfterClear(t *testing.T) {
 	in := round(0, []pods.Pod{pod("b", deletedFor(500)), pod("a")}, pressing(named("b", 40), named("a", 30)))
 	in.State.Covered = map[string]time.Time{"memory-stall/node": at(-50)}
 	in.Levels.Verdicts[0].MetLevel = plugins.None
@@ -190,7 +190,7 @@ func TestWhatIsEndingCountsAnewOnceTheLevelWasOver(t *testing.T) {
 	assert.Len(t, m.Covered, maxRules, "however many names it takes")
 }
 
-func TestMemoryBelowItsFloorWaitsForNoTerminationGrace(t *testing.T) {
+func TestOwnerUrgentMemoryBoundsGrace(t *testing.T) {
 	urgent := func(list ...plugins.Candidate) plugins.Verdict {
 		v := pressing(list...)
 		v.Urgent = true
@@ -225,7 +225,7 @@ func TestMemoryBelowItsFloorWaitsForNoTerminationGrace(t *testing.T) {
 }
 
 // A finalizer keeps what is left of a pod listed for as long as its owner likes.
-func TestAVictimThatHasEndedIsGoneThoughAFinalizerKeepsIt(t *testing.T) {
+func TestOwnerFinalizerIsTerminated(t *testing.T) {
 	a := api{}
 	in := three(0)
 	_, m := play(in, &a)
@@ -242,7 +242,7 @@ func TestAVictimThatHasEndedIsGoneThoughAFinalizerKeepsIt(t *testing.T) {
 // What an owner writes that is true, and that a rule of safety or of fairness
 // counts: another pod may go before its own, which docs/security.md says. The
 // other is one that gives back what is missing itself.
-func TestByWhatAnotherPodStillGoesFirst(t *testing.T) {
+func TestOwnerPutsOtherPodFirst(t *testing.T) {
 	for what, row := range map[string]struct {
 		change func(*Input)
 		code   Code // of the culprit
@@ -279,7 +279,7 @@ func TestByWhatAnotherPodStillGoesFirst(t *testing.T) {
 
 // Whoever loads the API server, or cuts the node off from it, would else begin the
 // bound anew with each such round.
-func TestARoundThatDoesNotKnowThePodsStartsNoBoundAnew(t *testing.T) {
+func TestOwnerBoundThroughStaleRounds(t *testing.T) {
 	for what, unknown := range map[string]func(*Cluster){
 		"the API server is not heard": func(c *Cluster) { c.Pods.StaleSince = at(-1) },
 		"the pods are not listed yet": func(c *Cluster) { c.Pods.Synced = false },

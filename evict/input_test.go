@@ -10,7 +10,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-func TestTheKubeletsPressureIsReadFromTheNode(t *testing.T) {
+func TestReadNode(t *testing.T) {
 	assert.Equal(t, Node{ReadError: "no space left on device"}, ReadNode(nil, errDisk))
 	var n corev1.Node
 	for kind, status := range map[corev1.NodeConditionType]corev1.ConditionStatus{
@@ -26,7 +26,7 @@ func TestTheKubeletsPressureIsReadFromTheNode(t *testing.T) {
 	assert.Equal(t, Node{}, ReadNode(&corev1.Node{}, nil))
 }
 
-func TestEachResourceHasTheKubeletsConditionForIt(t *testing.T) {
+func TestKubeletConditionOfResource(t *testing.T) {
 	for resource, want := range map[plugins.Resource]string{
 		plugins.Memory: "MemoryPressure", plugins.Disk: "DiskPressure", plugins.Filesystem: "DiskPressure",
 		plugins.NetworkIO: "none", plugins.CPU: "none", "gpu": "",
@@ -37,7 +37,7 @@ func TestEachResourceHasTheKubeletsConditionForIt(t *testing.T) {
 	}
 }
 
-func TestAFreshInstallObserves(t *testing.T) {
+func TestDefaultConfigObserves(t *testing.T) {
 	c := DefaultConfig()
 	assert.True(t, c.DryRun)
 	assert.True(t, c.Enabled)
@@ -46,7 +46,7 @@ func TestAFreshInstallObserves(t *testing.T) {
 	assert.Empty(t, c.OptOutHard)
 }
 
-func TestOnlyCandidatesAreResolved(t *testing.T) {
+func TestCandidatePods(t *testing.T) {
 	met, named, calm := pressing(named("b", 1), named("a", 1)), disk(plugins.None, named("c", 1)), disk(plugins.None, named("d", 1))
 	named.Named = true
 	met.Candidates = append(met.Candidates, plugins.Candidate{Cgroup: "/a.service"})

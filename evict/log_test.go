@@ -26,7 +26,7 @@ func ids(l *Log) string {
 	return all
 }
 
-func TestADecisionIsKeptWhenItSaysSomethingNew(t *testing.T) {
+func TestLogKeepsNews(t *testing.T) {
 	going := func(uid string) func(*Decision) {
 		return func(d *Decision) {
 			d.Candidates = []Considered{{Code: CodeWouldEvict, Pod: &pods.Pod{UID: uid}}}
@@ -71,7 +71,7 @@ func TestADecisionIsKeptWhenItSaysSomethingNew(t *testing.T) {
 	}
 }
 
-func TestWhatWasSaidBeforeACalmIsSaidAgainAfterIt(t *testing.T) {
+func TestLogRepeatsAfterCalm(t *testing.T) {
 	l := Log{Max: 9}
 	require.True(t, l.Add(caused("1", CodeSoft, plugins.Soft)))
 	require.False(t, l.Add(Decision{ID: "2", Code: CodeEnded}))
@@ -79,7 +79,7 @@ func TestWhatWasSaidBeforeACalmIsSaidAgainAfterIt(t *testing.T) {
 	assert.Equal(t, "31", ids(&l))
 }
 
-func TestTheLogKeepsTheNewestAndListsThemFirst(t *testing.T) {
+func TestLogNewestFirst(t *testing.T) {
 	l := Log{Max: 3}
 	assert.Equal(t, []Decision{}, l.List())
 	levels := []plugins.Level{plugins.Soft, plugins.Hard}
@@ -89,7 +89,7 @@ func TestTheLogKeepsTheNewestAndListsThemFirst(t *testing.T) {
 	}
 }
 
-func TestADecisionIsUpdatedWhileItIsKept(t *testing.T) {
+func TestLogUpdate(t *testing.T) {
 	l := Log{Max: 2}
 	for i, level := range []plugins.Level{plugins.Soft, plugins.Hard, plugins.Soft} {
 		l.Add(caused(fmt.Sprint(i), CodeSoft, level))
@@ -104,7 +104,7 @@ func TestADecisionIsUpdatedWhileItIsKept(t *testing.T) {
 	assert.Zero(t, given[1].TerminatedAt, "what was given before is as it was")
 }
 
-func TestWhatAReaderIsGivenIsItsOwn(t *testing.T) {
+func TestLogListIsACopy(t *testing.T) {
 	l := Log{Max: 2}
 	mine := caused("1", CodeEvicted, plugins.Hard)
 	mine.Candidates, mine.After = []Considered{{Code: CodeEvicted, Pod: &pods.Pod{}}}, []Cause{{Scope: "after"}}
@@ -118,7 +118,7 @@ func TestWhatAReaderIsGivenIsItsOwn(t *testing.T) {
 	assert.Equal(t, "after", again.After[0].Scope)
 }
 
-func TestOfManyCandidatesTheFirstAreKeptAndWhoWasAskedFor(t *testing.T) {
+func TestLogCandidatesBounded(t *testing.T) {
 	d := caused("1", CodeEvicted, plugins.Hard)
 	for i := range 100 {
 		d.Candidates = append(d.Candidates, Considered{Code: CodeTooSmall, Reason: fmt.Sprint(i)})
@@ -145,7 +145,7 @@ func TestOfManyCandidatesTheFirstAreKeptAndWhoWasAskedFor(t *testing.T) {
 	assert.Zero(t, l.List()[0].Omitted)
 }
 
-func TestTheLogIsReadWhileARoundWritesIt(t *testing.T) {
+func TestLogConcurrentReaders(t *testing.T) {
 	l := Log{Max: 10}
 	const added = 500
 	var readers errgroup.Group
@@ -177,7 +177,7 @@ func TestTheLogIsReadWhileARoundWritesIt(t *testing.T) {
 	require.Len(t, l.List(), l.Max)
 }
 
-func TestWhatWasKeptBeforeARestartIsThereAgain(t *testing.T) {
+func TestLogSurvivesRestart(t *testing.T) {
 	before := Log{Max: 3}
 	levels := []plugins.Level{plugins.Soft, plugins.Hard}
 	for i := range 2 {
@@ -198,7 +198,7 @@ func TestWhatWasKeptBeforeARestartIsThereAgain(t *testing.T) {
 	assert.Equal(t, "3", after.List()[0].ID)
 }
 
-func TestADryRunBesideWhatCountsIsToldOnceEach(t *testing.T) {
+func TestLogDryRunBesideReal(t *testing.T) {
 	l := Log{Max: 10}
 	counts, dry := caused("1", CodeSoft, plugins.Soft), caused("1-dry", CodeSoft, plugins.Soft)
 	dry.DryRun = true

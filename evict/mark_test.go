@@ -46,7 +46,7 @@ func memoryAt(level plugins.Level) plugins.Verdict {
 	return v
 }
 
-func TestEachLevelHasItsConditionAndItsTaint(t *testing.T) {
+func TestMarkOfEachLevel(t *testing.T) {
 	absent := memoryAt(plugins.None)
 	absent.Absent = "no PSI"
 	for what, row := range map[string]struct {
@@ -72,7 +72,7 @@ func TestEachLevelHasItsConditionAndItsTaint(t *testing.T) {
 	}
 }
 
-func TestEveryJudgedConditionIsThereOnceSortedAndTheHighestLevelWins(t *testing.T) {
+func TestMarkHighestLevelWins(t *testing.T) {
 	sdb := disk(plugins.Hard)
 	sdb.Scope, sdb.Reason = "sdb", "sdb is full of work"
 	unmarked := disk(plugins.Hard)
@@ -104,7 +104,7 @@ func room(point string, level plugins.Level) plugins.Verdict {
 	}
 }
 
-func TestAConditionIsNotClearWhileOneOfItsScopesCannotBeSeen(t *testing.T) {
+func TestMarkUnknownScopeIsNotClear(t *testing.T) {
 	hung := room("/mnt", plugins.None)
 	hung.Absent = "statfs hangs"
 	second := room("/second", plugins.None)
@@ -128,7 +128,7 @@ func TestAConditionIsNotClearWhileOneOfItsScopesCannotBeSeen(t *testing.T) {
 	}
 }
 
-func TestAPluginWithoutCandidatesOnlyMarksTheNode(t *testing.T) {
+func TestMarkWithoutCandidates(t *testing.T) {
 	full := room("/data", plugins.Soft)
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, room("/", plugins.None), full, memoryAt(plugins.None))
 	m, _ := Mark(in)
@@ -154,7 +154,7 @@ func TestAPluginWithoutCandidatesOnlyMarksTheNode(t *testing.T) {
 	assert.Len(t, d.Causes, 2)
 }
 
-func TestAMarkStaysForTheTransitionPeriodAtEachLevelAndAcrossARestart(t *testing.T) {
+func TestMarkTransitionPeriod(t *testing.T) {
 	for level, effect := range map[plugins.Level]corev1.TaintEffect{
 		plugins.Soft: corev1.TaintEffectPreferNoSchedule, plugins.Hard: corev1.TaintEffectNoSchedule,
 	} {
@@ -179,7 +179,7 @@ func TestAMarkStaysForTheTransitionPeriodAtEachLevelAndAcrossARestart(t *testing
 	}
 }
 
-func TestAfterHardTheTaintFallsToSoftWhenHardHasBeenOverForThePeriod(t *testing.T) {
+func TestMarkHardFallsToSoft(t *testing.T) {
 	in := round(0, nil, memoryAt(plugins.Hard))
 	_, m := Mark(in)
 	in.Levels.Verdicts[0] = memoryAt(plugins.Soft)
@@ -196,7 +196,7 @@ func TestAfterHardTheTaintFallsToSoftWhenHardHasBeenOverForThePeriod(t *testing.
 	}
 }
 
-func TestALevelIsMarkedWhileItLastsHoweverShortThePeriodIs(t *testing.T) {
+func TestMarkLastsWithLevel(t *testing.T) {
 	for _, period := range []time.Duration{0, time.Second, 10 * time.Second, 15 * time.Second, time.Hour} {
 		in := round(0, nil, memoryAt(plugins.Hard))
 		in.Config.Transition = period
@@ -209,7 +209,7 @@ func TestALevelIsMarkedWhileItLastsHoweverShortThePeriodIs(t *testing.T) {
 	}
 }
 
-func TestWhatIsRememberedOfAMarkChangesEveryFifteenSecondsOnly(t *testing.T) {
+func TestMarkStateWrittenSeldom(t *testing.T) {
 	in := round(0, nil, memoryAt(plugins.Hard))
 	changes := map[time.Time]bool{}
 	for range 60 {
@@ -221,7 +221,7 @@ func TestWhatIsRememberedOfAMarkChangesEveryFifteenSecondsOnly(t *testing.T) {
 	assert.Equal(t, map[time.Time]bool{at(0): true, at(15): true, at(30): true, at(45): true}, changes)
 }
 
-func TestAMarkOfAPluginThatJudgesNoMoreFades(t *testing.T) {
+func TestMarkOfDisabledPluginFades(t *testing.T) {
 	_, m := Mark(round(0, nil, memoryAt(plugins.Soft)))
 	in := then(round(0, nil, disk(plugins.None)), 100, m)
 	marks, m := Mark(in)
@@ -233,7 +233,7 @@ func TestAMarkOfAPluginThatJudgesNoMoreFades(t *testing.T) {
 	assert.Empty(t, marks.Taints)
 }
 
-func TestNothingIsWantedInADryRunOrWithoutAClusterAndAllIsRemembered(t *testing.T) {
+func TestMarkNoneInDryRunOrStandalone(t *testing.T) {
 	forReal := round(0, nil, memoryAt(plugins.Hard))
 	_, want := Mark(forReal)
 	dry, alone := forReal, forReal
@@ -249,7 +249,7 @@ func TestNothingIsWantedInADryRunOrWithoutAClusterAndAllIsRemembered(t *testing.
 	}
 }
 
-func TestAClockThatWasSetBackMakesNoMarkLastLonger(t *testing.T) {
+func TestMarkClockSetBack(t *testing.T) {
 	_, m := Mark(round(86400, nil, memoryAt(plugins.Hard)))
 	in := then(round(0, nil, memoryAt(plugins.None)), 0, m)
 	marks, m := Mark(in)
@@ -261,7 +261,7 @@ func TestAClockThatWasSetBackMakesNoMarkLastLonger(t *testing.T) {
 	assert.Equal(t, at(0), m.Marks["MemoryContention"].LastMet[1])
 }
 
-func TestAMemoryThatWasGivenIsNotChanged(t *testing.T) {
+func TestMarkLeavesInputUnchanged(t *testing.T) {
 	_, m := Mark(round(0, nil, memoryAt(plugins.Soft)))
 	before := restarted(t, m)
 	in := then(round(0, nil, memoryAt(plugins.Hard)), 60, m)
@@ -271,7 +271,7 @@ func TestAMemoryThatWasGivenIsNotChanged(t *testing.T) {
 	assert.Empty(t, cmp.Diff(before, restarted(t, m)))
 }
 
-func TestTheTaintsOfTheAgentBeforeAreTakenOverAsIfJustMet(t *testing.T) {
+func TestMarkAdoptsFormerTaints(t *testing.T) {
 	_, known := Mark(round(-200, nil, memoryAt(plugins.Soft)))
 	for what, row := range map[string]struct {
 		before State
@@ -302,12 +302,12 @@ func TestTheTaintsOfTheAgentBeforeAreTakenOverAsIfJustMet(t *testing.T) {
 	}
 }
 
-func TestAMarkIsRememberedAsExactlyAsItsPeriodNeeds(t *testing.T) {
+func TestMarkMetResolution(t *testing.T) {
 	assert.Equal(t, 15*time.Second, metResolution(time.Hour))
 	assert.Equal(t, 3*time.Second, metResolution(time.Minute))
 }
 
-func TestWhatCannotBeSeenKeepsTheMarkThatIsThereAndNoMore(t *testing.T) {
+func TestMarkKeptWhileUnknown(t *testing.T) {
 	partial := memoryAt(plugins.None)
 	partial.Partial = true
 	_, m := Mark(round(0, nil, partial))
@@ -324,7 +324,7 @@ func TestWhatCannotBeSeenKeepsTheMarkThatIsThereAndNoMore(t *testing.T) {
 	assert.Equal(t, map[time.Time]bool{at(0): true, at(15): true, at(30): true, at(45): true, at(60): true}, changes)
 }
 
-func TestADryRunWearsNothing(t *testing.T) {
+func TestMarkDryRunNoFlapBackoff(t *testing.T) {
 	in := round(0, nil, memoryAt(plugins.Hard))
 	_, in.State = Mark(in)
 	require.Equal(t, plugins.Hard, in.State.Marks["MemoryContention"].TaintLevel)
@@ -333,7 +333,7 @@ func TestADryRunWearsNothing(t *testing.T) {
 	assert.Equal(t, plugins.None, m.Marks["MemoryContention"].TaintLevel)
 }
 
-func TestWhatOnlyAPluginInADryRunJudgesIsTakenAwayThoughAnotherIsForReal(t *testing.T) {
+func TestMarkDryRunPluginAlone(t *testing.T) {
 	in := round(0, nil, memoryAt(plugins.Hard), disk(plugins.Hard))
 	_, in.State = Mark(in)
 	in.Config.DryRunPlugins = []string{"disk-contention"}
@@ -342,7 +342,7 @@ func TestWhatOnlyAPluginInADryRunJudgesIsTakenAwayThoughAnotherIsForReal(t *test
 	assert.NotContains(t, m.Marks, "DiskContention")
 }
 
-func TestAConditionIsMetWhileItsTaintWaitsForItsTime(t *testing.T) {
+func TestMarkConditionBeforeTaint(t *testing.T) {
 	for what, row := range map[string]struct {
 		level      plugins.Level
 		transition time.Duration
@@ -362,12 +362,12 @@ func TestAConditionIsMetWhileItsTaintWaitsForItsTime(t *testing.T) {
 	}
 }
 
-func TestOfScopesThatAreAllClearTheFirstIsTold(t *testing.T) {
+func TestMarkFirstOfClearScopesTold(t *testing.T) {
 	m, _ := Mark(round(0, nil, room("/a", plugins.None), room("/z", plugins.None)))
 	assert.Equal(t, "room on /a is none", m.Conditions[0].Message)
 }
 
-func TestTheCustomNodeResourceCarriesAllThatPluginsWantThere(t *testing.T) {
+func TestMarkCNRConditions(t *testing.T) {
 	one, two := naming("p", "A", plugins.Soft), naming("q", "B", plugins.Soft)
 	one.CNR, two.CNR = true, true
 	m, _ := Mark(round(0, nil, one, two))
@@ -375,7 +375,7 @@ func TestTheCustomNodeResourceCarriesAllThatPluginsWantThere(t *testing.T) {
 	assert.Len(t, m.CNR.Conditions, 2)
 }
 
-func TestATaintThatIsTakenOverIsOnSinceItsFirstEffectAndAtItsHighest(t *testing.T) {
+func TestMarkAdoptsFirstAndHighest(t *testing.T) {
 	owned := []OwnTaint{ownTaint(diskKey, corev1.TaintEffectNoSchedule, -100), ownTaint(diskKey, corev1.TaintEffectPreferNoSchedule, -50)}
 	seen := State{}.Adopt(at(0), owned).Marks["DiskContention"]
 	assert.Equal(t, plugins.Hard, seen.TaintLevel)
@@ -384,7 +384,7 @@ func TestATaintThatIsTakenOverIsOnSinceItsFirstEffectAndAtItsHighest(t *testing.
 	assert.Equal(t, map[string]time.Time{"NoSchedule": at(0)}, before.Adopt(at(0), owned).Marks["DiskContention"].Effects)
 }
 
-func TestTheEffectsThatPluginsAskedForLastAsLongAsTheTaintOrTheLevel(t *testing.T) {
+func TestMarkEffectsLastWithTaint(t *testing.T) {
 	asked := map[string]time.Time{"q/NoSchedule": at(-9)}
 	in := round(0, nil, memoryAt(plugins.None))
 	in.State.Marks = map[string]MarkState{

@@ -59,7 +59,7 @@ func newRounds(there ...string) *rounds {
 	return &rounds{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), there: there}
 }
 
-func TestAPodThatIsForcedOnceStaysAskedForUntilItIsGoneOrTooOld(t *testing.T) {
+func TestRecallForcedUntilTerminated(t *testing.T) {
 	r := newRounds("a", "b")
 	assert.Equal(t, []string{"a", "b"}, r.next(forcing("a", "b")))
 	assert.Equal(t, []string{"a", "b"}, r.next(forcing()), "some plugins say it once only")
@@ -71,7 +71,7 @@ func TestAPodThatIsForcedOnceStaysAskedForUntilItIsGoneOrTooOld(t *testing.T) {
 	assert.Empty(t, r.memory.Named)
 }
 
-func TestAPodThatIsRecalledIsAskedForAsItWas(t *testing.T) {
+func TestRecallAsNamed(t *testing.T) {
 	r := newRounds("a")
 	r.next(forcing("a"))
 	in := Input{Time: r.now, Levels: &plugins.Levels{Verdicts: []plugins.Verdict{forcing()}}, State: r.memory}
@@ -86,7 +86,7 @@ func TestAPodThatIsRecalledIsAskedForAsItWas(t *testing.T) {
 	assert.Empty(t, in.Levels.Verdicts[0].Candidates, "what came in is not changed")
 }
 
-func TestWhoRepeatsItselfTakesBackWhatItLeavesOut(t *testing.T) {
+func TestRecallRepeatingPluginWithdraws(t *testing.T) {
 	r := newRounds("a", "b")
 	r.next(forcing("a", "b"))
 	r.next(forcing("a", "b"))
@@ -95,7 +95,7 @@ func TestWhoRepeatsItselfTakesBackWhatItLeavesOut(t *testing.T) {
 	assert.Empty(t, r.memory.Named)
 }
 
-func TestWhatIsForcedUnderPressureEndsWithThePressure(t *testing.T) {
+func TestRecallEndsWithPressure(t *testing.T) {
 	all := []string{"1", "2", "3", "4", "5", "6", "7"}
 	r := newRounds(all...)
 	assert.Equal(t, all, r.next(forcing(all...), says(plugins.Soft)))
@@ -104,7 +104,7 @@ func TestWhatIsForcedUnderPressureEndsWithThePressure(t *testing.T) {
 	assert.Empty(t, r.next(forcing(), says(plugins.None)), "it has gone: none more")
 }
 
-func TestASilentPluginTakesNothingBack(t *testing.T) {
+func TestRecallAbsentPluginKeeps(t *testing.T) {
 	r := newRounds("a")
 	r.next(forcing("a"), says(plugins.Hard))
 	silent := forcing()
@@ -113,7 +113,7 @@ func TestASilentPluginTakesNothingBack(t *testing.T) {
 	assert.Empty(t, r.next(forcing(), says(plugins.None)))
 }
 
-func TestARefusedPodIsNotForced(t *testing.T) {
+func TestRecallRefusedNotForced(t *testing.T) {
 	r := newRounds("a")
 	v := forcing("a")
 	v.Candidates[0].Refused = "this pod was not in the request to the plugin"
@@ -121,7 +121,7 @@ func TestARefusedPodIsNotForced(t *testing.T) {
 	assert.Empty(t, r.memory.Named)
 }
 
-func TestAnotherPluginsWordTakesNothingBack(t *testing.T) {
+func TestRecallOtherPluginKeeps(t *testing.T) {
 	r := newRounds("a")
 	r.next(forcing("a"))
 	r.next(forcing("a"))
@@ -130,7 +130,7 @@ func TestAnotherPluginsWordTakesNothingBack(t *testing.T) {
 	assert.Equal(t, []string{"a"}, r.next(other))
 }
 
-func TestWhatIsForcedOutlivesTheAgentAndChangesTheMemoryOnceAMinute(t *testing.T) {
+func TestRecallSurvivesRestart(t *testing.T) {
 	r := newRounds("a")
 	changes := 0
 	for range 60 { // 5 min
@@ -153,14 +153,14 @@ func newAgent(t *testing.T, r *rounds) *rounds {
 	return &next
 }
 
-func TestAClockThatWasSetBackKeepsNothingForEver(t *testing.T) {
+func TestRecallClockSetBack(t *testing.T) {
 	r := newRounds("a")
 	r.next(forcing("a"))
 	r.now = r.now.Add(-24 * time.Hour)
 	assert.Empty(t, r.next(forcing()))
 }
 
-func TestOnlyAPodThatAPluginForcesIsForcedLater(t *testing.T) {
+func TestRecallOnlyForcedPods(t *testing.T) {
 	r := newRounds("a", "b")
 	v := forcing("a")
 	v.Candidates = append(v.Candidates, plugins.Candidate{PodUID: "b", Name: "ns/b"})
@@ -173,7 +173,7 @@ func TestOnlyAPodThatAPluginForcesIsForcedLater(t *testing.T) {
 	assert.Empty(t, r.next())
 }
 
-func TestThePressureThatTakesAForcedPodBackIsThePluginsOwn(t *testing.T) {
+func TestRecallOwnPressureOnly(t *testing.T) {
 	other := says(plugins.Hard)
 	other.Plugin = "q"
 	empty := plugins.Verdict{Plugin: "p", Scope: plugins.ScopeNamed}
@@ -194,7 +194,7 @@ func TestThePressureThatTakesAForcedPodBackIsThePluginsOwn(t *testing.T) {
 	}
 }
 
-func TestAForcedPodIsRememberedForEachPluginWithWhatItAsksFor(t *testing.T) {
+func TestRecallPerPlugin(t *testing.T) {
 	other := forcing("a")
 	other.Plugin, other.Candidates[0].GraceSeconds = "q", snapshot.Opt[int64]{}
 	r := newRounds("a")
@@ -215,7 +215,7 @@ func TestAForcedPodIsRememberedForEachPluginWithWhatItAsksFor(t *testing.T) {
 	}
 }
 
-func TestWhenAForcedPodWasNamedLastIsRememberedToAMinute(t *testing.T) {
+func TestRecallTimeToAMinute(t *testing.T) {
 	start := newRounds().now
 	again := func(since time.Duration, f NamedPod) NamedPod {
 		return Input{Time: start.Add(since)}.withName([]NamedPod{f}, forcing(), forcing("a").Candidates[0], false)[0]
@@ -234,7 +234,7 @@ func TestWhenAForcedPodWasNamedLastIsRememberedToAMinute(t *testing.T) {
 	}
 }
 
-func TestAForcedPodTakesNothingFromWhatItsPluginSaysNow(t *testing.T) {
+func TestRecallKeepsCurrentVerdict(t *testing.T) {
 	f := []NamedPod{{Plugin: "p", Scope: plugins.ScopeNamed, UID: "a", Name: "ns/a"}}
 	other, own := forcing("b"), forcing("b")
 	other.Plugin = "q"

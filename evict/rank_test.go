@@ -24,7 +24,7 @@ func ranks(in Input) []string {
 	return order(d)
 }
 
-func TestEachKeyOfTheOrderDecidesWhereThoseBeforeItAreEqual(t *testing.T) {
+func TestRankKeys(t *testing.T) {
 	a, b := named("a", 30), named("b", 30)
 	unlisted := named("c", 90)
 	service := plugins.Candidate{Cgroup: "/system.slice/big.service", Name: "big.service", Relief: 99, Unit: "bytes"}
@@ -50,14 +50,14 @@ func TestEachKeyOfTheOrderDecidesWhereThoseBeforeItAreEqual(t *testing.T) {
 	}
 }
 
-func TestTheLastKeyIsTheCgroup(t *testing.T) {
+func TestRankLastKeyIsCgroup(t *testing.T) {
 	a := plugins.Candidate{Cgroup: "/a", Name: "x.service"}
 	b := plugins.Candidate{Cgroup: "/b", Name: "x.service"}
 	assert.Equal(t, []string{"/a", "/b"}, ranks(round(0, nil, pressing(a), disk(plugins.Hard, b))))
 	assert.Equal(t, []string{"/a", "/b"}, ranks(round(0, nil, pressing(b), disk(plugins.Hard, a))))
 }
 
-func TestAPodThatWasChosenAndNotConfirmedGoesFirst(t *testing.T) {
+func TestRankUnconfirmedFirst(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a", low), pod("b", priority(5000))}, pressing(named("a", 30), named("b", 20)))
 	d, m := Decide(in)
 	require.Equal(t, []string{"a", "b"}, order(d))
@@ -71,7 +71,7 @@ func TestAPodThatWasChosenAndNotConfirmedGoesFirst(t *testing.T) {
 	}
 }
 
-func TestAPodThatSeveralNameIsOneCandidateWithAllReasons(t *testing.T) {
+func TestRankJoinsPluginsOfPod(t *testing.T) {
 	byMemory, byDisk := named("a", 30), named("a", 5000)
 	byDisk.Unit, byDisk.Why, byDisk.Cgroup = "bytes per second", "half of the traffic on sda", "/kubepods/a/container"
 	second := disk(plugins.Hard, byDisk)
@@ -94,16 +94,16 @@ func TestAPodThatSeveralNameIsOneCandidateWithAllReasons(t *testing.T) {
 	assert.Equal(t, []string{"memory-stall"}, d.Candidates[0].Plugins)
 }
 
-func TestACandidateHasItsBestRankOfAllPlugins(t *testing.T) {
+func TestRankBestOfAllPlugins(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c")}, pressing(named("a", 40), named("b", 30), named("c", 20)), disk(plugins.Hard, named("c", 20), named("b", 20)))
 	assert.Equal(t, []string{"a", "c", "b"}, ranks(in))
 }
 
-func TestAVerdictThatIsNotMetHasNoCandidates(t *testing.T) {
+func TestRankNotMetNoCandidates(t *testing.T) {
 	assert.Empty(t, ranks(round(0, []pods.Pod{pod("a")}, disk(plugins.None, named("a", 30)))))
 }
 
-func TestTheOrderDoesNotDependOnTheOrderOfTheInput(t *testing.T) {
+func TestRankIgnoresInputOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var listed []pods.Pod
 	var memory, discs []plugins.Candidate
@@ -137,7 +137,7 @@ func TestTheOrderDoesNotDependOnTheOrderOfTheInput(t *testing.T) {
 	}
 }
 
-func TestAPodIsFoundByTheUIDOfItsCgroup(t *testing.T) {
+func TestRankFindsPodByCgroupUID(t *testing.T) {
 	static := pod("mirror", func(p *pods.Pod) { p.CgroupUID = "hash" })
 	d, _ := Decide(round(0, []pods.Pod{static, pod("b")}, pressing(named("hash", 30))))
 	require.NotNil(t, d.Candidates[0].Pod)
@@ -145,7 +145,7 @@ func TestAPodIsFoundByTheUIDOfItsCgroup(t *testing.T) {
 }
 
 // Whichever verdict comes first.
-func TestWhatSeveralSayOfAPodIsJoinedInAnyOrder(t *testing.T) {
+func TestRankJoinsInAnyOrder(t *testing.T) {
 	quiet := disk(plugins.Hard, named("a", 10))
 	quiet.MetLevel = plugins.Soft
 	notShown, zero := forced(named("a", 30)), named("a", 30)

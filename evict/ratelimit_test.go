@@ -33,7 +33,7 @@ func many(n int, owner func(i int) string) Input {
 
 func own(i int) string { return fmt.Sprintf("web%d-1", i) }
 
-func TestARoundTakesAsManyAsAreMissingAndNoMoreThanItsLimit(t *testing.T) {
+func TestRateLimitPerRound(t *testing.T) {
 	for target, want := range map[float64]int{0: 1, 30: 1, 31: 2, 60: 2, 90: 3, 91: 4, 1000: 4} {
 		in := many(8, own)
 		in.Levels.Verdicts[0].Target, in.Config.Limits.PerRound = some(target), 4
@@ -60,7 +60,7 @@ func TestARoundTakesAsManyAsAreMissingAndNoMoreThanItsLimit(t *testing.T) {
 	assert.Len(t, a.asked, 1, "how much is missing is not known: the relief of one is seen first")
 }
 
-func TestAnEvictionThatIsNotGrantedCostsNoBudget(t *testing.T) {
+func TestRateLimitNotGrantedCostsNone(t *testing.T) {
 	for _, outcome := range []Outcome{Blocked, Refused, NotFound} {
 		in := many(3, own)
 		a := api{answer: always(outcome)}
@@ -72,7 +72,7 @@ func TestAnEvictionThatIsNotGrantedCostsNoBudget(t *testing.T) {
 	}
 }
 
-func TestAnUnknownOutcomeCostsOneTokenHoweverOftenRequested(t *testing.T) {
+func TestRateLimitUnknownCostsOne(t *testing.T) {
 	in := many(3, own)
 	in.Config.Limits.PerMinute = 2
 	a := api{answer: always(UnknownOutcome)}
@@ -106,7 +106,7 @@ func evictions(t *testing.T, in Input, seconds int) int {
 	return len(a.asked)
 }
 
-func TestANodeGivesUpNoMorePodsInAMinuteThanItsLimit(t *testing.T) {
+func TestRateLimitPerMinute(t *testing.T) {
 	in := many(99, own)
 	in.Config.Limits.PerMinute = 5
 	assert.Equal(t, 5, evictions(t, in, 12), "a bucket that is full")
@@ -126,7 +126,7 @@ func TestANodeGivesUpNoMorePodsInAMinuteThanItsLimit(t *testing.T) {
 	assert.Equal(t, "eviction rate limit of this node reached (2 per minute); next eviction possible at 2026-03-01 12:00:30 UTC", d.Candidates[2].Reason)
 }
 
-func TestAnOwnerLosesNoMorePodsInAnHourThanItsLimitAndOthersGoInstead(t *testing.T) {
+func TestRateLimitPerOwnerHour(t *testing.T) {
 	in := many(9, func(i int) string { return []string{"web-5d9f", "web-77aa", "db"}[i/3] })
 	in.Config.Limits.PerOwnerHour, in.Config.Limits.PerRound = 2, 9
 	a := api{}
@@ -144,7 +144,7 @@ func TestAnOwnerLosesNoMorePodsInAnHourThanItsLimitAndOthersGoInstead(t *testing
 	assert.Len(t, m.RateLimits.Owners, 2, "a bucket that is full again is forgotten, and taken from anew")
 }
 
-func TestNeitherAClockThatIsSetNorAnotherBootFillsABudget(t *testing.T) {
+func TestRateLimitClockAndBoot(t *testing.T) {
 	limits := Limits{PerRound: 1, PerMinute: 1, PerOwnerHour: 1}
 	spent := func() (Input, State) {
 		in := many(5, func(int) string { return "web-1" })
@@ -198,7 +198,7 @@ func TestNeitherAClockThatIsSetNorAnotherBootFillsABudget(t *testing.T) {
 }
 
 // A bucket against one that keeps a list.
-func TestABucketAgreesWithASlowObviousOne(t *testing.T) {
+func TestRateLimitModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 500 {
 		k := tokenBucket{1 + random.IntN(5), time.Duration(1+random.IntN(20)) * time.Second}
@@ -225,7 +225,7 @@ func TestABucketAgreesWithASlowObviousOne(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownOfBudgetsIsNotChangedByARoundThatTakesOfThem(t *testing.T) {
+func TestRateLimitInputUnchanged(t *testing.T) {
 	const hour = time.Hour
 	ahead := RateLimits{Boot: "b", Since: 2 * hour, Node: 2 * hour, Fallback: 2 * hour, Owners: map[string]time.Duration{"o": 2 * hour}}
 	want := RateLimits{Boot: "b", Since: hour, Node: hour, Fallback: hour, Owners: map[string]time.Duration{"o": hour}}
@@ -249,13 +249,13 @@ func TestWhatIsKnownOfBudgetsIsNotChangedByARoundThatTakesOfThem(t *testing.T) {
 	assert.NotContains(t, early.spend(l, &p, 3*hour).Owners, "older")
 }
 
-func TestALimitOfNoneLetsNoPodGo(t *testing.T) {
+func TestRateLimitZero(t *testing.T) {
 	for _, k := range []tokenBucket{Limits{}.nodeBucket(), Limits{}.ownerBucket()} {
 		assert.Zero(t, k.left(0, 1000*time.Hour))
 	}
 }
 
-func TestAnOwnerIsTheSameThroughItsRollouts(t *testing.T) {
+func TestOwnerThroughRollouts(t *testing.T) {
 	for _, row := range [][3]string{
 		{"ReplicaSet", "web-5d9f", "n/ReplicaSet/web"},
 		{"Job", "nightly-29001", "n/Job/nightly"},
@@ -268,7 +268,7 @@ func TestAnOwnerIsTheSameThroughItsRollouts(t *testing.T) {
 	}
 }
 
-func TestAPodThatIsAskedForAgainNeedsNoSecondTokenOfItsNode(t *testing.T) {
+func TestRateLimitRepeatOneNodeToken(t *testing.T) {
 	in := many(1, own)
 	in.Config.Limits.PerMinute = 1
 	a := api{answer: always(UnknownOutcome)}

@@ -34,7 +34,7 @@ func stillInput() Input {
 	}
 }
 
-func TestAChoiceIsCarriedOutOnlyIfItStillHolds(t *testing.T) {
+func TestRecheckChoice(t *testing.T) {
 	for what, row := range map[string]struct {
 		change func(*Input)
 		holds  bool
@@ -69,7 +69,7 @@ func TestAChoiceIsCarriedOutOnlyIfItStillHolds(t *testing.T) {
 }
 
 // What ended meanwhile counts by its amount, as what ended before the round.
-func TestAChoiceGivesWayToWhatGivesBackAllThatIsMissing(t *testing.T) {
+func TestRecheckCreditMeanwhile(t *testing.T) {
 	protected := func(p *pods.Pod) { p.Protections = []pods.Protection{{Code: pods.NoController, Why: "nobody"}} }
 	gone := func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[:1] }
 	ending := func(in *Input) { in.Cluster.Pods.Pods[1].TerminatesBy = in.Time.Add(20 * time.Second) }
@@ -113,7 +113,7 @@ func TestAChoiceGivesWayToWhatGivesBackAllThatIsMissing(t *testing.T) {
 
 // One that is large enough goes between each choice and its request, whether it
 // had time to end or was deleted by force.
-func TestPodsThatGoWhileARoundIsCarriedOutHoldItNoLongerThanOthersThatEnd(t *testing.T) {
+func TestRecheckRepeatedCreditBounded(t *testing.T) {
 	for urgent, last := range map[bool]time.Time{false: at(60 + 30 + 5), true: at(5)} {
 		in := round(0, nil)
 		var went time.Time
@@ -140,7 +140,7 @@ func TestPodsThatGoWhileARoundIsCarriedOutHoldItNoLongerThanOthersThatEnd(t *tes
 	}
 }
 
-func TestARoundWhoseChoiceDoesNotHoldEndsWithThatReason(t *testing.T) {
+func TestRecheckOutdatedEndsRound(t *testing.T) {
 	d, _ := Decide(stillInput())
 	d.Outdated()
 	assert.Equal(t, CodeStale, d.Code)
@@ -152,7 +152,7 @@ func TestARoundWhoseChoiceDoesNotHoldEndsWithThatReason(t *testing.T) {
 	assert.False(t, some)
 }
 
-func TestAPodThatToleratesOurTaintIsSkippedAtSoftOnly(t *testing.T) {
+func TestSkipToleratingAtSoftOnly(t *testing.T) {
 	for level, want := range map[plugins.Level]map[string]Code{
 		plugins.Soft: {"one": CodeTolerates, "two": CodeNext},
 		plugins.Hard: {"one": CodeNext, "two": CodeNext},
@@ -167,7 +167,7 @@ func TestAPodThatToleratesOurTaintIsSkippedAtSoftOnly(t *testing.T) {
 	}
 }
 
-func TestAnUnansweredRequestBlocksNoOtherEviction(t *testing.T) {
+func TestUnansweredBlocksNoOther(t *testing.T) {
 	in := stillInput()
 	asked := map[string]int{}
 	for range 12 { // rounds of 10 s
@@ -186,7 +186,7 @@ func TestAnUnansweredRequestBlocksNoOtherEviction(t *testing.T) {
 	assert.GreaterOrEqual(t, asked["one"], 6, "for a minute it may still come through: %v", asked)
 }
 
-func TestAMarkStaysWhileAMeasurementIsMissing(t *testing.T) {
+func TestMarkKeptWhileMeasurementMissing(t *testing.T) {
 	in := stillInput()
 	_, m := Mark(in)
 	v := &in.Levels.Verdicts[0]

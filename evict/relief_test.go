@@ -19,7 +19,7 @@ func relieved(ago int) Input {
 	return in
 }
 
-func TestNoPodIsEvictedBeforeReliefHadItsTime(t *testing.T) {
+func TestReliefWaits(t *testing.T) {
 	var a api
 	d, _ := play(relieved(9), &a)
 	assert.Equal(t, CodeRelief, d.Code)
@@ -30,7 +30,7 @@ func TestNoPodIsEvictedBeforeReliefHadItsTime(t *testing.T) {
 	assert.Equal(t, CodeEvicted, d.Code, "and not a moment longer")
 }
 
-func TestReliefIsWaitedForByThoseItIsFor(t *testing.T) {
+func TestReliefScope(t *testing.T) {
 	for what, row := range map[string]struct {
 		change func(*Input)
 		waits  bool
@@ -57,7 +57,7 @@ func TestReliefIsWaitedForByThoseItIsFor(t *testing.T) {
 	}
 }
 
-func TestOnlyWhoIsForcedGoesWhileReliefIsWaitedFor(t *testing.T) {
+func TestReliefForcedEvictedAnyway(t *testing.T) {
 	in := relieved(3)
 	in.Levels.Verdicts[0].Candidates[1].Forced = true
 	var a api
@@ -67,7 +67,7 @@ func TestOnlyWhoIsForcedGoesWhileReliefIsWaitedFor(t *testing.T) {
 	assert.NotEqual(t, CodeEvicted, codes(d)["a"])
 }
 
-func TestARuleThatWaitsForNothingIsNotKeptByOneThatDoes(t *testing.T) {
+func TestReliefHoldsOnlyItsRule(t *testing.T) {
 	in := relieved(3)
 	in.Levels.Verdicts = append(in.Levels.Verdicts, disk(plugins.Hard, named("b", 1)))
 	in.Levels.Verdicts[1].Target, in.Levels.Verdicts[1].Whole = in.Levels.Verdicts[0].Target, in.Levels.Verdicts[0].Whole
@@ -79,7 +79,7 @@ func TestARuleThatWaitsForNothingIsNotKeptByOneThatDoes(t *testing.T) {
 	assert.Equal(t, 10*time.Second, DefaultConfig().ReliefWait)
 }
 
-func TestOfSeveralReliefsTheLongestIsWaitedForInItsOwnScope(t *testing.T) {
+func TestReliefLongestInScope(t *testing.T) {
 	v := disk(plugins.Hard)
 	of := func(scope string, second int) Relief {
 		return Relief{Resource: plugins.Disk, Scope: scope, Until: at(second)}

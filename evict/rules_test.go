@@ -37,7 +37,7 @@ func newRule(first, lasts time.Duration) Input {
 	return in
 }
 
-func TestANewRuleOnlyReportsAtFirstAndThenEvicts(t *testing.T) {
+func TestReportOnlyThenEvicts(t *testing.T) {
 	assert.Equal(t, 10*time.Minute, reportsFor(t, newRule(10*time.Minute, time.Minute)))
 	assert.Equal(t, 20*time.Minute, reportsFor(t, newRule(10*time.Minute, 20*time.Minute)), "as long as it takes to be met, where that is longer")
 	assert.Zero(t, reportsFor(t, newRule(0, 0)))
@@ -50,7 +50,7 @@ func TestANewRuleOnlyReportsAtFirstAndThenEvicts(t *testing.T) {
 
 // Else a node that has just been installed, and runs out of memory, would be
 // left alone for ten minutes.
-func TestTheRuleOfAFreshInstallCountsAtOnceUnlessAnotherWasInForceBefore(t *testing.T) {
+func TestReportOnlyNotOnFreshInstall(t *testing.T) {
 	in := newRule(10*time.Minute, 0)
 	in.Rules["memory-stall"] = plugins.Rule{Hash: "fresh", Default: true}
 	assert.Zero(t, reportsFor(t, in))
@@ -62,7 +62,7 @@ func TestTheRuleOfAFreshInstallCountsAtOnceUnlessAnotherWasInForceBefore(t *test
 	assert.Equal(t, 10*time.Minute, reportsFor(t, in), "it was changed to what a fresh install has")
 }
 
-func TestOnlyAChangeOfItsOwnConfigurationArmsARuleAnew(t *testing.T) {
+func TestReportOnlyAnewOnOwnChange(t *testing.T) {
 	in := newRule(time.Minute, 0)
 	_, m := play(in, &api{})
 	in = then(in, 60, restarted(t, m))
@@ -96,7 +96,7 @@ func TestOnlyAChangeOfItsOwnConfigurationArmsARuleAnew(t *testing.T) {
 	}
 }
 
-func TestABootInBetweenDoesNotShortenWhatARuleReports(t *testing.T) {
+func TestReportOnlyThroughReboot(t *testing.T) {
 	in := newRule(10*time.Minute, 0)
 	_, m := play(in, &api{})
 	in = then(in, 300, restarted(t, m))
@@ -104,7 +104,7 @@ func TestABootInBetweenDoesNotShortenWhatARuleReports(t *testing.T) {
 	assert.Equal(t, 570*time.Second, reportsFor(t, in), "from the boot")
 }
 
-func TestWhatIsRememberedOfRulesIsBounded(t *testing.T) {
+func TestRulesStateBounded(t *testing.T) {
 	in := newRule(time.Minute, 0)
 	m := in.State
 	for i := range 500 {
@@ -118,7 +118,7 @@ func TestWhatIsRememberedOfRulesIsBounded(t *testing.T) {
 }
 
 // Who ends a plugin and takes its name would else evict by what that has earned.
-func TestAnotherProcessUnderAPluginsNameOnlyReportsAtFirst(t *testing.T) {
+func TestReportOnlyOtherProcess(t *testing.T) {
 	from := func(in Input, process string) Input {
 		for i := range in.Levels.Verdicts {
 			in.Levels.Verdicts[i].Process = process
@@ -144,7 +144,7 @@ func TestAnotherProcessUnderAPluginsNameOnlyReportsAtFirst(t *testing.T) {
 	assert.Equal(t, CodeReportOnly, d.Code, "that it was before is no merit")
 }
 
-func TestARuleOfATimeAheadReportsFromNowOn(t *testing.T) {
+func TestReportOnlyTimeAhead(t *testing.T) {
 	in := newRule(10*time.Minute, 0)
 	in.State.Rules = map[string]Rule{"memory-stall": {Hash: "one", Since: in.Uptime + 1000*time.Hour}}
 	before := restarted(t, in.State)
@@ -152,7 +152,7 @@ func TestARuleOfATimeAheadReportsFromNowOn(t *testing.T) {
 	assert.Equal(t, before, restarted(t, in.State), "what was given is not changed")
 }
 
-func TestOfPluginsThatJudgeNoMoreSoManyAreRemembered(t *testing.T) {
+func TestRulesOfSilentPluginsBounded(t *testing.T) {
 	in := newRule(time.Minute, 0)
 	in.State.Rules = map[string]Rule{}
 	for i := range maxRules - 1 {
@@ -165,7 +165,7 @@ func TestOfPluginsThatJudgeNoMoreSoManyAreRemembered(t *testing.T) {
 	assert.Contains(t, m.Rules, "memory-stall")
 }
 
-func TestAPluginIsTheProcessThatOneOfItsVerdictsNames(t *testing.T) {
+func TestRuleHashOfAnyVerdict(t *testing.T) {
 	one, two := files(named("a", 30)), files(named("b", 30))
 	one.Process, two.Scope = "first", "another"
 	for _, list := range [][]plugins.Verdict{{one, two}, {two, one}} {

@@ -25,7 +25,7 @@ func protected(list ...pods.Protection) func(*pods.Pod) {
 	return func(p *pods.Pod) { p.Protections = list }
 }
 
-func TestEachReasonSparesItsCandidateAndNoOther(t *testing.T) {
+func TestSkipReasons(t *testing.T) {
 	waits := func(until time.Time, code Code) func(*Input) {
 		return func(in *Input) {
 			in.State.Backoffs = map[string]Backoff{"a": {Until: until, Attempts: 1, Code: code, Text: "a budget"}}
@@ -89,7 +89,7 @@ func TestEachReasonSparesItsCandidateAndNoOther(t *testing.T) {
 	}
 }
 
-func TestEveryProtectionSparesAndAllOfThemAreTold(t *testing.T) {
+func TestSkipProtections(t *testing.T) {
 	for _, code := range []string{
 		pods.Static, pods.Critical, pods.DaemonSet, pods.NoController, pods.OnlyHere,
 		pods.Namespace, pods.Mover, pods.Unresolved,
@@ -105,13 +105,13 @@ func TestEveryProtectionSparesAndAllOfThemAreTold(t *testing.T) {
 	}
 }
 
-func TestAProtectionCountsBeforeAnyOtherReason(t *testing.T) {
+func TestSkipProtectionFirst(t *testing.T) {
 	p := pod("a", protected(pods.Protection{Code: pods.Mover, Why: "it moves data"}), phase("Failed"), ending, optedOut)
 	d, _ := Decide(round(60, []pods.Pod{p}, pressing(named("a", 1))))
 	assert.Equal(t, Code(pods.Mover), codes(d)["a"])
 }
 
-func TestAPodIsEvictedForAVerdictThatNamesItOnly(t *testing.T) {
+func TestSkipOnlyForNamingVerdict(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a", low), pod("b", protected(pods.Protection{Code: pods.Static, Why: "static"}))},
 		pressing(named("b", 50)), disk(plugins.Soft, named("a", 50)))
 	a := api{}
@@ -127,7 +127,7 @@ func TestAPodIsEvictedForAVerdictThatNamesItOnly(t *testing.T) {
 	assert.Equal(t, CodeEvicted, codes(d)["a"])
 }
 
-func TestACandidateMustGiveBackWhatIsMissingOrAGoodShareOfAll(t *testing.T) {
+func TestSkipTooSmall(t *testing.T) {
 	none := snapshot.Opt[float64]{}
 	for what, row := range map[string]struct {
 		relief        float64
@@ -164,7 +164,7 @@ func TestACandidateMustGiveBackWhatIsMissingOrAGoodShareOfAll(t *testing.T) {
 	assert.Equal(t, CodeTooSmall, d.Candidates[0].Code, "how large a share is configuration")
 }
 
-func TestTheSpareReasonsNameTheirFacts(t *testing.T) {
+func TestSkipReasonsNameFacts(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a", phase("Failed")), pod("b", ending)}, pressing(named("a", 30), named("b", 5)))
 	d, _ := Decide(in)
 	require.Len(t, d.Candidates, 2)
@@ -172,17 +172,17 @@ func TestTheSpareReasonsNameTheirFacts(t *testing.T) {
 	assert.Equal(t, "it is terminating until 2026-03-01 12:00:10 UTC", d.Candidates[1].Reason)
 }
 
-func TestWhoOptedOutIsNotEvictedBecauseSomethingHardNamesAnother(t *testing.T) {
+func TestSkipOptedOutBesideHard(t *testing.T) {
 	d, _ := Decide(round(0, []pods.Pod{pod("a", optedOut), pod("b")}, softDisk(named("a", 30)), pressing(named("b", 30))))
 	assert.Equal(t, map[string]Code{"a": CodeOptedOut, "b": CodeNext}, codes(d))
 }
 
-func TestAPodWithSeveralCgroupsGivesBackWhatTheLargestDoes(t *testing.T) {
+func TestSkipSeveralCgroupsLargest(t *testing.T) {
 	d, _ := Decide(round(0, []pods.Pod{pod("a")}, pressing(named("a", 30), named("a", 5))))
 	assert.Equal(t, map[string]Code{"a": CodeNext}, codes(d))
 }
 
-func TestAPodThatIsAskedForAgainNeedsNoSecondTokenOfItsOwner(t *testing.T) {
+func TestRateLimitRepeatOneOwnerToken(t *testing.T) {
 	in := many(1, own)
 	in.Config.Limits.PerOwnerHour = 1
 	a := api{answer: always(UnknownOutcome)}

@@ -31,7 +31,7 @@ func remembering() State {
 	}
 }
 
-func TestAMemoryIsTheSameAfterItWasKept(t *testing.T) {
+func TestStateRoundTrip(t *testing.T) {
 	for _, m := range []State{remembering(), {}} {
 		b, err := json.Marshal(m)
 		require.NoError(t, err)
@@ -41,7 +41,7 @@ func TestAMemoryIsTheSameAfterItWasKept(t *testing.T) {
 	}
 }
 
-func FuzzWhateverIsRememberedARoundIsDecided(f *testing.F) {
+func FuzzDecideAnyState(f *testing.F) {
 	whole, err := json.Marshal(remembering())
 	require.NoError(f, err)
 	for _, seed := range [][]byte{whole, []byte("null"), []byte("{}")} {

@@ -36,21 +36,21 @@ func waits(t *testing.T, answer Answer, seconds int) []int {
 	return when
 }
 
-func TestABlockedPodIsAskedForAgainAfterWaitsThatGrow(t *testing.T) {
+func TestBackoffOfBlockedPod(t *testing.T) {
 	assert.Equal(t, []int{0, 10, 30, 70, 150, 310, 610, 910}, waits(t, Answer{Outcome: Blocked, Text: "a budget"}, 1000))
 }
 
-func TestTheAPIServersOwnWaitCountsWithinBounds(t *testing.T) {
+func TestBackoffRetryAfterBounds(t *testing.T) {
 	assert.Equal(t, []int{0, 3, 6, 9}, waits(t, Answer{Outcome: Blocked, RetryAfter: 3 * time.Second}, 10))
 	assert.Equal(t, []int{0, 300, 600}, waits(t, Answer{Outcome: Blocked, RetryAfter: time.Hour}, 700))
 	assert.Equal(t, []int{0, 10}, waits(t, Answer{Outcome: Blocked, RetryAfter: -time.Hour}, 12))
 }
 
-func TestARefusedPodWaitsFiveMinutes(t *testing.T) {
+func TestBackoffOfRefusedPod(t *testing.T) {
 	assert.Equal(t, []int{0, 300, 600}, waits(t, Answer{Outcome: Refused, RetryAfter: time.Second, Text: "a webhook"}, 700))
 }
 
-func TestAnUnansweredPodIsAskedForInTheNextRound(t *testing.T) {
+func TestUnansweredPodAskedNextRound(t *testing.T) {
 	a := api{answer: always(UnknownOutcome)}
 	in := three(0)
 	for range 5 {
@@ -61,7 +61,7 @@ func TestAnUnansweredPodIsAskedForInTheNextRound(t *testing.T) {
 	assert.Equal(t, []string{"a", "a", "a", "a", "a"}, a.uids())
 }
 
-func TestTheWaitsGrowAnewWhenTheLastOneIsLongOver(t *testing.T) {
+func TestBackoffForgotten(t *testing.T) {
 	a := api{answer: always(Blocked)}
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
 	_, m := play(in, &a)
@@ -76,7 +76,7 @@ func TestTheWaitsGrowAnewWhenTheLastOneIsLongOver(t *testing.T) {
 	assert.Equal(t, 1, m.Backoffs["a"].Attempts)
 }
 
-func TestWhoHadEndedAlreadyCountsAsReleased(t *testing.T) {
+func TestTerminatedAlreadyIsReleased(t *testing.T) {
 	a := api{answer: always(NotFound)}
 	in := three(0)
 	d, m := play(in, &a)
@@ -94,7 +94,7 @@ func TestWhoHadEndedAlreadyCountsAsReleased(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, a.uids())
 }
 
-func TestAVictimThatIsGoneGivesTheNodeTimeToSettle(t *testing.T) {
+func TestCooldownAfterTermination(t *testing.T) {
 	a := api{}
 	in := three(0)
 	_, m := play(in, &a)
@@ -116,7 +116,7 @@ func TestAVictimThatIsGoneGivesTheNodeTimeToSettle(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, a.uids())
 }
 
-func TestNothingIsConcludedFromAListThatIsNotCurrent(t *testing.T) {
+func TestStaleListConcludesNothing(t *testing.T) {
 	for what, spoil := range map[string]func(*Cluster){
 		"never listed": func(c *Cluster) { c.Pods = pods.List{} },
 		"stale":        func(c *Cluster) { c.Pods = pods.List{Synced: true, StaleSince: at(0)} },
@@ -136,7 +136,7 @@ func TestNothingIsConcludedFromAListThatIsNotCurrent(t *testing.T) {
 	}
 }
 
-func TestALostAnswerIsSeenInThePod(t *testing.T) {
+func TestLostAnswerSeenInPod(t *testing.T) {
 	a := api{answer: always(UnknownOutcome)}
 	in := three(0)
 	_, m := play(in, &a)
@@ -150,7 +150,7 @@ func TestALostAnswerIsSeenInThePod(t *testing.T) {
 	assert.Equal(t, []string{"a"}, a.uids())
 }
 
-func TestADryRunsVictimIsNotWatched(t *testing.T) {
+func TestDryRunVictimNotWatched(t *testing.T) {
 	in := three(0)
 	in.Config.DryRun = true
 	_, m := play(in, &api{})
@@ -161,7 +161,7 @@ func TestADryRunsVictimIsNotWatched(t *testing.T) {
 	assert.Empty(t, m.Cooldowns)
 }
 
-func TestAClockSetBackDelaysEvictionsOnlyBriefly(t *testing.T) {
+func TestStateClockSetBack(t *testing.T) {
 	m := State{
 		CooldownUntil: at(86400),
 		Backoffs:      map[string]Backoff{"a": {Until: at(86400), Attempts: 1, Code: CodePDB}, "b": {Until: at(86400), Attempts: 1, Code: CodePDB}},
@@ -183,7 +183,7 @@ func TestAClockSetBackDelaysEvictionsOnlyBriefly(t *testing.T) {
 	assert.Equal(t, at(30), after.CooldownUntil)
 }
 
-func TestAnAnswerLeavesWhatWasKeptBeforeItAsItWas(t *testing.T) {
+func TestRecordAnswerLeavesInput(t *testing.T) {
 	in := three(0)
 	d, m := Decide(in)
 	for _, o := range []Outcome{Evicted, NotFound, UnknownOutcome, Blocked, Refused} {
@@ -195,7 +195,7 @@ func TestAnAnswerLeavesWhatWasKeptBeforeItAsItWas(t *testing.T) {
 	assert.Empty(t, m.Victims)
 }
 
-func TestWhatARoundRemembersIsACopy(t *testing.T) {
+func TestRoundStateIsACopy(t *testing.T) {
 	in := three(0)
 	a := api{answer: always(Blocked)}
 	_, first := play(in, &a)
@@ -211,7 +211,7 @@ func TestWhatARoundRemembersIsACopy(t *testing.T) {
 	assert.Empty(t, cmp.Diff(kept, restarted(t, second)))
 }
 
-func TestWhatARoundNeedsNoMoreIsForgotten(t *testing.T) {
+func TestRoundStateForgets(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
 	in.State.Cooldowns = map[string]time.Time{"over": at(0), "not yet": at(1)}
 	in.State.KubeletEvictions = map[string]time.Time{"over": at(0).Add(-in.Config.KubeletCooldown), "not yet": at(1).Add(-in.Config.KubeletCooldown)}
@@ -234,7 +234,7 @@ func TestWhatARoundNeedsNoMoreIsForgotten(t *testing.T) {
 	assert.Contains(t, m.Covered, "memory-stall/node", "it is judged")
 }
 
-func TestWhatBecameOfAVictimIsSeenInThePod(t *testing.T) {
+func TestVictimOutcomeSeenInPod(t *testing.T) {
 	chosen := Chosen{Victim: Victim{UID: "a", Namespace: "shop", Name: "web-a"}, Relief: map[string]float64{"memory-stall/node": 30}, Time: at(-60)}
 	for what, row := range map[string]struct {
 		pod     pods.Pod
@@ -265,18 +265,18 @@ func TestWhatBecameOfAVictimIsSeenInThePod(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatFindsNoStateSettlesFirst(t *testing.T) {
+func TestNoSavedStateSettles(t *testing.T) {
 	assert.Equal(t, at(30), NoSavedState(at(0), DefaultConfig()).CooldownUntil)
 }
 
-func TestAPodThatIsRefusedForEverWaitsForTheLongestTimeEachTime(t *testing.T) {
+func TestBackoffMaximum(t *testing.T) {
 	for times, want := range map[int]time.Duration{0: minBackoff, 1: 2 * minBackoff, 10: maxBackoff, 100: maxBackoff, 1 << 40: maxBackoff} {
 		w := Backoff{Attempts: times}.next(Answer{Time: at(0), Outcome: Blocked})
 		assert.Equal(t, at(0).Add(want), w.Until, times)
 	}
 }
 
-func TestOnlyAnEvictionThatMayStillComeThroughIsPending(t *testing.T) {
+func TestPendingEvictions(t *testing.T) {
 	for what, row := range map[string]struct {
 		of   Chosen
 		want string
@@ -295,7 +295,7 @@ func TestOnlyAnEvictionThatMayStillComeThroughIsPending(t *testing.T) {
 	assert.Empty(t, State{}.Pending(at(0)))
 }
 
-func TestOfVictimsTheNewestAreKeptAndWhatWasGivenIsNotChanged(t *testing.T) {
+func TestVictimsBounded(t *testing.T) {
 	in := three(0)
 	for i := range maxVictims {
 		in.State.Victims = append(in.State.Victims, Chosen{Victim: Victim{UID: fmt.Sprint("old", i)}, TerminatedAt: at(-1)})

@@ -11,7 +11,7 @@ import (
 )
 
 // At soft, where memory is short and no disk is pressed.
-func TestATolerationSparesItsPodOnlyOfATaintThatIsThere(t *testing.T) {
+func TestTolerationOfWantedTaint(t *testing.T) {
 	exists := func(key string, effect corev1.TaintEffect) corev1.Toleration {
 		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect}
 	}

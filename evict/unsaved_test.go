@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-func TestWhoseChoiceCannotBeKeptStaysForAMinuteUnlessMemoryIsBelowItsFloor(t *testing.T) {
+func TestUnsavedChoiceWaits(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 40)), disk(plugins.Hard, named("b", 30)))
 	for _, urgent := range []bool{false, true} {
 		in.Levels.Verdicts[0].Urgent = urgent

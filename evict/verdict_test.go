@@ -21,7 +21,7 @@ func softDisk(list ...plugins.Candidate) plugins.Verdict {
 
 // The brake of the controller, the exemption of memory from it, and the disk that
 // is not waited for rest on what a pod is asked for.
-func TestAPodIsAskedForByWhatItMayGoForNow(t *testing.T) {
+func TestRequestReason(t *testing.T) {
 	floor := func(list ...plugins.Candidate) plugins.Verdict {
 		v := pressing(list...)
 		v.Urgent = true
@@ -68,7 +68,7 @@ func TestAPodIsAskedForByWhatItMayGoForNow(t *testing.T) {
 	}
 }
 
-func TestAPodThatStaysAtSoftGoesForNothingSoftThoughSomethingHardNamesIt(t *testing.T) {
+func TestRequestNothingSoftForSoftPod(t *testing.T) {
 	for what, row := range map[string]struct {
 		change func(*Input)
 		code   Code
@@ -89,7 +89,7 @@ func TestAPodThatStaysAtSoftGoesForNothingSoftThoughSomethingHardNamesIt(t *test
 }
 
 // A plugin that is at hard everywhere is a common cause, and lets nobody go.
-func TestAPluginThatIsRefusedKeepsNoPodFromGoingForAnother(t *testing.T) {
+func TestRequestBesideBrakedPlugin(t *testing.T) {
 	rogue := plugins.Verdict{Plugin: "rogue", Scope: "x", Level: plugins.Hard, MetLevel: plugins.Hard, Since: at(-5)}
 	rogue.Candidates = []plugins.Candidate{named("a", 30), named("b", 30)}
 	a := api{answer: brakes("rogue")}
@@ -103,7 +103,7 @@ func TestAPluginThatIsRefusedKeepsNoPodFromGoingForAnother(t *testing.T) {
 	assert.Equal(t, plugins.Soft, a.asked[1].Level)
 }
 
-func TestAPodThatOnlyANewRuleForcesGoesForNothingElseThatMayNot(t *testing.T) {
+func TestRequestNotForReportOnlyForced(t *testing.T) {
 	in := pleading([]pods.Pod{pod("a")}, files(named("a", 0)), disk(plugins.Soft, named("a", 30)))
 	in.Config.ReportOnly = time.Minute
 	in.Rules = map[string]plugins.Rule{"disk-contention": {Default: true}}
@@ -111,7 +111,7 @@ func TestAPodThatOnlyANewRuleForcesGoesForNothingElseThatMayNot(t *testing.T) {
 	assert.Equal(t, map[string]Code{"a": CodeReportOnly}, codes(d))
 }
 
-func TestNoFallbackEvictionForAReportOnlyMemoryRule(t *testing.T) {
+func TestFallbackNotForReportOnly(t *testing.T) {
 	in := governed(fallback)
 	in.Levels.Verdicts = append(in.Levels.Verdicts, disk(plugins.Hard, named("a", 30)))
 	in.Config.ReportOnly = time.Hour
@@ -120,7 +120,7 @@ func TestNoFallbackEvictionForAReportOnlyMemoryRule(t *testing.T) {
 }
 
 // One pod is all that memory misses; the second goes for the disk alone.
-func TestAPodThatGoesBesideAnotherIsAskedForByWhatIsStillMissing(t *testing.T) {
+func TestRequestForStillMissing(t *testing.T) {
 	of := disk(plugins.Hard, named("a", 30), named("b", 30))
 	of.Target = some(60)
 	of.Whole = some(100)
@@ -133,7 +133,7 @@ func TestAPodThatGoesBesideAnotherIsAskedForByWhatIsStillMissing(t *testing.T) {
 	assert.Equal(t, "disk-contention", a.asked[1].Plugin)
 }
 
-func TestOfWhatAPodMayBeAskedForTheHeaviestIsTheSameInAnyOrder(t *testing.T) {
+func TestRequestReasonOrder(t *testing.T) {
 	list := []VerdictRef{ // each key decides where those before it are equal
 		{"z", plugins.Soft, "", true},
 		{"z", plugins.Hard, plugins.Memory, false},
@@ -154,7 +154,7 @@ func TestOfWhatAPodMayBeAskedForTheHeaviestIsTheSameInAnyOrder(t *testing.T) {
 }
 
 // The request that stands is repeated in its own words, whatever is refused since.
-func TestAPodThatIsAskedForAlreadyIsAskedForAgainInTheSameWords(t *testing.T) {
+func TestRequestRepeatedUnchanged(t *testing.T) {
 	const byDisk, byMemory = "disk-contention at soft", "memory-stall at hard"
 	for what, row := range map[string]struct {
 		before, refused, want string
@@ -174,7 +174,7 @@ func TestAPodThatIsAskedForAlreadyIsAskedForAgainInTheSameWords(t *testing.T) {
 	}
 }
 
-func TestOnlyAVerdictThatForcesAPodItselfEvictsItInSpiteOfAGracePeriod(t *testing.T) {
+func TestRequestForcedDespiteGracePeriod(t *testing.T) {
 	waiting := pressing(named("a", 30))
 	waiting.GraceEnds = at(60)
 	notShown := forced(named("a", 0))
@@ -195,7 +195,7 @@ func TestOnlyAVerdictThatForcesAPodItselfEvictsItInSpiteOfAGracePeriod(t *testin
 	}
 }
 
-func TestAPodThatToleratesTheTaintGoesForNothingSoftThoughSomethingHardNamesIt(t *testing.T) {
+func TestRequestTolerantPodNotForSoft(t *testing.T) {
 	tolerates := func(p *pods.Pod) {
 		p.Tolerations = []corev1.Toleration{{Key: diskKey, Operator: corev1.TolerationOpExists}}
 	}
@@ -207,7 +207,7 @@ func TestAPodThatToleratesTheTaintGoesForNothingSoftThoughSomethingHardNamesIt(t
 	assert.Equal(t, map[string]Code{"a": CodeEvicted}, codes(d))
 }
 
-func TestWithoutAClusterCandidatesAreJudgedAsFarAsTheyAreKnown(t *testing.T) {
+func TestRequestStandalone(t *testing.T) {
 	in := pleading(nil, softDisk(named("a", 30)))
 	in.Cluster = nil
 	in.State.Refusals = map[string]Backoff{"disk-contention at soft": {Until: at(60)}}

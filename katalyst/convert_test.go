@@ -36,7 +36,7 @@ func rawPod(t *testing.T, uid string) []byte {
 	return raw
 }
 
-func TestAThresholdIsToldInOneSentence(t *testing.T) {
+func TestConvertThresholdReason(t *testing.T) {
 	for what, row := range map[string]struct {
 		answer *wire.ThresholdMetResponse
 		want   string
@@ -63,7 +63,7 @@ func TestAThresholdIsToldInOneSentence(t *testing.T) {
 	assert.Equal(t, "unknown", amount(snapshot.Opt[float64]{}))
 }
 
-func TestOfThePodsThatAThresholdNamesAsManyAreTakenAsWereAskedFor(t *testing.T) {
+func TestConvertTopPodsBounded(t *testing.T) {
 	c, refused := converting("a", "b", "c")
 	v := plugins.Verdict{Level: plugins.Hard, Scope: "memory"}
 	answer := &wire.GetTopEvictionPodsResponse{}
@@ -87,7 +87,7 @@ func TestOfThePodsThatAThresholdNamesAsManyAreTakenAsWereAskedFor(t *testing.T) 
 	assert.Len(t, v.Candidates, MaxRefused)
 }
 
-func TestPodsThatAPluginNamesAreForcedOrNotAndCountedOnce(t *testing.T) {
+func TestConvertNamedPods(t *testing.T) {
 	c, refused := converting("a", "b", "c")
 	of := func(uid string, forced bool, reason string) *wire.EvictPod {
 		return &wire.EvictPod{Pod: rawPod(t, uid), ForceEvict: forced, Reason: reason}
@@ -122,7 +122,7 @@ func TestPodsThatAPluginNamesAreForcedOrNotAndCountedOnce(t *testing.T) {
 	assert.Equal(t, "the plugin named a pod without UID", v.Candidates[0].Refused)
 }
 
-func TestAConditionThatIsMetMarksAndOneThatIsNotIsClearAtNoLevelAlone(t *testing.T) {
+func TestConvertCondition(t *testing.T) {
 	for what, row := range map[string]struct {
 		level plugins.Level
 		met   bool
@@ -140,7 +140,7 @@ func TestAConditionThatIsMetMarksAndOneThatIsNotIsClearAtNoLevelAlone(t *testing
 	}
 }
 
-func TestAnEffectOfACustomNodeResourceNamesItsQoSLevel(t *testing.T) {
+func TestConvertCNREffectQoSLevel(t *testing.T) {
 	for effect, want := range map[string]bool{
 		"reclaimed_cores/NoSchedule": true, "NoSchedule": false, "/NoSchedule": false, "a b/NoSchedule": false, "x/Evict": false, "x/NoExecute": false,
 	} {
@@ -150,7 +150,7 @@ func TestAnEffectOfACustomNodeResourceNamesItsQoSLevel(t *testing.T) {
 	}
 }
 
-func TestTheLongestGraceIsTaken(t *testing.T) {
+func TestConvertLongestGrace(t *testing.T) {
 	const day = 24 * 3600
 	c, refused := converting()
 	assert.EqualValues(t, day, c.grace(day))
@@ -161,14 +161,14 @@ func TestTheLongestGraceIsTaken(t *testing.T) {
 	assert.Equal(t, map[string]int{RefusedNumber: 2}, refused)
 }
 
-func TestATextIsClippedWhereItIsTooLong(t *testing.T) {
+func TestClipText(t *testing.T) {
 	longest := strings.Repeat("x", MaxText)
 	assert.Equal(t, longest, Clip(longest))
 	assert.Equal(t, longest, Clip(longest+"x"))
 	assert.Equal(t, "ab", Clip("a\xffb"))
 }
 
-func TestWhatAPluginSaysIsClippedOrRefusedAndCounted(t *testing.T) {
+func TestOuterAnswerBounds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*wire.ThresholdMetResponse)
@@ -280,7 +280,7 @@ func conditioned(name string, effects ...string) func(*wire.ThresholdMetResponse
 	}
 }
 
-func TestADeletionWithoutGraceIsRaisedUnlessItIsAllowedToThatPlugin(t *testing.T) {
+func TestOuterZeroGraceNeedsPermission(t *testing.T) {
 	t.Parallel()
 	c, refused := converting()
 	grace := func(seconds int64) snapshot.Opt[int64] {
@@ -296,7 +296,7 @@ func TestADeletionWithoutGraceIsRaisedUnlessItIsAllowedToThatPlugin(t *testing.T
 	assert.Equal(t, snapshot.Some[int64](0), grace(0))
 }
 
-func TestAConditionOfGetEvictPodsIsSoftAloneAndItsEffectsAreBounded(t *testing.T) {
+func TestOuterEvictPodsCondition(t *testing.T) {
 	t.Parallel()
 	c, refused := converting()
 	met := &wire.Condition{ConditionName: "C", ConditionType: wire.ConditionType_CNR_CONDITION, MetCondition: true}

@@ -32,7 +32,7 @@ func asked(change ...func(*lease.Request)) []lease.Request {
 
 // What becomes part of a path, of an answer or of a log is what an agent of ours
 // could have written, or nothing of it is read.
-func TestARequestThatNoAgentWouldMakeIsNotRead(t *testing.T) {
+func TestContentRequestBounds(t *testing.T) {
 	many := func(n int) (list []lease.Request) {
 		for i := range n {
 			list = append(list, asked(func(r *lease.Request) { r.UID = fmt.Sprint(i) })...)
@@ -85,7 +85,7 @@ func TestARequestThatNoAgentWouldMakeIsNotRead(t *testing.T) {
 }
 
 // What a node says becomes labels of metrics: only words of ours do.
-func TestOfAReportOnlyWordsOfOursAreKept(t *testing.T) {
+func TestContentReportKnownWordsOnly(t *testing.T) {
 	got, err := lease.ReadContent(map[string]string{lease.NodeAnnotation: text(t, lease.NodeReport{
 		Pressure: map[string]string{"disk": "hard", "memory": "on fire", "up{x=\"y\"}": "soft", "a newer agent's": "soft"},
 		Reported: map[string]string{"cpu": "soft", "x": "soft", "disk": "very"}, NotJudged: []string{"network", "disk", "a{}", "network"},
@@ -112,7 +112,7 @@ func TestOfAReportOnlyWordsOfOursAreKept(t *testing.T) {
 	}
 }
 
-func TestAReportAtEachBoundIsRead(t *testing.T) {
+func TestContentReportAtBounds(t *testing.T) {
 	plugins := map[string]string{}
 	for i := range lease.MaxPlugins {
 		plugins[fmt.Sprint("p", i)] = "soft"
@@ -127,12 +127,12 @@ func TestAReportAtEachBoundIsRead(t *testing.T) {
 	require.ErrorContains(t, err, "longer than 4096 bytes")
 }
 
-func TestOfSeveralAnnotationsThatCannotBeReadTheFirstIsNamed(t *testing.T) {
+func TestContentFirstErrorNamed(t *testing.T) {
 	_, err := lease.ReadContent(map[string]string{lease.NodeAnnotation: `7`, lease.EvictionsAnnotation: `7`, lease.AnswersAnnotation: `7`})
 	require.ErrorContains(t, err, "annotation "+lease.NodeAnnotation)
 }
 
-func TestOfALeasesAnnotationsNoMoreIsKeptThanIsRead(t *testing.T) {
+func TestContentFilterAnnotations(t *testing.T) {
 	assert.Nil(t, lease.FilterAnnotations(map[string]string{"other": "x"}))
 	long := map[string]string{"other": "x", lease.NodeAnnotation: `{}`, lease.EvictionsAnnotation: strings.Repeat(" ", 250<<10)}
 	kept := lease.FilterAnnotations(long)
@@ -143,7 +143,7 @@ func TestOfALeasesAnnotationsNoMoreIsKeptThanIsRead(t *testing.T) {
 	assert.Equal(t, want, err, "what is too long stays too long")
 }
 
-func FuzzWhateverALeaseCarriesWhatIsReadIsBounded(f *testing.F) {
+func FuzzContentBounds(f *testing.F) {
 	f.Add(text(f, asked()), `{"pressure":{"disk":"hard"},"plugins":{"p":"soft"},"budget":1}`)
 	f.Add(`[{"uid":"u","since":"2026-03-01T12:00:00.000000Z","graceSeconds":1099511627776}]`, `{"pressure":{"\u0000":"hard"}}`)
 	f.Fuzz(func(t *testing.T, requests, report string) {
@@ -162,7 +162,7 @@ func FuzzWhateverALeaseCarriesWhatIsReadIsBounded(f *testing.F) {
 	})
 }
 
-func TestATextIsClippedAtACharacter(t *testing.T) {
+func TestTruncateAtCharacter(t *testing.T) {
 	assert.Equal(t, "abc", lease.Truncate("abc", 3))
 	assert.Equal(t, "ab…", lease.Truncate("abcdef", 5))
 	assert.Equal(t, "a…", lease.Truncate("aéééé", 5))

@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-func TestWhatABeatCarriesIsReadAsItWasWritten(t *testing.T) {
+func TestContentRoundTrip(t *testing.T) {
 	budget, grace := 2, int64(30)
 	at := lease.Micro(time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC))
 	want := lease.Content{
@@ -37,13 +37,13 @@ func TestWhatABeatCarriesIsReadAsItWasWritten(t *testing.T) {
 	assert.JSONEq(t, written[lease.AnswersAnnotation], string(again))
 }
 
-func TestABeatThatCarriesNothingSaysNothing(t *testing.T) {
+func TestContentEmpty(t *testing.T) {
 	got, err := lease.ReadContent(nil)
 	require.NoError(t, err)
 	assert.Equal(t, lease.Content{}, got)
 }
 
-func TestAnAnnotationThatCannotBeReadIsNamedAndTheOthersAreRead(t *testing.T) {
+func TestContentUnreadableAnnotation(t *testing.T) {
 	got, err := lease.ReadContent(map[string]string{
 		lease.NodeAnnotation: `{"pressure":7}`, lease.AnswersAnnotation: `[{"uid":"u1","result":"gone"}]`,
 	})

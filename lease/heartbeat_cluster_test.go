@@ -135,7 +135,7 @@ func (b *beating) audited(n int) map[string]int {
 	return asked
 }
 
-func TestInSteadyStateABeatIsOnePatchAndNothingElse(t *testing.T) {
+func TestHeartbeatIsOnePatch(t *testing.T) {
 	b := newBeating(t, "beat-steady")
 	earlier, err := b.c.AuditEvents()
 	require.NoError(t, err)
@@ -157,7 +157,7 @@ func TestInSteadyStateABeatIsOnePatchAndNothingElse(t *testing.T) {
 	assert.Equal(t, Created, b.last()[0].Outcome)
 }
 
-func TestWithoutANodeThereIsNoLease(t *testing.T) {
+func TestHeartbeatWithoutNode(t *testing.T) {
 	b := newBeating(t, "beat-no-node")
 	stop := b.start()
 	defer stop()
@@ -169,7 +169,7 @@ func TestWithoutANodeThereIsNoLease(t *testing.T) {
 	assert.Equal(t, uid, l.OwnerReferences[0].UID)
 }
 
-func TestALeaseOfAnotherNodeOfTheNameIsGivenItsNewOwner(t *testing.T) {
+func TestHeartbeatOwnerOfNewNode(t *testing.T) {
 	b := newBeating(t, "beat-owner")
 	uid := b.node()
 	stop := b.start()
@@ -184,7 +184,7 @@ func TestALeaseOfAnotherNodeOfTheNameIsGivenItsNewOwner(t *testing.T) {
 
 // Policies let an agent name its own Node as the owner, and look at no UID: one
 // that is made up costs nobody but that node, of which nothing is heard then.
-func TestAHeartbeatWithAMadeUpOwnerIsEndedByTheGarbageCollector(t *testing.T) {
+func TestHeartbeatMadeUpOwnerCollected(t *testing.T) {
 	b := newBeating(t, "made-up")
 	b.node()
 	leases := b.c.Client.CoordinationV1().Leases(Namespace)
@@ -206,7 +206,7 @@ func TestAHeartbeatWithAMadeUpOwnerIsEndedByTheGarbageCollector(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAnAgentWhoseClockIsBehindGoesOnWhereTheOneBeforeItEnded(t *testing.T) {
+func TestHeartbeatClockBehind(t *testing.T) {
 	b := newBeating(t, "beat-behind")
 	b.node()
 	stop := b.start()
@@ -229,7 +229,7 @@ func TestAnAgentWhoseClockIsBehindGoesOnWhereTheOneBeforeItEnded(t *testing.T) {
 	assert.EqualValues(t, 0, *before.Spec.LeaseTransitions, "it is the same holder")
 }
 
-func TestWhatIsCarriedComesAtOnceAndTheAnswerTellsWhatOthersWrote(t *testing.T) {
+func TestHeartbeatUrgentAnnotation(t *testing.T) {
 	b := newBeating(t, "beat-carry")
 	b.node()
 	b.Interval = time.Minute
@@ -267,7 +267,7 @@ func TestWhatIsCarriedComesAtOnceAndTheAnswerTellsWhatOthersWrote(t *testing.T) 
 	assert.Equal(t, map[string]string{NodeAnnotation: "{}", AnswersAnnotation: "[]"}, a.Annotations)
 }
 
-func TestAMissingNamespaceIsNamed(t *testing.T) {
+func TestHeartbeatNamespaceMissing(t *testing.T) {
 	b := newBeating(t, "beat-nowhere")
 	b.node()
 	how := b.c.Admin // the agent itself may not even look
@@ -280,7 +280,7 @@ func TestAMissingNamespaceIsNamed(t *testing.T) {
 }
 
 // A kubeconfig without an authority trusts what the system does.
-func TestAnAPIServerThatIsNotTrustedIsUnreachable(t *testing.T) {
+func TestHeartbeatUntrustedAPIServer(t *testing.T) {
 	b := newBeating(t, "beat-untrusted")
 	line, err := NewConnection(&rest.Config{Host: b.c.Admin.Host})
 	require.NoError(t, err)
@@ -289,7 +289,7 @@ func TestAnAPIServerThatIsNotTrustedIsUnreachable(t *testing.T) {
 	assert.ErrorContains(t, b.came(0, Unreachable).Err, "x509")
 }
 
-func TestALineIsSaidToNeedWhatItNeeds(t *testing.T) {
+func TestConnectionNeedsHTTPS(t *testing.T) {
 	c := *cluster.Shared(t, cluster.Options{Audit: true}).Admin
 	c.Host = "http://127.0.0.1:1"
 	_, err := NewConnection(&c)

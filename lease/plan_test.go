@@ -21,7 +21,7 @@ func on(kind string, status corev1.ConditionStatus, reason string, since, heard 
 	}
 }
 
-func TestTheStatusIsWrittenWhenItMeansSomething(t *testing.T) {
+func TestStatusWrittenWhenMeaningful(t *testing.T) {
 	const (
 		yes = corev1.ConditionTrue
 		nay = corev1.ConditionFalse
@@ -87,13 +87,13 @@ func TestTheStatusIsWrittenWhenItMeansSomething(t *testing.T) {
 	}
 }
 
-func TestAHeartbeatMayBeASecondAheadOfOurClock(t *testing.T) {
+func TestStatusReportTimeAheadOfClock(t *testing.T) {
 	now := time.Unix(1000, 0)
 	assert.False(t, overdue(now.Add(time.Second), now, time.Minute))
 	assert.True(t, overdue(now.Add(time.Second+1), now, time.Minute))
 }
 
-func TestOurConditionsAreFoundInTheNodesManagedFields(t *testing.T) {
+func TestOwnedConditionsFromManagedFields(t *testing.T) {
 	const ours = `{"f:status":{"f:conditions":{"k:{\"type\":\"p/Mem\"}":{".":{},"f:type":{}},"k:{\"type\":\"p/Disk\"}":{},".":{}}}}`
 	entry := func(manager string, op metav1.ManagedFieldsOperationType, sub, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, Operation: op, Subresource: sub, FieldsV1: metav1.NewFieldsV1(fields)}
@@ -119,7 +119,7 @@ func TestOurConditionsAreFoundInTheNodesManagedFields(t *testing.T) {
 	}
 }
 
-func FuzzManagedFieldsOfAnyTextAreRead(f *testing.F) {
+func FuzzManagedFields(f *testing.F) {
 	f.Add([]byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"p/Mem\"}":{}}}}`))
 	f.Add([]byte(`{"f:status":{"f:conditions":{"k:{}":null}}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -133,7 +133,7 @@ func FuzzManagedFieldsOfAnyTextAreRead(f *testing.F) {
 
 // Each second is held against what an observer of the Node would have seen if
 // every second had been written.
-func TestTheTimeOfTransitionIsThatOfTheLastChangeOfStatus(t *testing.T) {
+func TestLastTransitionTime(t *testing.T) {
 	const statuses = "FFTTTFTFFFTTFFFFFFFFTTTTTTTTF"
 	const reasons = "abaabbbabaaabbbaaaaaabaaaabaa"
 	k := nodeConditions{}

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestOfANodesConditionsThoseOfAnAgentAreLiftedTheLastFirst(t *testing.T) {
+func TestRemovalOfLastOwnConditionFirst(t *testing.T) {
 	node := &corev1.Node{}
 	for _, kind := range []corev1.NodeConditionType{"plimsoll.dev/A", "Ready", "plimsoll.dev/B", "acme.io/C"} {
 		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: kind})

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestARenewalSaysWhatItMustAndNoMore(t *testing.T) {
+func TestRenewalPatch(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
 	for _, c := range []struct {
 		name    string
@@ -52,7 +52,7 @@ func TestARenewalSaysWhatItMustAndNoMore(t *testing.T) {
 	}
 }
 
-func TestALeaseThatIsMadeBelongsToTheNode(t *testing.T) {
+func TestLeaseCreate(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1"}}
 	l := create(node, "us", 40*time.Second, at, map[string]string{"a": "1", "b": ""})
@@ -64,7 +64,7 @@ func TestALeaseThatIsMadeBelongsToTheNode(t *testing.T) {
 	assert.EqualValues(t, 1, seconds(300*time.Millisecond), "the API takes no Lease of 0 s")
 }
 
-func TestOfAStoredLeaseItIsKnownWhatTheNextRenewalNeeds(t *testing.T) {
+func TestLeaseOfStored(t *testing.T) {
 	transitions := int32(3)
 	l := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
@@ -77,7 +77,7 @@ func TestOfAStoredLeaseItIsKnownWhatTheNextRenewalNeeds(t *testing.T) {
 	assert.Empty(t, cmp.Diff(want, leaseOf(l), cmp.AllowUnexported(stored{})))
 }
 
-func TestALeaseRenewedByAnotherHolderIsLeftAlone(t *testing.T) {
+func TestRenewalLeavesOtherHolder(t *testing.T) {
 	const duration = 40 * time.Second
 	t0 := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	theirs := func(n int) stored { return stored{holder: "kubelet", renewed: t0.Add(time.Duration(n) * time.Second)} }
@@ -102,7 +102,7 @@ func TestALeaseRenewedByAnotherHolderIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAConnectionIsDeadOrOnlySlow(t *testing.T) {
+func TestConnectionDeadOrSlow(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		h    health
@@ -122,7 +122,7 @@ func TestAConnectionIsDeadOrOnlySlow(t *testing.T) {
 
 // Of two agents on a node the one that did not write last sees the other's name
 // in the answer, which its own would hide.
-func TestARenewalSendsNoAnnotationThatIsStoredAlready(t *testing.T) {
+func TestRenewalSendsChangedAnnotations(t *testing.T) {
 	s := stored{holder: "n", annotations: map[string]string{"same": "1", "other": "2", "gone": "3"}}
 	two, empty := "4", "5"
 	got := s.renew("n", time.Minute, time.Unix(1, 0), map[string]string{"same": "1", "other": two, "gone": "", "new": empty, "never": ""}).Metadata.Annotations
@@ -131,7 +131,7 @@ func TestARenewalSendsNoAnnotationThatIsStoredAlready(t *testing.T) {
 
 // A renewal whose answer was lost may have been written: a request that was taken
 // back since would stand until the beat after the next.
-func TestAfterARenewalThatFailedEveryAnnotationIsSent(t *testing.T) {
+func TestRenewalAfterFailureSendsAll(t *testing.T) {
 	var sent []renewal
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var patch renewal

@@ -19,7 +19,7 @@ func steady(r float64) schedule {
 	return schedule{interval: 10 * time.Second, duration: 40 * time.Second, phase: 3 * time.Second, random: func() float64 { return r }}
 }
 
-func TestAfterARenewalTheNodesOwnNextTimeIsDue(t *testing.T) {
+func TestScheduleNextTimeIsOfNode(t *testing.T) {
 	for _, c := range []struct {
 		random   float64
 		now, due time.Duration
@@ -43,7 +43,7 @@ func TestAfterARenewalTheNodesOwnNextTimeIsDue(t *testing.T) {
 	}
 }
 
-func TestTwoBeatsAreAnIntervalApartGiveOrTakeFourPercent(t *testing.T) {
+func TestScheduleIntervalJitter(t *testing.T) {
 	r := steady(0)
 	r.random = rand.New(rand.NewPCG(1, 2)).Float64
 	p := r.first(0)
@@ -58,7 +58,7 @@ func TestTwoBeatsAreAnIntervalApartGiveOrTakeFourPercent(t *testing.T) {
 	}
 }
 
-func TestWhatIsDoneAfterAFailure(t *testing.T) {
+func TestScheduleAfterFailure(t *testing.T) {
 	now := 1000 * time.Second
 	for _, c := range []struct {
 		name    string
@@ -99,7 +99,7 @@ func TestWhatIsDoneAfterAFailure(t *testing.T) {
 	}
 }
 
-func TestASlowAnswerIsWaitedForTwiceAsLongTheNextTime(t *testing.T) {
+func TestScheduleTimeoutDoubles(t *testing.T) {
 	r := steady(0.5)
 	for took, wait := range map[time.Duration]time.Duration{
 		0: 2 * time.Second, time.Second: 2 * time.Second, 3 * time.Second: 6 * time.Second, 5 * time.Second: 8 * time.Second,
@@ -110,7 +110,7 @@ func TestASlowAnswerIsWaitedForTwiceAsLongTheNextTime(t *testing.T) {
 }
 
 // A token comes back in each of five parts of the interval of 10 s.
-func TestOnlyARetryTakesOfTheBudgetAndNoMoreIsSavedThanItHolds(t *testing.T) {
+func TestScheduleRetryTokens(t *testing.T) {
 	r := steady(0.5)
 	for _, c := range []struct {
 		name   string
@@ -130,13 +130,13 @@ func TestOnlyARetryTakesOfTheBudgetAndNoMoreIsSavedThanItHolds(t *testing.T) {
 	assert.Equal(t, 3*time.Second, p.due, "what the attempt took counts as waited for")
 }
 
-func TestAnAttemptOnAConnectionThatIsOpenIsNoDial(t *testing.T) {
+func TestScheduleDials(t *testing.T) {
 	assert.Zero(t, steady(0).begin(attemptState{}, 0, false).dials)
 	assert.Equal(t, 1, steady(0).begin(attemptState{}, 0, true).dials)
 }
 
 // An API server that refuses everybody is asked at most once in two seconds more.
-func TestRetriesKeepToTheirBudget(t *testing.T) {
+func TestScheduleRetriesWithinTokens(t *testing.T) {
 	for _, outcome := range []Outcome{Throttled, Rejected, Slow} {
 		for seed := range uint64(20) {
 			r := steady(0)
@@ -181,7 +181,7 @@ func (o outage) live(r schedule, end time.Duration) (dials, renewals []time.Dura
 }
 
 // 1,000 agents whose API server is away for five minutes.
-func TestDialsAreSpreadWhileTheAPIServerIsAway(t *testing.T) {
+func TestScheduleDialsSpread(t *testing.T) {
 	const agents = 1000
 	o := outage{60 * time.Second, 360 * time.Second}
 	perSecond := map[time.Duration]int{}
@@ -208,7 +208,7 @@ func TestDialsAreSpreadWhileTheAPIServerIsAway(t *testing.T) {
 }
 
 // Whose Lease ends soon is quick when the API server comes back.
-func TestWhoseLeaseIsAboutToExpireIsBackWithinFourSeconds(t *testing.T) {
+func TestScheduleExpiringLeaseIsQuick(t *testing.T) {
 	for i := range 500 {
 		r := steady(0)
 		r.random = rand.New(rand.NewPCG(uint64(i), 1)).Float64
@@ -219,7 +219,7 @@ func TestWhoseLeaseIsAboutToExpireIsBackWithinFourSeconds(t *testing.T) {
 	}
 }
 
-func TestAnUrgentChangeIsCarriedAtOnceAndNotMoreOftenThanOnceASecond(t *testing.T) {
+func TestScheduleUrgentOncePerSecond(t *testing.T) {
 	r := steady(0.5)
 	p := r.end(r.begin(r.first(0), time.Second, false), time.Second, Renewed, 0)
 	assert.Equal(t, 2*time.Second, r.woken(p, 1200*ms).due)
@@ -231,7 +231,7 @@ func TestAnUrgentChangeIsCarriedAtOnceAndNotMoreOftenThanOnceASecond(t *testing.
 	assert.Equal(t, 2*time.Second, r.woken(attemptState{due: 2 * time.Second}, time.Second).due, "nor the first beat")
 }
 
-func TestNodesAreSpreadOverTheInterval(t *testing.T) {
+func TestScheduleNodesSpread(t *testing.T) {
 	const parts, nodes = 10, 5000
 	var in [parts]int
 	for i := range nodes {
@@ -242,7 +242,7 @@ func TestNodesAreSpreadOverTheInterval(t *testing.T) {
 	}
 }
 
-func TestAgentsThatStartTogetherDoNotBeatTogether(t *testing.T) {
+func TestScheduleFirstBeatSpread(t *testing.T) {
 	for _, phase := range []time.Duration{0, 5 * time.Second, 9999 * ms} {
 		r := steady(0.5)
 		r.phase = phase
@@ -250,7 +250,7 @@ func TestAgentsThatStartTogetherDoNotBeatTogether(t *testing.T) {
 	}
 }
 
-func TestTheTimeOfARenewalAlwaysMovesOn(t *testing.T) {
+func TestRenewTimeIncreases(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)
 	cut := now.Truncate(time.Microsecond)
 	hour := cut.Add(time.Hour)
@@ -269,7 +269,7 @@ func TestTheTimeOfARenewalAlwaysMovesOn(t *testing.T) {
 	}
 }
 
-func FuzzTheTimeOfARenewalAlwaysMovesOn(f *testing.F) {
+func FuzzRenewTimeIncreases(f *testing.F) {
 	f.Add(int64(0), int64(3600e9), int64(-1))
 	f.Fuzz(func(t *testing.T, now, last, stored int64) {
 		at := func(n int64) time.Time { return time.Unix(0, n).UTC() }

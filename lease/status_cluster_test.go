@@ -80,7 +80,7 @@ func asKubelet(t *testing.T, c *cluster.Cluster, name, reason string) {
 	require.NoError(t, err)
 }
 
-func TestOurConditionsAndTheKubeletsLiveSideBySide(t *testing.T) {
+func TestStatusBesideKubelet(t *testing.T) {
 	c, client := onCluster(t, "status-beside")
 	g := &given{}
 	g.set(pressed("Stall"), Condition{Type: "p/Disk", Status: corev1.ConditionFalse, Reason: "Calm"})
@@ -125,7 +125,7 @@ func TestOurConditionsAndTheKubeletsLiveSideBySide(t *testing.T) {
 
 // Server-side apply of nothing would take those away that nobody is recorded to
 // own, too.
-func TestTheKubeletsConditionsStayAlsoWithoutManagedFields(t *testing.T) {
+func TestStatusWithoutManagedFields(t *testing.T) {
 	c, client := onCluster(t, "unrecorded")
 	asKubelet(t, c, "unrecorded", "KubeletReady")
 	_, err := c.Client.CoreV1().Nodes().Patch(t.Context(), "unrecorded", types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{})
@@ -142,7 +142,7 @@ func TestTheKubeletsConditionsStayAlsoWithoutManagedFields(t *testing.T) {
 	assert.NotNil(t, has(node, corev1.NodeReady, "KubeletReady"))
 }
 
-func TestAConditionTakenByAnotherManagerIsTakenBack(t *testing.T) {
+func TestStatusTakenBackFromOtherManager(t *testing.T) {
 	c, client := onCluster(t, "status-taken")
 	g := &given{}
 	g.set(pressed("Stall"))
@@ -165,7 +165,7 @@ func TestAConditionTakenByAnotherManagerIsTakenBack(t *testing.T) {
 	assert.Equal(t, counts(2, 0, 0), s.Writes())
 }
 
-func TestWithoutARealNodeNothingIsMade(t *testing.T) {
+func TestStatusNeverCreatesNode(t *testing.T) {
 	c, client := onCluster(t, "status-other")
 	g := &given{}
 	g.set(pressed("Stall"))
@@ -185,7 +185,7 @@ func TestWithoutARealNodeNothingIsMade(t *testing.T) {
 	require.Error(t, err, "writing a status made the Node")
 }
 
-func TestTheStatusNeedsNoMoreThanGetAndPatchOfItsStatus(t *testing.T) {
+func TestStatusRightsUsed(t *testing.T) {
 	c, client := onCluster(t, "status-audit")
 	g := &given{}
 	g.set(pressed("Stall"))
@@ -225,7 +225,7 @@ func clearRecord(t *testing.T, c *cluster.Cluster, name string) {
 	require.NoError(t, err)
 }
 
-func TestWhoWritesUnderOurNameTakesNoConditionAndLeavesNone(t *testing.T) {
+func TestStatusOtherWriterUnderOurName(t *testing.T) {
 	const name = "under-our-name"
 	c, client := onCluster(t, name)
 	asKubelet(t, c, name, "KubeletReady")
@@ -249,7 +249,7 @@ func TestWhoWritesUnderOurNameTakesNoConditionAndLeavesNone(t *testing.T) {
 	eventually(t, c, name, func(n *corev1.Node) bool { return has(n, "plimsoll.dev/B", "Hard") == nil })
 }
 
-func TestASilentAgentsConditionsAreUnknownAlsoWithoutManagedFields(t *testing.T) {
+func TestUnknownWithoutManagedFields(t *testing.T) {
 	const name = "silent-unrecorded"
 	c, _ := onCluster(t, name)
 	asKubelet(t, c, name, "KubeletReady")
@@ -266,7 +266,7 @@ func TestASilentAgentsConditionsAreUnknownAlsoWithoutManagedFields(t *testing.T)
 
 // Where a kubelet is recorded to have made it: one that nobody is recorded to
 // own goes with our claim, and whoever may claim it may remove it himself.
-func TestAConditionOfTheKubeletsThatIsClaimedUnderOurNameStays(t *testing.T) {
+func TestStatusKubeletConditionClaimed(t *testing.T) {
 	const name, network = "claimed", corev1.NodeNetworkUnavailable
 	c, client := onCluster(t, name)
 	kubelet := func(reason string) {

@@ -160,7 +160,7 @@ func pressed(reason string) Condition {
 	return Condition{Type: "p/Mem", Status: corev1.ConditionTrue, Reason: reason, Message: reason}
 }
 
-func TestAnUnchangedStatusIsWrittenEveryFewMinutesOnly(t *testing.T) {
+func TestStatusUnchangedWrittenSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := &node{node: &corev1.Node{}}, &given{}
 		g.set(pressed("Stall"))
@@ -176,7 +176,7 @@ func TestAnUnchangedStatusIsWrittenEveryFewMinutesOnly(t *testing.T) {
 	})
 }
 
-func TestAChangeIsWrittenAtTheNextLookAndAnUrgentOneAtOnce(t *testing.T) {
+func TestStatusUrgentWrittenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := &node{node: &corev1.Node{}}, &given{}
 		s, _ := running(t, n, g)
@@ -202,7 +202,7 @@ func TestAChangeIsWrittenAtTheNextLookAndAnUrgentOneAtOnce(t *testing.T) {
 	})
 }
 
-func TestARestartKeepsTheTimeOfTransitionAndWritesNothing(t *testing.T) {
+func TestStatusAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
 		heard := metav1.NewTime(time.Now().Add(-time.Minute).Truncate(time.Second))
@@ -219,7 +219,7 @@ func TestARestartKeepsTheTimeOfTransitionAndWritesNothing(t *testing.T) {
 	})
 }
 
-func TestWithoutANodeNothingIsWrittenAndThatIsSaidOnce(t *testing.T) {
+func TestStatusWithoutNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := &node{}, &given{}
 		g.set(pressed("Stall"))
@@ -242,7 +242,7 @@ func TestWithoutANodeNothingIsWrittenAndThatIsSaidOnce(t *testing.T) {
 	})
 }
 
-func TestAWriteThatFailedIsTriedAgainFromWhatTheNodeSays(t *testing.T) {
+func TestStatusRetriesFromNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, g := &node{node: &corev1.Node{}}, &given{}
 		g.set(pressed("Stall"))
@@ -260,7 +260,7 @@ func TestAWriteThatFailedIsTriedAgainFromWhatTheNodeSays(t *testing.T) {
 	})
 }
 
-func TestTheReportsOfManyNodesAreSpreadBelowFiveMinutes(t *testing.T) {
+func TestStatusReportsSpread(t *testing.T) {
 	tenth := map[int]int{}
 	for i := range 1000 {
 		every := (&Status{Node: fmt.Sprintf("node-%d", i)}).reportEvery()

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestTheConditionsOfASilentAgentAreUnknownAndNothingElseChanges(t *testing.T) {
+func TestUnknownChangesOnlyConditions(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 5e8, time.UTC)
 	long := metav1.NewTime(now.Add(-time.Hour).Truncate(time.Second))
 	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason string) corev1.NodeCondition {
@@ -39,7 +39,7 @@ func TestTheConditionsOfASilentAgentAreUnknownAndNothingElseChanges(t *testing.T
 	assert.Empty(t, asUnknown(k, "silence", now), "it was said")
 }
 
-func TestTheLastHeartbeatIsThatOfOurConditionsAlone(t *testing.T) {
+func TestLastHeartbeatOfOwnConditions(t *testing.T) {
 	at := func(s int) metav1.Time { return metav1.NewTime(time.Unix(int64(s), 0)) }
 	assert.Equal(t, at(7).Time, LastHeartbeat([]corev1.NodeCondition{
 		{Type: "Ready", LastHeartbeatTime: at(9)}, {Type: "plimsoll.dev/Disk", LastHeartbeatTime: at(5)}, {Type: "plimsoll.dev/Memory", LastHeartbeatTime: at(7)},
@@ -50,7 +50,7 @@ func TestTheLastHeartbeatIsThatOfOurConditionsAlone(t *testing.T) {
 	assert.True(t, LastHeartbeat(nil).IsZero())
 }
 
-func TestTheConditionsAreWrittenWhileOneOfThemDoesNotSayThatTheAgentIsSilent(t *testing.T) {
+func TestUnknownWrittenUntilAllSaySo(t *testing.T) {
 	said := corev1.NodeCondition{Type: "plimsoll.dev/Memory", Status: corev1.ConditionUnknown, Reason: ReasonSilent}
 	for _, other := range []corev1.NodeCondition{
 		{Type: "plimsoll.dev/Disk", Status: corev1.ConditionFalse, Reason: ReasonSilent},

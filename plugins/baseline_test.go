@@ -15,7 +15,7 @@ func usualRead(n *diskNode) snapshot.Opt[float64] {
 	return n.set.Baselines()[DiskKey(&n.disk, "a")].await(false, 8192)
 }
 
-func TestWhatIsUsualNeedsAnHourAndTenThousandRequests(t *testing.T) {
+func TestBaselineNeedsHourAndRequests(t *testing.T) {
 	n := newDiskNode(t)
 	n.seconds(3590, calm())
 	assert.True(t, usualRead(n).IsZero(), "10,000 requests are not enough")
@@ -33,7 +33,7 @@ func TestWhatIsUsualNeedsAnHourAndTenThousandRequests(t *testing.T) {
 	assert.False(t, usualRead(n).IsZero())
 }
 
-func TestNothingIsLearnedFromADiskUnderPressure(t *testing.T) {
+func TestBaselineNotUnderPressure(t *testing.T) {
 	for name, d := range map[string]diskSecond{
 		"busy":                {requests: 100, await: 0.5, busy: 0.6},
 		"tasks wait for it":   {requests: 100, await: 0.5, busy: 0.1, waits: 0.2},
@@ -51,7 +51,7 @@ func TestNothingIsLearnedFromADiskUnderPressure(t *testing.T) {
 
 // While the level lasts nothing is learned either: what comes after a pressure
 // is its end, not what is usual.
-func TestNothingIsLearnedWhileTheLevelLasts(t *testing.T) {
+func TestBaselineNotWhileLevelLasts(t *testing.T) {
 	n := newDiskNode(t).learned()
 	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
 	before := n.set.Baselines()
@@ -63,7 +63,7 @@ func TestNothingIsLearnedWhileTheLevelLasts(t *testing.T) {
 
 // A device that is slow from its first second is learned as slow: it is judged
 // all the same, for what is usual is never taken for more than what is slow.
-func TestADiskThatIsSlowFromItsFirstSecondIsJudgedAllTheSame(t *testing.T) {
+func TestBaselineOfSlowDiskIsBounded(t *testing.T) {
 	slow := calm()
 	slow.await = 0.2
 	n := newDiskNode(t)
@@ -79,7 +79,7 @@ func TestADiskThatIsSlowFromItsFirstSecondIsJudgedAllTheSame(t *testing.T) {
 
 // Large requests take longer. What was learned of small ones says nothing of
 // them, and nobody is named for it.
-func TestAnotherMixOfRequestsIsLearnedOnItsOwn(t *testing.T) {
+func TestBaselinePerRequestSize(t *testing.T) {
 	b := Baseline{}
 	b.Read[sizeClass(8192)] = RequestStats{Requests: 1e6, Seconds: 1e5, TotalSeconds: 1e3}
 	assert.Equal(t, snapshot.Some(0.001), b.await(false, 8192))
@@ -90,7 +90,7 @@ func TestAnotherMixOfRequestsIsLearnedOnItsOwn(t *testing.T) {
 	}
 }
 
-func TestAChangedMixHasNoCulpritUntilItIsLearned(t *testing.T) {
+func TestBaselineChangedMix(t *testing.T) {
 	n := newDiskNode(t).learned()
 	d := pressedHard()
 	d.size = 1 << 20
@@ -106,7 +106,7 @@ func TestAChangedMixHasNoCulpritUntilItIsLearned(t *testing.T) {
 	assert.NotEmpty(t, v.Candidates, v.Absent)
 }
 
-func TestWhatIsUsualFollowsADiskThatChanges(t *testing.T) {
+func TestBaselineFollowsDisk(t *testing.T) {
 	var u RequestStats
 	for range 10 * 24 * 3600 {
 		u.add(1, 100, snapshot.Some(0.001))
@@ -119,7 +119,7 @@ func TestWhatIsUsualFollowsADiskThatChanges(t *testing.T) {
 	assert.InDelta(t, 0.002, usual, 0.0002)
 }
 
-func TestWhatWasLearnedOutlivesARestart(t *testing.T) {
+func TestBaselineSurvivesRestart(t *testing.T) {
 	n := newDiskNode(t).learned()
 	b, err := json.Marshal(n.set.Baselines())
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestWhatWasLearnedOutlivesARestart(t *testing.T) {
 	assert.NotEmpty(t, v.Candidates)
 }
 
-func TestADiskIsKnownByItsMediumOrUntilTheNextBoot(t *testing.T) {
+func TestBaselineDiskKey(t *testing.T) {
 	d := snapshot.Disk{Name: "sda", Number: "8:0", Sequence: snapshot.Some(uint64(7))}
 	before := DiskKey(&d, "a")
 	assert.NotEqual(t, before, DiskKey(&d, "b"), "another boot")
@@ -143,7 +143,7 @@ func TestADiskIsKnownByItsMediumOrUntilTheNextBoot(t *testing.T) {
 	assert.Equal(t, DiskKey(&d, "a"), DiskKey(&d, "b"))
 }
 
-func TestADiskThatIsGoneForGoodIsForgotten(t *testing.T) {
+func TestBaselineForgetsRemovedDisk(t *testing.T) {
 	n := newDiskNode(t)
 	n.second(calm())
 	n.second(calm())

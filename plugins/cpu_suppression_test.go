@@ -14,17 +14,17 @@ import (
 // asking for two CPUs, of low QoS.
 func asking() snapshot.Pod { return snapshot.Pod{LowQoS: true, CPURequestMillicores: 2000} }
 
-func suppression(t *testing.T, change ...func(*CPUSuppression)) *ward {
+func suppression(t *testing.T, change ...func(*CPUSuppression)) *podNode {
 	t.Helper()
 	c := Config{CPUSuppression: DefaultCPUSuppression()}
 	c.CPUSuppression.Enabled = true
 	for _, f := range change {
 		f(&c.CPUSuppression)
 	}
-	return newWard(t, c)
+	return newPodNode(t, c)
 }
 
-func TestAPodThatIsStarvedOfCPUForLongIsNamed(t *testing.T) {
+func TestCPUSuppressionNamesPod(t *testing.T) {
 	w := suppression(t).pod("a", asking()).pod("b", asking())
 	starve := func() { w.runs(0, 0.4, 0.9, 0); w.runs(1, 0.2, 0.8, 0) }
 	v := w.repeat(301*time.Second, starve)
@@ -46,7 +46,7 @@ func TestAPodThatIsStarvedOfCPUForLongIsNamed(t *testing.T) {
 	assert.Equal(t, "gets 0.20 of the 2 CPUs that it requests (10 %) and waits for CPU 80 % of the time, for 5m0s", v.Candidates[0].Why)
 }
 
-func TestAPodThatMissesNothingIsNotStarved(t *testing.T) {
+func TestCPUSuppressionNone(t *testing.T) {
 	for what, row := range map[string]struct {
 		pod                 snapshot.Pod
 		cores, waited, held float64
@@ -73,7 +73,7 @@ func TestAPodThatMissesNothingIsNotStarved(t *testing.T) {
 	}
 }
 
-func TestAMomentOfPlentyStartsTheTimeOfAStarvedPodAnew(t *testing.T) {
+func TestCPUSuppressionRestartsWhenSupplied(t *testing.T) {
 	w := suppression(t, func(c *CPUSuppression) { c.For = time.Minute }).pod("a", asking())
 	starve := func() { w.runs(0, 0.1, 0.9, 0) }
 	w.repeat(50*time.Second, starve)
@@ -89,7 +89,7 @@ func TestAMomentOfPlentyStartsTheTimeOfAStarvedPodAnew(t *testing.T) {
 	assert.Equal(t, None, w.repeat(30*time.Second, func() { w.runs(0, 2, 0.1, 0) }).Level)
 }
 
-func TestAfterAGapTheTimeOfAStarvedPodStartsAnew(t *testing.T) {
+func TestCPUSuppressionRestartsAfterGap(t *testing.T) {
 	w := suppression(t, func(c *CPUSuppression) { c.For = time.Minute }).pod("a", asking())
 	starve := func() { w.runs(0, 0.1, 0.9, 0) }
 	w.repeat(58*time.Second, starve)
@@ -98,17 +98,17 @@ func TestAfterAGapTheTimeOfAStarvedPodStartsAnew(t *testing.T) {
 	assert.Equal(t, Hard, w.repeat(5*time.Second, starve).Level)
 }
 
-func TestCPUSuppressionWithoutItsMeasurementsNamesNoPod(t *testing.T) {
-	for why, change := range map[string]func(*ward){
-		"no API server is configured": func(w *ward) { w.standalone = true },
-		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
-		"no cpu.pressure (v1)": func(w *ward) {
+func TestCPUSuppressionUnmeasured(t *testing.T) {
+	for why, change := range map[string]func(*podNode){
+		"no API server is configured": func(w *podNode) { w.standalone = true },
+		"not listed yet":              func(w *podNode) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
+		"no cpu.pressure (v1)": func(w *podNode) {
 			w.list[0].Pressure = snapshot.Pressure{Absent: snapshot.Absent{"cpu": "no cpu.pressure (v1)"}}
 		},
-		"no throttled_usec": func(w *ward) {
+		"no throttled_usec": func(w *podNode) {
 			w.list[0].ThrottledMicroseconds, w.list[0].Absent = snapshot.Opt[uint64]{}, snapshot.Absent{"throttledMicrosecondsTotal": "no throttled_usec"}
 		},
-		"no cpu hierarchy mounted": func(w *ward) {
+		"no cpu hierarchy mounted": func(w *podNode) {
 			w.list[0].CPUMicroseconds, w.list[0].Absent = snapshot.Opt[uint64]{}, snapshot.Absent{"cpuMicrosecondsTotal": "no cpu hierarchy mounted"}
 		},
 	} {
@@ -124,7 +124,7 @@ func TestCPUSuppressionWithoutItsMeasurementsNamesNoPod(t *testing.T) {
 	}
 }
 
-func TestWhileTheNodeWarmsUpNoPodIsStarved(t *testing.T) {
+func TestCPUSuppressionWarmUp(t *testing.T) {
 	w := suppression(t, func(c *CPUSuppression) { c.For = 10 * time.Second }).pod("a", asking())
 	w.set.config.WarmUp = 5 * time.Minute
 	starve := func() { w.runs(0, 0.1, 0.9, 0) }
@@ -176,7 +176,7 @@ func (s *slowSupply) met(pod, seconds int) bool {
 	return true
 }
 
-func TestTheSupplyRuleAgreesWithASlowObviousOne(t *testing.T) {
+func TestCPUSuppressionModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 7))

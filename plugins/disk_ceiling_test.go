@@ -23,7 +23,7 @@ func busier() diskSecond {
 	return diskSecond{requests: 400, size: 1 << 20, await: 0.001, busy: 0.4, backup: 0.9, waits: 0.7}
 }
 
-func TestADiskAtItsCeilingIsJudgedThoughItIsFastAndNothingIsLearned(t *testing.T) {
+func TestDiskCeilingJudgedThoughFast(t *testing.T) {
 	for unit, row := range map[string]struct {
 		ceiling DiskCeiling
 		says    string
@@ -46,14 +46,14 @@ func TestADiskAtItsCeilingIsJudgedThoughItIsFastAndNothingIsLearned(t *testing.T
 	}
 }
 
-func TestTheCeilingThatIsExceededMostIsShown(t *testing.T) {
+func TestDiskCeilingMostExceededShown(t *testing.T) {
 	n := below(t, DiskCeiling{Device: "sda", IOPS: 1000, BytesPerSecond: 200 << 20})
 	assert.Equal(t, "bytes/s", n.seconds(90, busier()).Unit)
 	n = below(t, DiskCeiling{Device: "sda", IOPS: 100, BytesPerSecond: 200 << 20})
 	assert.Equal(t, "requests/s", n.seconds(90, busier()).Unit)
 }
 
-func TestADiskAtItsCeilingWithoutSufferersIsBusy(t *testing.T) {
+func TestDiskCeilingWithoutSufferers(t *testing.T) {
 	alone := busier()
 	alone.backup, alone.waits = 1, 0
 	n := below(t, DiskCeiling{Device: "sda", IOPS: 400})
@@ -64,7 +64,7 @@ func TestADiskAtItsCeilingWithoutSufferersIsBusy(t *testing.T) {
 }
 
 // The times count for nothing then: what the ceiling says is what was meant.
-func TestADiskBelowItsCeilingIsNotJudgedByItsTimes(t *testing.T) {
+func TestDiskCeilingReplacesAwait(t *testing.T) {
 	n := below(t, DiskCeiling{Device: "sda", IOPS: 5000})
 	n.never(200, pressedHard())
 }

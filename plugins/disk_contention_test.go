@@ -116,7 +116,7 @@ func (n *diskNode) never(count int, d diskSecond) {
 	}
 }
 
-func TestTheCulpritOnADiskIsNamed(t *testing.T) {
+func TestDiskContentionCulprit(t *testing.T) {
 	n := newDiskNode(t).learned()
 	until := 0
 	for n.second(pressedHard()).Level == None {
@@ -137,7 +137,7 @@ func TestTheCulpritOnADiskIsNamed(t *testing.T) {
 	assert.Equal(t, snapshot.Some(1.0), v.Whole)
 }
 
-func TestWhatIsOrdinaryOnADiskIsNotJudged(t *testing.T) {
+func TestDiskContentionOrdinaryUse(t *testing.T) {
 	for name, d := range map[string]diskSecond{
 		"idle":                                       {},
 		"a service that reads":                       calm(),
@@ -156,7 +156,7 @@ func TestWhatIsOrdinaryOnADiskIsNotJudged(t *testing.T) {
 	}
 }
 
-func TestABurstIsNotJudged(t *testing.T) {
+func TestDiskContentionBurst(t *testing.T) {
 	n := newDiskNode(t).learned()
 	for range 10 {
 		n.never(40, pressedHard())
@@ -164,7 +164,7 @@ func TestABurstIsNotJudged(t *testing.T) {
 	}
 }
 
-func TestADisksLevelClearsOnlyAfterTheClearedWindow(t *testing.T) {
+func TestDiskContentionClears(t *testing.T) {
 	n := newDiskNode(t).learned()
 	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
 	for range 5 { // a pause does not flap it
@@ -177,7 +177,7 @@ func TestADisksLevelClearsOnlyAfterTheClearedWindow(t *testing.T) {
 	assert.Equal(t, None, n.seconds(20, calm()).Level)
 }
 
-func TestADiskWithoutBaselineIsMarkedWithoutCulprit(t *testing.T) {
+func TestDiskContentionWithoutBaseline(t *testing.T) {
 	n := newDiskNode(t)
 	n.seconds(400, calm())
 	v := n.seconds(90, pressedHard())
@@ -186,7 +186,7 @@ func TestADiskWithoutBaselineIsMarkedWithoutCulprit(t *testing.T) {
 	assert.Contains(t, v.Absent, "not learned yet: 6m")
 }
 
-func TestUnattributedTrafficNamesNoCulprit(t *testing.T) {
+func TestDiskContentionUnattributed(t *testing.T) {
 	n := newDiskNode(t).learned()
 	d := pressedHard()
 	d.unattributed = 0.4
@@ -196,14 +196,14 @@ func TestUnattributedTrafficNamesNoCulprit(t *testing.T) {
 	assert.Equal(t, "workloads account for 60 % of the traffic; to name a culprit 70 % are needed", v.Absent)
 }
 
-func TestWhereNoStallIsKnownADiskIsNotJudged(t *testing.T) {
+func TestDiskContentionWithoutPSI(t *testing.T) {
 	n := newDiskNode(t).learned()
 	n.noPSI = true
 	n.never(120, pressedHard())
 	assert.Contains(t, n.levels.Verdicts[0].Absent, "psi=1")
 }
 
-func TestADiskIsNotJudgedWhileTheNodeWarmsUp(t *testing.T) {
+func TestDiskContentionWarmUp(t *testing.T) {
 	n := newDiskNode(t)
 	n.never(290, pressedHard())
 	assert.Contains(t, n.levels.Verdicts[0].Reason, "warming up")
@@ -211,7 +211,7 @@ func TestADiskIsNotJudgedWhileTheNodeWarmsUp(t *testing.T) {
 	assert.Equal(t, Soft, n.seconds(30, pressedHard()).Level)
 }
 
-func TestAFullMinuteIsNeededAgainAfterTheRuleChanged(t *testing.T) {
+func TestDiskContentionChangedRule(t *testing.T) {
 	n := newDiskNode(t).learned()
 	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
 	c := diskConfig()
@@ -221,7 +221,7 @@ func TestAFullMinuteIsNeededAgainAfterTheRuleChanged(t *testing.T) {
 	assert.Equal(t, Soft, n.seconds(20, pressedHard()).Level)
 }
 
-func TestARotationalDiskMayTakeLonger(t *testing.T) {
+func TestDiskContentionRotational(t *testing.T) {
 	n := newDiskNode(t)
 	n.disk.Rotational = snapshot.Some(true)
 	turns := calm()
@@ -247,7 +247,7 @@ func TestVirtualDisk(t *testing.T) {
 	assert.Equal(t, Soft, v.Level, "%s", v.Reason)
 }
 
-func TestOnlyDisksOfTheirOwnAreJudged(t *testing.T) {
+func TestDiskContentionLeavesOnly(t *testing.T) {
 	for _, d := range []snapshot.Disk{{Layer: snapshot.LayerStacked}, {Layer: snapshot.LayerPath}, {Layer: snapshot.LayerLeaf, Kind: "zram"}} {
 		d.Reads = 1
 		assert.False(t, judged(&d))
@@ -255,7 +255,7 @@ func TestOnlyDisksOfTheirOwnAreJudged(t *testing.T) {
 }
 
 // Two that are alike hurt each other, and both are named.
-func TestTwoThatHurtEachOtherAreBothNamed(t *testing.T) {
+func TestDiskContentionBothCulprits(t *testing.T) {
 	n := newDiskNode(t).learned()
 	d := pressedHard()
 	d.backup = 0.55

@@ -10,15 +10,15 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// slowRoom is the slow obvious version: it keeps every second and asks of each
+// slowFilesystem is the slow obvious version: it keeps every second and asks of each
 // what the rule says, without a latch or a time that something began.
-type slowRoom struct {
+type slowFilesystem struct {
 	seen, low, tight []bool // of each second: it can be judged; too little is left; not clearly more is
 	since            int    // the second at which what can be looked back at begins
 	on               bool
 }
 
-func (s *slowRoom) judge(seen, low, tight, other bool) Level {
+func (s *slowFilesystem) judge(seen, low, tight, other bool) Level {
 	s.seen, s.low, s.tight = append(s.seen, seen), append(s.low, seen && low), append(s.tight, seen && tight || !seen && s.on && !other)
 	last := len(s.seen) - 1
 	s.on = s.on && !other
@@ -34,7 +34,7 @@ func (s *slowRoom) judge(seen, low, tight, other bool) Level {
 	return None
 }
 
-func (s *slowRoom) all(of []bool, from int, want bool) bool {
+func (s *slowFilesystem) all(of []bool, from int, want bool) bool {
 	for _, b := range of[from:] {
 		if b != want {
 			return false
@@ -43,11 +43,11 @@ func (s *slowRoom) all(of []bool, from int, want bool) bool {
 	return true
 }
 
-func TestTheFilesystemRuleAgreesWithASlowObviousOne(t *testing.T) {
+func TestFilesystemModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 4))
-	r, slow, seen := newRoomy(t), &slowRoom{}, map[Level]int{}
+	r, slow, seen := newFilesystemNode(t), &slowFilesystem{}, map[Level]int{}
 	bytes, files, why, gone := uint64(50), uint64(500), "", false
 	for i := range 30_000 {
 		if rnd.IntN(25) == 0 { // somebody writes or deletes

@@ -12,20 +12,20 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// roomy is a made-up node with one filesystem, of which a test changes what it
+// filesystemNode is a made-up node with one filesystem, of which a test changes what it
 // likes.
-type roomy struct {
+type filesystemNode struct {
 	*life
 	fs snapshot.Filesystem
 }
 
-func newRoomy(t *testing.T, change ...func(*FilesystemSpace)) *roomy {
+func newFilesystemNode(t *testing.T, change ...func(*FilesystemSpace)) *filesystemNode {
 	t.Helper()
 	c := Config{Filesystem: DefaultFilesystemSpace()}
 	for _, f := range change {
 		f(&c.Filesystem)
 	}
-	return &roomy{newLife(t, c), plentyOn("/data")}
+	return &filesystemNode{newLife(t, c), plentyOn("/data")}
 }
 
 // plentyOn is a filesystem of 100 GiB and 1 million files with half of both.
@@ -37,12 +37,12 @@ func plentyOn(point string) snapshot.Filesystem {
 	}
 }
 
-func (r *roomy) left(bytes, files uint64) *roomy {
+func (r *filesystemNode) left(bytes, files uint64) *filesystemNode {
 	r.fs.AvailableBytes, r.fs.FilesFree = snapshot.Some(bytes), snapshot.Some(files)
 	return r
 }
 
-func (r *roomy) trouble(why string) *roomy {
+func (r *filesystemNode) trouble(why string) *filesystemNode {
 	r.fs.Absent = nil
 	if why != "" {
 		r.fs.Absent = snapshot.Absent{"statfs": why}
@@ -51,7 +51,7 @@ func (r *roomy) trouble(why string) *roomy {
 }
 
 // seconds pass; the last verdict, which is the only one.
-func (r *roomy) seconds(n int) (v Verdict) {
+func (r *filesystemNode) seconds(n int) (v Verdict) {
 	r.t.Helper()
 	for range n {
 		list := r.second(func(s *snapshot.Sample) { s.Filesystems = []snapshot.Filesystem{r.fs} })
@@ -62,7 +62,7 @@ func (r *roomy) seconds(n int) (v Verdict) {
 }
 
 // until counts the seconds until the level is there.
-func (r *roomy) until(l Level) int {
+func (r *filesystemNode) until(l Level) int {
 	r.t.Helper()
 	for i := 1; i <= 200; i++ {
 		if r.seconds(1).Level == l {
@@ -73,7 +73,7 @@ func (r *roomy) until(l Level) int {
 	return 0
 }
 
-func TestAFilesystemThatRunsOutIsSoftOnceItHasLasted(t *testing.T) {
+func TestFilesystemSoft(t *testing.T) {
 	for what, row := range map[string]struct {
 		bytes, files uint64
 		says         string
@@ -85,7 +85,7 @@ func TestAFilesystemThatRunsOutIsSoftOnceItHasLasted(t *testing.T) {
 		"nothing at all":               {0, 0, "available on /data 0.0 % (< 10 %)", 0, 0.10},
 	} {
 		t.Run(what, func(t *testing.T) {
-			r := newRoomy(t)
+			r := newFilesystemNode(t)
 			r.seconds(60)
 			assert.Equal(t, 31, r.left(row.bytes, row.files).until(Soft), "at each second of 30")
 			v := r.seconds(100)
@@ -103,7 +103,7 @@ func TestAFilesystemThatRunsOutIsSoftOnceItHasLasted(t *testing.T) {
 	}
 }
 
-func TestFilesystemsOfAHealthyNodeGiveNothing(t *testing.T) {
+func TestFilesystemHealthyNode(t *testing.T) {
 	some := snapshot.Some[uint64]
 	for what, change := range map[string]func(*snapshot.Filesystem){
 		"half full":                         func(*snapshot.Filesystem) {},
@@ -116,7 +116,7 @@ func TestFilesystemsOfAHealthyNodeGiveNothing(t *testing.T) {
 		"slow to answer":                    func(f *snapshot.Filesystem) { f.AgeSeconds = snapshot.Some(59.0) },
 	} {
 		t.Run(what, func(t *testing.T) {
-			r := newRoomy(t)
+			r := newFilesystemNode(t)
 			change(&r.fs)
 			for range 120 {
 				v := r.seconds(1)
@@ -127,9 +127,9 @@ func TestFilesystemsOfAHealthyNodeGiveNothing(t *testing.T) {
 	}
 }
 
-func TestWhatOthersJudgeAndWhatIsSmallIsLeftOut(t *testing.T) {
+func TestFilesystemNotJudged(t *testing.T) {
 	some := snapshot.Some[uint64]
-	r := newRoomy(t)
+	r := newFilesystemNode(t)
 	mount := func(point string, change func(*snapshot.Filesystem)) snapshot.Filesystem {
 		f := plentyOn(point)
 		f.AvailableBytes = some(0)
@@ -149,13 +149,13 @@ func TestWhatOthersJudgeAndWhatIsSmallIsLeftOut(t *testing.T) {
 	}
 	assert.Equal(t, Soft, r.levels.Of(Filesystem))
 
-	small := newRoomy(t, func(f *FilesystemSpace) { f.MinSize = 0 })
+	small := newFilesystemNode(t, func(f *FilesystemSpace) { f.MinSize = 0 })
 	small.fs = mount("/scratch", func(f *snapshot.Filesystem) { f.SizeBytes = some(1 << 20) })
 	assert.Equal(t, Soft, small.seconds(31).Level, "a small one that matters")
 }
 
-func TestWhoseAFilesystemIsMustBeKnown(t *testing.T) {
-	r := newRoomy(t).left(0, 0)
+func TestFilesystemUseUnknown(t *testing.T) {
+	r := newFilesystemNode(t).left(0, 0)
 	r.fs.Use = ""
 	v := r.seconds(60)
 	assert.Equal(t, None, v.Level)
@@ -164,7 +164,7 @@ func TestWhoseAFilesystemIsMustBeKnown(t *testing.T) {
 	assert.Equal(t, 31, r.until(Soft))
 }
 
-func TestALevelOfAFilesystemIsLeftOnlyWithClearlyMoreRoom(t *testing.T) {
+func TestFilesystemClearsWithMoreSpace(t *testing.T) {
 	for what, row := range map[string]struct {
 		bytes, files uint64
 		clears       bool
@@ -175,7 +175,7 @@ func TestALevelOfAFilesystemIsLeftOnlyWithClearlyMoreRoom(t *testing.T) {
 		"a quarter more files": {50 * gib, 63_000, true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			r := newRoomy(t).left(9*gib, 40_000)
+			r := newFilesystemNode(t).left(9*gib, 40_000)
 			r.seconds(40)
 			r.left(row.bytes, row.files)
 			if row.clears {
@@ -188,7 +188,7 @@ func TestALevelOfAFilesystemIsLeftOnlyWithClearlyMoreRoom(t *testing.T) {
 			assert.Contains(t, v.Reason, "level stays on until clear")
 		})
 	}
-	large := newRoomy(t)
+	large := newFilesystemNode(t)
 	large.fs.SizeBytes = snapshot.Some[uint64](2 << 40)
 	large.left(90*gib, 500_000)
 	require.Equal(t, Soft, large.seconds(31).Level)
@@ -196,8 +196,8 @@ func TestALevelOfAFilesystemIsLeftOnlyWithClearlyMoreRoom(t *testing.T) {
 	assert.Equal(t, 30, large.left(126*gib, 500_000).until(None))
 }
 
-func TestFilesThatComeAndGoAreNoShortage(t *testing.T) {
-	r := newRoomy(t)
+func TestFilesystemBriefShortage(t *testing.T) {
+	r := newFilesystemNode(t)
 	for range 10 {
 		v := r.left(gib, 500_000).seconds(30)
 		require.Equal(t, None, v.Level)
@@ -211,14 +211,14 @@ func TestFilesThatComeAndGoAreNoShortage(t *testing.T) {
 	}
 }
 
-func TestOfAFilesystemThatHangsNothingNewIsJudgedAndNothingIsForgotten(t *testing.T) {
-	for why, hang := range map[string]func(*roomy){
-		"/data: statfs hangs":              func(r *roomy) { r.trouble("statfs hangs") },
-		"/data: values are too old":        func(r *roomy) { r.fs.AgeSeconds = snapshot.Some(60.1) },
-		"/data: statfs: transport is dead": func(r *roomy) { r.trouble("statfs: transport is dead") },
+func TestFilesystemHung(t *testing.T) {
+	for why, hang := range map[string]func(*filesystemNode){
+		"/data: statfs hangs":              func(r *filesystemNode) { r.trouble("statfs hangs") },
+		"/data: values are too old":        func(r *filesystemNode) { r.fs.AgeSeconds = snapshot.Some(60.1) },
+		"/data: statfs: transport is dead": func(r *filesystemNode) { r.trouble("statfs: transport is dead") },
 	} {
 		t.Run(why, func(t *testing.T) {
-			r := newRoomy(t).left(gib, 500_000)
+			r := newFilesystemNode(t).left(gib, 500_000)
 			r.seconds(20)
 			hang(r)
 			v := r.seconds(100)
@@ -226,7 +226,7 @@ func TestOfAFilesystemThatHangsNothingNewIsJudgedAndNothingIsForgotten(t *testin
 			assert.Equal(t, why, v.Absent)
 			assert.True(t, v.Observed.IsZero())
 
-			r = newRoomy(t).left(gib, 500_000)
+			r = newFilesystemNode(t).left(gib, 500_000)
 			r.seconds(40)
 			r.left(50*gib, 500_000) // as it said last, which is old
 			hang(r)
@@ -240,8 +240,8 @@ func TestOfAFilesystemThatHangsNothingNewIsJudgedAndNothingIsForgotten(t *testin
 	}
 }
 
-func TestAnotherFilesystemAtTheSamePlaceStartsAnew(t *testing.T) {
-	r := newRoomy(t).left(gib, 500_000)
+func TestFilesystemReplaced(t *testing.T) {
+	r := newFilesystemNode(t).left(gib, 500_000)
 	require.Equal(t, Soft, r.seconds(31).Level)
 	full := r.fs
 	r.fs = snapshot.Filesystem{Mountpoint: "/data", Absent: snapshot.Absent{"statfs": "not mounted"}}
@@ -252,8 +252,8 @@ func TestAnotherFilesystemAtTheSamePlaceStartsAnew(t *testing.T) {
 	assert.Equal(t, 31, r.until(Soft))
 }
 
-func TestTheComparisonThatDecidedIsShown(t *testing.T) {
-	r := newRoomy(t)
+func TestFilesystemDecidingComparison(t *testing.T) {
+	r := newFilesystemNode(t)
 	r.fs.SizeBytes = snapshot.Some[uint64](100 << 40)
 	v := r.left(1<<40, 40_000).seconds(31) // 1 % of the room, which is enough all the same
 	require.Equal(t, Soft, v.Level)
@@ -263,8 +263,8 @@ func TestTheComparisonThatDecidedIsShown(t *testing.T) {
 	assert.InDelta(t, 100.0/(100<<10), line, 1e-12, "100 GiB of 100 TiB")
 }
 
-func TestASizeThatIsNotToldIsAbsent(t *testing.T) {
-	r := newRoomy(t).left(0, 0)
+func TestFilesystemSizeAbsent(t *testing.T) {
+	r := newFilesystemNode(t).left(0, 0)
 	r.fs.SizeBytes, r.fs.AvailableBytes = snapshot.Opt[uint64]{}, snapshot.Opt[uint64]{}
 	r.fs.Absent = snapshot.Absent{"sizeBytes": "statfs reports no size"}
 	v := r.seconds(60)
@@ -273,8 +273,8 @@ func TestASizeThatIsNotToldIsAbsent(t *testing.T) {
 	assert.Contains(t, v.Reason, "incomplete data: ")
 }
 
-func TestEachFilesystemHasItsOwnVerdict(t *testing.T) {
-	r := newRoomy(t)
+func TestFilesystemOneVerdictEach(t *testing.T) {
+	r := newFilesystemNode(t)
 	full := plentyOn("/full")
 	full.AvailableBytes = snapshot.Some[uint64](0)
 	for range 40 {
@@ -290,8 +290,8 @@ func TestEachFilesystemHasItsOwnVerdict(t *testing.T) {
 	assert.Empty(t, r.second(func(*snapshot.Sample) {}))
 }
 
-func TestWhileTheNodeWarmsUpNoFilesystemIsSoft(t *testing.T) {
-	r := newRoomy(t).left(gib, 500_000)
+func TestFilesystemWarmUp(t *testing.T) {
+	r := newFilesystemNode(t).left(gib, 500_000)
 	r.set = NewSet(Config{WarmUp: 5 * time.Minute, Filesystem: DefaultFilesystemSpace()}, nil)
 	for range 300 {
 		v := r.seconds(1)
@@ -304,8 +304,8 @@ func TestWhileTheNodeWarmsUpNoFilesystemIsSoft(t *testing.T) {
 	assert.False(t, v.Partial)
 }
 
-func TestAfterAGapAFilesystemIsWatchedAnew(t *testing.T) {
-	r := newRoomy(t).left(gib, 500_000)
+func TestFilesystemAfterGap(t *testing.T) {
+	r := newFilesystemNode(t).left(gib, 500_000)
 	r.seconds(25)
 	r.sleep(time.Minute)
 	assert.Equal(t, 31, r.until(Soft), "what was in the gap was not seen")
@@ -313,8 +313,8 @@ func TestAfterAGapAFilesystemIsWatchedAnew(t *testing.T) {
 	assert.Equal(t, 31, r.until(None))
 }
 
-func TestAChangedFilesystemRuleStartsItsWindowAnew(t *testing.T) {
-	r := newRoomy(t).left(gib, 500_000)
+func TestFilesystemChangedRule(t *testing.T) {
+	r := newFilesystemNode(t).left(gib, 500_000)
 	require.Equal(t, Soft, r.seconds(40).Level)
 	c := r.set.config
 	c.Filesystem.Available = 0.2
@@ -328,28 +328,28 @@ func TestAChangedFilesystemRuleStartsItsWindowAnew(t *testing.T) {
 	assert.Empty(t, r.second(func(s *snapshot.Sample) { s.Filesystems = []snapshot.Filesystem{r.fs} }))
 }
 
-func TestHalfOfTheFilesystemRuleCanBeSwitchedOff(t *testing.T) {
-	r := newRoomy(t, func(f *FilesystemSpace) { f.Available = 0 })
+func TestFilesystemHalfRuleOff(t *testing.T) {
+	r := newFilesystemNode(t, func(f *FilesystemSpace) { f.Available = 0 })
 	v := r.left(0, 500_000).seconds(60)
 	assert.Equal(t, None, v.Level)
 	assert.Equal(t, snapshot.Some(0.5), v.Observed, "the line that is there")
 	assert.NotContains(t, v.Reason, "space available")
 	assert.Equal(t, Soft, r.left(0, 0).seconds(31).Level)
 
-	r = newRoomy(t, func(f *FilesystemSpace) { f.FilesFree = 0 })
+	r = newFilesystemNode(t, func(f *FilesystemSpace) { f.FilesFree = 0 })
 	assert.Equal(t, None, r.left(50*gib, 0).seconds(60).Level)
 }
 
 // Whatever a filesystem says of itself, it is judged by what it says, without a
 // number that cannot be written.
-func FuzzAnyFilesystemIsJudgedByWhatItSays(f *testing.F) {
+func FuzzFilesystemRule(f *testing.F) {
 	f.Add(uint64(100*gib), uint64(5*gib), uint64(1000), uint64(10), 3.0)
 	f.Add(uint64(0), uint64(0), uint64(0), uint64(0), 0.0)
 	f.Add(uint64(100*gib), uint64(50*gib), uint64(0), uint64(0), 3.0)
 	f.Add(^uint64(0), ^uint64(0), ^uint64(0), uint64(1), 1e300)
 	f.Add(uint64(2*gib), uint64(1), uint64(1), uint64(5), -1.0)
 	f.Fuzz(func(t *testing.T, size, available, files, free uint64, age float64) {
-		r := newRoomy(t)
+		r := newFilesystemNode(t)
 		r.fs.SizeBytes, r.fs.Files, r.fs.AgeSeconds = snapshot.Some(size), snapshot.Some(files), snapshot.Some(age)
 		r.left(available, free)
 		var list []Verdict

@@ -76,7 +76,7 @@ func (s *slowStall) kept(at int, hard bool, r StallRule, floor float64) bool {
 	return scans > 0 && (stall >= r.StallFull/2-slack && (s.ratio[at] < r.Available*1.25 || hard && s.swapless(at, 5)) || s.available[at] < floor*1.25)
 }
 
-func TestTheRuleAgreesWithASlowObviousOne(t *testing.T) {
+func TestMemoryStallModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 2))

@@ -96,7 +96,7 @@ func (n *node) until(l Level, most int, stall float64, scans uint64) int {
 	return 0
 }
 
-func TestAHealthyNodeIsNotJudged(t *testing.T) {
+func TestMemoryStallHealthyNode(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		available uint64
@@ -121,7 +121,7 @@ func TestAHealthyNodeIsNotJudged(t *testing.T) {
 	}
 }
 
-func TestARealShortageIsHardWithinTheWindow(t *testing.T) {
+func TestMemoryStallHardWithinWindow(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib // 3.1 %
 	assert.LessOrEqual(t, n.until(Hard, 10, 1, 9000), 2, "25 % of 5 s is stalled after 1.25 s of full stall")
@@ -130,7 +130,7 @@ func TestARealShortageIsHardWithinTheWindow(t *testing.T) {
 
 // A node whose swap is used up is short, however much looks available; swap
 // that is full of what nobody asks for is not.
-func TestWhereSwapEndsAStallIsAShortage(t *testing.T) {
+func TestMemoryStallSwapUsedUp(t *testing.T) {
 	n := newNode(t)
 	n.noSwap, n.swapFree = false, 8*gib*9/100
 	n.warm()
@@ -156,7 +156,7 @@ func TestWhereSwapEndsAStallIsAShortage(t *testing.T) {
 	}
 }
 
-func TestALighterShortageIsSoft(t *testing.T) {
+func TestMemoryStallSoft(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 5 * gib // 7.8 %
 	assert.InDelta(t, 20, n.until(Soft, 40, 0.15, 500), 1, "15 % reaches 10 % of 30 s after 20 s")
@@ -164,7 +164,7 @@ func TestALighterShortageIsSoft(t *testing.T) {
 	assert.Equal(t, Soft, n.levels.Verdicts[0].Level, "it stays and does not become hard")
 }
 
-func TestBelowTheKubeletsFloorsItIsAShortageWithoutStall(t *testing.T) {
+func TestMemoryStallFloorWithoutStall(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 300 * mib
 	assert.GreaterOrEqual(t, n.until(Soft, 40, 0, 100), 30, "throughout the window")
@@ -178,7 +178,7 @@ func TestBelowTheKubeletsFloorsItIsAShortageWithoutStall(t *testing.T) {
 	assert.False(t, n.levels.Verdicts[0].Urgent, "short, but above its floor")
 }
 
-func TestThePodThatTheAgentItselfLimitsIsNotTheNodesShortage(t *testing.T) {
+func TestMemoryStallThrottledPodIgnored(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.pod = &snapshot.Workload{Cgroup: "/pod", Inode: 1, ThrottledByAgent: true, LimitHits: snapshot.Some(uint64(0)), MemoryBytes: snapshot.Some(uint64(gib))}
@@ -190,7 +190,7 @@ func TestThePodThatTheAgentItselfLimitsIsNotTheNodesShortage(t *testing.T) {
 	}
 }
 
-func TestALevelClearsAfterTheClearedWindow(t *testing.T) {
+func TestMemoryStallClears(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.seconds(20, 0.8, 9000)
@@ -200,7 +200,7 @@ func TestALevelClearsAfterTheClearedWindow(t *testing.T) {
 	assert.InDelta(t, 30, took, 1)
 }
 
-func TestAPauseInThePressureDoesNotFlapTheLevel(t *testing.T) {
+func TestMemoryStallPauseKeepsLevel(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.seconds(10, 0.8, 9000)
@@ -212,7 +212,7 @@ func TestAPauseInThePressureDoesNotFlapTheLevel(t *testing.T) {
 	}
 }
 
-func TestAPodAtItsOwnLimitIsItsOwnPressure(t *testing.T) {
+func TestMemoryStallOwnLimitIgnored(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib // little, and something reclaims: the stall alone decides
 	n.pod = &snapshot.Workload{Cgroup: "/pod", Inode: 1, LimitHits: snapshot.Some(uint64(0)), MemoryBytes: snapshot.Some(uint64(gib))}
@@ -224,7 +224,7 @@ func TestAPodAtItsOwnLimitIsItsOwnPressure(t *testing.T) {
 	}
 }
 
-func TestARealShortageIsSeenBesideAPodAtItsOwnLimit(t *testing.T) {
+func TestMemoryStallBesideOwnLimit(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.pod = &snapshot.Workload{Cgroup: "/limited", Inode: 1, LimitHits: snapshot.Some(uint64(0))}
@@ -247,7 +247,7 @@ func grown(w snapshot.Workload, full, hits uint64) snapshot.Workload {
 	return w
 }
 
-func TestWhileTheNodeWarmsUpOnlyHardIsJudged(t *testing.T) {
+func TestMemoryStallWarmUpHardOnly(t *testing.T) {
 	n := newNode(t)
 	n.available = 5 * gib
 	for range 290 {
@@ -262,7 +262,7 @@ func TestWhileTheNodeWarmsUpOnlyHardIsJudged(t *testing.T) {
 	assert.LessOrEqual(t, n.until(Hard, 10, 1, 9000), 6)
 }
 
-func TestAChangedRuleStartsItsWindowAnew(t *testing.T) {
+func TestMemoryStallChangedRule(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.seconds(60, 0.2, 500)
@@ -274,7 +274,7 @@ func TestAChangedRuleStartsItsWindowAnew(t *testing.T) {
 	assert.Equal(t, 5, n.until(Hard, 10, 0.2, 500), "nor does what was before the change")
 }
 
-func TestAConfigurationThatIsTheSameChangesNothing(t *testing.T) {
+func TestMemoryStallSameConfigKept(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.seconds(10, 0.8, 9000)
@@ -282,7 +282,7 @@ func TestAConfigurationThatIsTheSameChangesNothing(t *testing.T) {
 	assert.Equal(t, Hard, n.second(0.8, 9000).Level)
 }
 
-func TestWithoutPSIOnlyTheFloorsAreJudged(t *testing.T) {
+func TestMemoryStallWithoutPSIFloorsOnly(t *testing.T) {
 	n := newNode(t)
 	n.noPSI = true
 	n.pod = &snapshot.Workload{Cgroup: "/a", Inode: 1, MemoryBytes: snapshot.Some(uint64(gib)), InactiveFileBytes: snapshot.Some(uint64(0))}
@@ -295,7 +295,7 @@ func TestWithoutPSIOnlyTheFloorsAreJudged(t *testing.T) {
 	assert.Empty(t, n.levels.Verdicts[0].Candidates)
 }
 
-func TestAfterAGapNothingIsJudgedAndNothingIsForgotten(t *testing.T) {
+func TestMemoryStallAfterGap(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.seconds(10, 0.8, 9000)
@@ -308,7 +308,7 @@ func TestAfterAGapNothingIsJudgedAndNothingIsForgotten(t *testing.T) {
 	assert.InDelta(t, 30, n.until(None, 60, 0, 0), 1, "all of the cleared window must be seen")
 }
 
-func TestTheLargestWorkingSetsAreNamedFirst(t *testing.T) {
+func TestMemoryStallLargestFirst(t *testing.T) {
 	n := newNode(t)
 	n.pod = &snapshot.Workload{Cgroup: "/a", Inode: 1, MemoryBytes: snapshot.Some(uint64(3 * gib)), InactiveFileBytes: snapshot.Some(uint64(2 * gib))}
 	n.other = &snapshot.Workload{Cgroup: "/b", Inode: 2, MemoryBytes: snapshot.Some(uint64(2 * gib)), InactiveFileBytes: snapshot.Some(uint64(0))}
@@ -323,7 +323,7 @@ func TestTheLargestWorkingSetsAreNamedFirst(t *testing.T) {
 	assert.InDelta(t, gib, c[1].Relief, 0)
 }
 
-func TestAWorkloadWhoseMemoryIsNotKnownIsNotNamed(t *testing.T) {
+func TestMemoryStallUnknownMemoryNotNamed(t *testing.T) {
 	n := newNode(t)
 	n.pod = &snapshot.Workload{Cgroup: "/a", Inode: 1}
 	n.warm()
@@ -333,7 +333,7 @@ func TestAWorkloadWhoseMemoryIsNotKnownIsNotNamed(t *testing.T) {
 	assert.Empty(t, n.levels.Verdicts[0].Candidates)
 }
 
-func TestLevelsAreReadBackAsTheyAreWritten(t *testing.T) {
+func TestLevelTextRoundTrip(t *testing.T) {
 	for _, l := range []Level{None, Soft, Hard} {
 		b, err := l.MarshalText()
 		require.NoError(t, err)
@@ -345,7 +345,7 @@ func TestLevelsAreReadBackAsTheyAreWritten(t *testing.T) {
 	require.ErrorContains(t, l.UnmarshalText([]byte("harder")), "want none, soft or hard")
 }
 
-func TestAVerdictPressesHardOnlyWhileItsRuleIsMet(t *testing.T) {
+func TestMetLevelHardOnlyWhileMet(t *testing.T) {
 	n := newNode(t).warm()
 	require.Equal(t, None, n.second(0, 0).MetLevel)
 	n.available = 2 * gib
@@ -364,7 +364,7 @@ func TestAVerdictPressesHardOnlyWhileItsRuleIsMet(t *testing.T) {
 	assert.Equal(t, Hard, v.MetLevel, "it is back while the level was kept")
 }
 
-func TestAVerdictPressesSoftWhileOnlySoftIsMet(t *testing.T) {
+func TestMetLevelSoftWhileOnlySoftMet(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	v := n.seconds(20, 0.8, 9000)
@@ -378,13 +378,13 @@ func TestAVerdictPressesSoftWhileOnlySoftIsMet(t *testing.T) {
 	assert.Equal(t, Soft, v.MetLevel)
 }
 
-func TestWhileTheNodeWarmsUpSoftDoesNotPress(t *testing.T) {
+func TestMetLevelNoneInWarmUp(t *testing.T) {
 	n := newNode(t)
 	n.available = 5 * gib
 	assert.Equal(t, None, n.seconds(60, 0.2, 500).MetLevel)
 }
 
-func TestTheReleaseTargetIsWhatIsMissingToBeOutOfReachOfSoft(t *testing.T) {
+func TestMemoryStallReleaseTarget(t *testing.T) {
 	for what, row := range map[string]struct {
 		total, available, kubelet uint64
 		target                    float64
@@ -412,7 +412,7 @@ func TestTheReleaseTargetIsWhatIsMissingToBeOutOfReachOfSoft(t *testing.T) {
 	}
 }
 
-func TestWithoutMeminfoTheReleaseTargetIsUnknown(t *testing.T) {
+func TestMemoryStallTargetUnknown(t *testing.T) {
 	known := snapshot.Some(uint64(gib))
 	for _, m := range []snapshot.Memory{{}, {TotalBytes: known}, {AvailableBytes: known}} {
 		view := View{Snapshot: (&snapshot.History{Window: 1, Keep: 1, MaxGap: 1}).Add(&snapshot.Sample{Memory: m})}
@@ -424,7 +424,7 @@ func TestWithoutMeminfoTheReleaseTargetIsUnknown(t *testing.T) {
 	}
 }
 
-func TestAMemoryVerdictsNumbersAreReadBackFromJSON(t *testing.T) {
+func TestVerdictJSONRoundTrip(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	v := n.seconds(5, 1, 9000)

@@ -20,7 +20,7 @@ type takerOf struct {
 // topOf is the names in the order in which they would go.
 func topOf(t *testing.T, standalone bool, list []takerOf) (names []string, all []Candidate) {
 	t.Helper()
-	w := newWard(t, Config{})
+	w := newPodNode(t, Config{})
 	w.standalone = standalone
 	for i, o := range list {
 		w.pod(string(rune('a'+i)), snapshot.Pod{MemoryRequestBytes: o.request})
@@ -40,7 +40,7 @@ func topOf(t *testing.T, standalone bool, list []takerOf) (names []string, all [
 	return names, all
 }
 
-func TestWhoHasMostAboveItsRequestGoesFirst(t *testing.T) {
+func TestMemoryStallMostAboveRequestFirst(t *testing.T) {
 	list := []takerOf{
 		{set: 30 * gib, request: 32 * gib},           // a: the largest, and within what was promised to it
 		{set: 3 * gib, request: gib},                 // b: 2 GiB above
@@ -61,7 +61,7 @@ func TestWhoHasMostAboveItsRequestGoesFirst(t *testing.T) {
 	assert.Equal(t, "working set 30720 MiB", all[0].Why)
 }
 
-func TestTwiceAsMuchAboveTheRequestComesFirst(t *testing.T) {
+func TestMemoryStallOrderByExcess(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 13))

@@ -62,7 +62,7 @@ func (s *slowLink) bad(seconds int, use, loss, believed float64) bool {
 	return segments >= 1000 && most >= use && most <= believed && float64(sum(s.again))/float64(segments) >= loss
 }
 
-func TestTheNetworkRuleAgreesWithASlowObviousOne(t *testing.T) {
+func TestNetworkContentionModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 5))

@@ -76,7 +76,7 @@ func (w *wired) until(l Level, of traffic) int {
 func quiet() traffic { return traffic{received: 0.2, sent: 0.3, segments: 20_000, again: 0.0005} }
 func full() traffic  { return traffic{received: 0.1, sent: 0.97, segments: 60_000, again: 0.03} }
 
-func TestAFullLinkWithRetransmitsIsSoftInEitherDirection(t *testing.T) {
+func TestNetworkContentionEitherDirection(t *testing.T) {
 	for what, change := range map[string]func(*traffic){
 		"eth0 transmit utilization over 30s 97.0 % (≥ 90 %)": func(*traffic) {},
 		"eth0 receive utilization over 30s 97.0 % (≥ 90 %)":  func(f *traffic) { f.received, f.sent = f.sent, f.received },
@@ -103,7 +103,7 @@ func TestAFullLinkWithRetransmitsIsSoftInEitherDirection(t *testing.T) {
 	}
 }
 
-func TestTheNetworkOfAHealthyBusyNodeGivesNothing(t *testing.T) {
+func TestNetworkContentionHealthyNode(t *testing.T) {
 	for what, row := range map[string]struct {
 		of     traffic
 		change func(*snapshot.NIC)
@@ -130,7 +130,7 @@ func TestTheNetworkOfAHealthyBusyNodeGivesNothing(t *testing.T) {
 	}
 }
 
-func TestABurstOnALinkDoesNotCount(t *testing.T) {
+func TestNetworkContentionBurst(t *testing.T) {
 	w := newWired(t)
 	for range 10 {
 		require.Equal(t, None, w.seconds(40, quiet()).Level)
@@ -160,7 +160,7 @@ func TestLinkWithoutSpeed(t *testing.T) {
 	})
 }
 
-func TestASpeedThatALinkExceedsIsNotBelieved(t *testing.T) {
+func TestNetworkContentionSpeedExceeded(t *testing.T) {
 	w := newWired(t)
 	of := full()
 	of.sent = 1.2
@@ -171,7 +171,7 @@ func TestASpeedThatALinkExceedsIsNotBelieved(t *testing.T) {
 	assert.Equal(t, Soft, w.seconds(60, of).Level)
 }
 
-func TestOnlyLeavesWhoseLinkIsUpAreJudged(t *testing.T) {
+func TestNetworkContentionLeavesThatAreUp(t *testing.T) {
 	w := newWired(t)
 	for what, change := range map[string]func(*snapshot.NIC){
 		"a veth":                func(n *snapshot.NIC) { n.Kind, n.Layer = "veth", snapshot.LayerStacked },
@@ -191,7 +191,7 @@ func TestOnlyLeavesWhoseLinkIsUpAreJudged(t *testing.T) {
 	assert.Len(t, w.second(func(s *snapshot.Sample) { w.carry(s, full()) }), 1)
 }
 
-func TestWhatTCPSendsAgainMustBeKnownOnlyOfAFullLink(t *testing.T) {
+func TestNetworkContentionTCPUnknown(t *testing.T) {
 	w := newWired(t)
 	w.network.Absent = snapshot.Absent{"tcp": "open /proc/1/net/snmp: permission denied"}
 	v := w.seconds(60, quiet())
@@ -210,7 +210,7 @@ func TestWhatTCPSendsAgainMustBeKnownOnlyOfAFullLink(t *testing.T) {
 	assert.Equal(t, Soft, w.seconds(60, of).Level, "a thousand in half a minute")
 }
 
-func TestNothingOfALinkIsJudgedBeforeItWasSeenForTheWindow(t *testing.T) {
+func TestNetworkContentionNeedsWholeWindow(t *testing.T) {
 	w := newWired(t)
 	v := w.seconds(30, full())
 	assert.Equal(t, None, v.Level)
@@ -231,7 +231,7 @@ func TestNothingOfALinkIsJudgedBeforeItWasSeenForTheWindow(t *testing.T) {
 	assert.Equal(t, Soft, w.seconds(1, full()).MetLevel)
 }
 
-func TestALevelOfALinkIsLeftOnceItWasCalmForTheWindow(t *testing.T) {
+func TestNetworkContentionClears(t *testing.T) {
 	for what, row := range map[string]struct {
 		of traffic
 		in int // seconds: until the 30 s window is not met any more, and 30 after it; 0: never
@@ -254,7 +254,7 @@ func TestALevelOfALinkIsLeftOnceItWasCalmForTheWindow(t *testing.T) {
 	}
 }
 
-func TestWhileTheNodeWarmsUpNoLinkIsSoft(t *testing.T) {
+func TestNetworkContentionWarmUp(t *testing.T) {
 	w := newWired(t)
 	w.set = NewSet(Config{WarmUp: 5 * time.Minute, NetworkContention: DefaultNetworkContention()}, nil)
 	for range 300 {
@@ -267,7 +267,7 @@ func TestWhileTheNodeWarmsUpNoLinkIsSoft(t *testing.T) {
 	assert.False(t, v.Partial)
 }
 
-func TestAChangedNetworkRuleStartsItsWindowAnew(t *testing.T) {
+func TestNetworkContentionChangedRule(t *testing.T) {
 	w := newWired(t)
 	w.seconds(60, full())
 	c := w.set.config
@@ -280,7 +280,7 @@ func TestAChangedNetworkRuleStartsItsWindowAnew(t *testing.T) {
 	assert.Empty(t, w.second(func(s *snapshot.Sample) { w.carry(s, full()) }))
 }
 
-func TestWhoFillsALinkIsTold(t *testing.T) {
+func TestNetworkContentionNamesTraffic(t *testing.T) {
 	w := newWired(t)
 	full := traffic{received: 0.1, sent: 0.95, segments: 60_000, again: 0.03}
 	var sent uint64

@@ -12,20 +12,20 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// crowd is a made-up node whose workloads' processes are killed.
-type crowd struct {
+// oomNode is a made-up node whose workloads' processes are killed.
+type oomNode struct {
 	*life
 	list []snapshot.Workload
 }
 
-func newCrowd(t *testing.T, change ...func(*OOMStorm)) *crowd {
+func newOOMNode(t *testing.T, change ...func(*OOMStorm)) *oomNode {
 	t.Helper()
 	c := Config{OOMStorm: DefaultOOMStorm()}
 	c.OOMStorm.Enabled = true
 	for _, f := range change {
 		f(&c.OOMStorm)
 	}
-	w := &crowd{life: newLife(t, c)}
+	w := &oomNode{life: newLife(t, c)}
 	for i, name := range []string{"/pods/a", "/pods/b", "/pods/c"} {
 		w.list = append(w.list, snapshot.Workload{
 			Cgroup: name, Name: "pod " + name[len("/pods/"):], PodUID: name, Inode: uint64(i + 1), OOMKills: snapshot.Some[uint64](7),
@@ -36,13 +36,13 @@ func newCrowd(t *testing.T, change ...func(*OOMStorm)) *crowd {
 }
 
 // kill ends processes of a workload within the next second.
-func (c *crowd) kill(i int, n uint64) *crowd {
+func (c *oomNode) kill(i int, n uint64) *oomNode {
 	was, _ := c.list[i].OOMKills.Get()
 	c.list[i].OOMKills = snapshot.Some(was + n)
 	return c
 }
 
-func (c *crowd) seconds(n int) (v Verdict) {
+func (c *oomNode) seconds(n int) (v Verdict) {
 	c.t.Helper()
 	for range n {
 		list := c.second(func(s *snapshot.Sample) { s.Workloads = append(s.Workloads, c.list...) })
@@ -52,8 +52,8 @@ func (c *crowd) seconds(n int) (v Verdict) {
 	return v
 }
 
-func TestAWorkloadThatIsKilledAgainAndAgainIsNamed(t *testing.T) {
-	c := newCrowd(t)
+func TestOOMStormNamesWorkload(t *testing.T) {
+	c := newOOMNode(t)
 	c.seconds(60)
 	c.kill(1, 1).seconds(10)
 	v := c.kill(1, 1).kill(0, 1).seconds(20)
@@ -75,25 +75,25 @@ func TestAWorkloadThatIsKilledAgainAndAgainIsNamed(t *testing.T) {
 	assert.Equal(t, "pod c", v.Candidates[0].Name, "the worst first")
 }
 
-func TestKillsThatAreNoStormGiveNothing(t *testing.T) {
-	for what, pass := range map[string]func(*crowd){
-		"none":                     func(c *crowd) { c.seconds(60) },
-		"one, and one much later":  func(c *crowd) { c.kill(0, 1).seconds(60) },
-		"one of each workload":     func(c *crowd) { c.kill(0, 1).kill(1, 1).kill(2, 1).seconds(100) },
-		"a kubelet that backs off": func(c *crowd) { c.kill(0, 1).seconds(300) },
-		"a counter that starts anew": func(c *crowd) {
+func TestOOMStormNone(t *testing.T) {
+	for what, pass := range map[string]func(*oomNode){
+		"none":                     func(c *oomNode) { c.seconds(60) },
+		"one, and one much later":  func(c *oomNode) { c.kill(0, 1).seconds(60) },
+		"one of each workload":     func(c *oomNode) { c.kill(0, 1).kill(1, 1).kill(2, 1).seconds(100) },
+		"a kubelet that backs off": func(c *oomNode) { c.kill(0, 1).seconds(300) },
+		"a counter that starts anew": func(c *oomNode) {
 			c.list[0].OOMKills = snapshot.Some[uint64](0)
 			c.seconds(10)
 			c.kill(0, 2).seconds(91)
 		},
-		"the number of a new workload": func(c *crowd) {
+		"the number of a new workload": func(c *oomNode) {
 			c.list[0].Inode += 10
 			c.list[0].OOMKills = snapshot.Some[uint64](50)
 			c.seconds(30)
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			c := newCrowd(t)
+			c := newOOMNode(t)
 			for range 5 {
 				pass(c)
 				v := c.levels.Verdicts[0]
@@ -104,14 +104,14 @@ func TestKillsThatAreNoStormGiveNothing(t *testing.T) {
 	}
 }
 
-func TestOOMStormIsOffByDefault(t *testing.T) {
+func TestOOMStormOffByDefault(t *testing.T) {
 	for _, p := range Inners(Default()) {
 		assert.NotEqual(t, "oom-storm", p.Name())
 	}
 }
 
-func TestKillsAreCountedWithinTheWindowAlone(t *testing.T) {
-	c := newCrowd(t)
+func TestOOMStormWindow(t *testing.T) {
+	c := newOOMNode(t)
 	c.seconds(2)
 	c.kill(0, 2).seconds(90)
 	require.Equal(t, None, c.levels.Verdicts[0].Level)
@@ -120,8 +120,8 @@ func TestKillsAreCountedWithinTheWindowAlone(t *testing.T) {
 	assert.Equal(t, Soft, c.kill(0, 2).seconds(1).Level)
 }
 
-func TestAStormIsOverWhenThereWereLessThanHalfOfTheKillsForAWhile(t *testing.T) {
-	c := newCrowd(t)
+func TestOOMStormClears(t *testing.T) {
+	c := newOOMNode(t)
 	c.seconds(2)
 	require.Equal(t, Soft, c.kill(0, 3).seconds(1).Level)
 	v := c.seconds(90)
@@ -132,12 +132,12 @@ func TestAStormIsOverWhenThereWereLessThanHalfOfTheKillsForAWhile(t *testing.T) 
 	assert.Equal(t, None, c.seconds(1).Level, "30 s after the last of them left the window")
 }
 
-func TestHardIsReachedOnlyWhereItIsConfigured(t *testing.T) {
-	c := newCrowd(t)
+func TestOOMStormHardOnlyIfConfigured(t *testing.T) {
+	c := newOOMNode(t)
 	c.seconds(2)
 	assert.Equal(t, Soft, c.kill(0, 100).seconds(1).Level)
 
-	c = newCrowd(t, func(o *OOMStorm) { o.HardKills = 5 })
+	c = newOOMNode(t, func(o *OOMStorm) { o.HardKills = 5 })
 	c.seconds(2)
 	assert.Equal(t, Soft, c.kill(0, 4).kill(1, 3).seconds(1).Level)
 	v := c.kill(0, 1).seconds(1)
@@ -148,8 +148,8 @@ func TestHardIsReachedOnlyWhereItIsConfigured(t *testing.T) {
 	assert.Equal(t, "pod a", v.Candidates[0].Name)
 }
 
-func TestAGroupIsNotNamedForTheKillsOfOneWithin(t *testing.T) {
-	c := newCrowd(t)
+func TestOOMStormNamesInnermostCgroup(t *testing.T) {
+	c := newOOMNode(t)
 	c.list[0].Cgroup, c.list[0].Name = "/pods", "pods"
 	c.seconds(2)
 	v := c.kill(0, 4).kill(1, 4).seconds(1)
@@ -157,8 +157,8 @@ func TestAGroupIsNotNamedForTheKillsOfOneWithin(t *testing.T) {
 	assert.Equal(t, "pod b", v.Candidates[0].Name)
 }
 
-func TestKillsThatAreNotCountedAreAbsent(t *testing.T) {
-	c := newCrowd(t)
+func TestOOMStormKillsUncounted(t *testing.T) {
+	c := newOOMNode(t)
 	assert.Equal(t, "a difference needs two samples", c.seconds(1).Absent)
 	assert.Empty(t, c.seconds(1).Absent)
 	for i := range c.list {
@@ -172,7 +172,7 @@ func TestKillsThatAreNotCountedAreAbsent(t *testing.T) {
 	c.list = nil
 	assert.Equal(t, "no workload found", c.seconds(10).Absent)
 
-	c = newCrowd(t)
+	c = newOOMNode(t)
 	c.list[0].OOMKills, c.list[2].MemoryBytes = snapshot.Opt[uint64]{}, snapshot.Opt[uint64]{}
 	c.seconds(2)
 	v = c.kill(1, 3).kill(2, 4).seconds(1)
@@ -181,8 +181,8 @@ func TestKillsThatAreNotCountedAreAbsent(t *testing.T) {
 	assert.Equal(t, "pod b", v.Candidates[0].Name)
 }
 
-func TestWhileTheNodeWarmsUpThereIsNoStorm(t *testing.T) {
-	c := newCrowd(t)
+func TestOOMStormWarmUp(t *testing.T) {
+	c := newOOMNode(t)
 	storm := DefaultOOMStorm()
 	storm.Enabled, storm.HardKills = true, 4
 	c.set = NewSet(Config{WarmUp: 5 * time.Minute, OOMStorm: storm}, nil)
@@ -192,8 +192,8 @@ func TestWhileTheNodeWarmsUpThereIsNoStorm(t *testing.T) {
 	assert.Equal(t, Hard, c.seconds(1).Level)
 }
 
-func TestWhatWasKilledBeforeTheRuleChangedDoesNotCount(t *testing.T) {
-	c := newCrowd(t)
+func TestOOMStormChangedRule(t *testing.T) {
+	c := newOOMNode(t)
 	c.seconds(2)
 	require.Equal(t, Soft, c.kill(0, 9).seconds(1).Level)
 	now := c.set.config
@@ -242,11 +242,11 @@ func (s *slowStorm) judge(now [3]uint64) (Level, map[string]bool) {
 	return None, named
 }
 
-func TestTheStormRuleAgreesWithASlowObviousOne(t *testing.T) {
+func TestOOMStormModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 6))
-	c, slow, seen := newCrowd(t), &slowStorm{}, map[Level]int{}
+	c, slow, seen := newOOMNode(t), &slowStorm{}, map[Level]int{}
 	for i := range 30_000 {
 		var now [3]uint64
 		for w := range now {

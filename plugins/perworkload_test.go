@@ -10,7 +10,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestOnlyRulesAboutTheNodeArePressureOfTheNode(t *testing.T) {
+func TestNodePressureNotPerWorkload(t *testing.T) {
 	for p, perWorkload := range map[Inner]bool{
 		DefaultMemoryStall(): false, DefaultOOMStorm(): true, DefaultRSSOveruse(): true,
 		DefaultCPUSuppression(): true, DefaultReclaimedOvercommit(): true,

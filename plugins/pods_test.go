@@ -7,8 +7,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// ward is a made-up node of pods that the API server tells of.
-type ward struct {
+// podNode is a made-up node of pods that the API server tells of.
+type podNode struct {
 	*life
 	pods        []snapshot.Pod
 	list        []snapshot.Workload
@@ -18,13 +18,13 @@ type ward struct {
 	cluster     *snapshot.Cluster
 }
 
-func newWard(t *testing.T, c Config) *ward {
+func newPodNode(t *testing.T, c Config) *podNode {
 	t.Helper()
-	return &ward{life: newLife(t, c)}
+	return &podNode{life: newLife(t, c)}
 }
 
 // pod adds one with its cgroup.
-func (w *ward) pod(name string, p snapshot.Pod) *ward {
+func (w *podNode) pod(name string, p snapshot.Pod) *podNode {
 	p.UID, p.Namespace, p.Name = name, "ns", name
 	w.pods = append(w.pods, p)
 	w.list = append(w.list, snapshot.Workload{
@@ -38,7 +38,7 @@ func (w *ward) pod(name string, p snapshot.Pod) *ward {
 
 // runs lets a pod have so many CPUs in the next second, wait for one for this
 // share of it, and be held back by its own quota for another.
-func (w *ward) runs(i int, cores, waited, held float64) {
+func (w *podNode) runs(i int, cores, waited, held float64) {
 	add := func(to *snapshot.Opt[uint64], seconds float64) {
 		if n, ok := to.Get(); ok {
 			*to = snapshot.Some(n + uint64(1e6*seconds))
@@ -51,10 +51,10 @@ func (w *ward) runs(i int, cores, waited, held float64) {
 }
 
 // changed tells the API server's pods anew.
-func (w *ward) changed() { w.cluster = nil }
+func (w *podNode) changed() { w.cluster = nil }
 
 // pass is one second.
-func (w *ward) pass() []Verdict {
+func (w *podNode) pass() []Verdict {
 	w.t.Helper()
 	return w.second(func(s *snapshot.Sample) {
 		s.Workloads = append(s.Workloads, w.list...)
@@ -69,7 +69,7 @@ func (w *ward) pass() []Verdict {
 }
 
 // for so many seconds the same happens.
-func (w *ward) repeat(d time.Duration, do func()) (v Verdict) {
+func (w *podNode) repeat(d time.Duration, do func()) (v Verdict) {
 	w.t.Helper()
 	for range int(d / time.Second) {
 		if do != nil {

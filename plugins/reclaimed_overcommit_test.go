@@ -11,14 +11,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func overcommit(t *testing.T, change ...func(*ReclaimedOvercommit)) *ward {
+func overcommit(t *testing.T, change ...func(*ReclaimedOvercommit)) *podNode {
 	t.Helper()
 	c := Config{ReclaimedOvercommit: DefaultReclaimedOvercommit()}
 	c.ReclaimedOvercommit.Enabled, c.ReclaimedOvercommit.For = true, 0
 	for _, f := range change {
 		f(&c.ReclaimedOvercommit)
 	}
-	return newWard(t, c)
+	return newPodNode(t, c)
 }
 
 // borrowing so much of both, of low QoS.
@@ -26,13 +26,13 @@ func borrowing(millicores, memory uint64, priority int32) snapshot.Pod {
 	return snapshot.Pod{LowQoS: true, CPURequestMillicores: millicores, MemoryRequestBytes: memory, Priority: priority}
 }
 
-func (w *ward) lends(millicores, memory uint64) *ward {
+func (w *podNode) lends(millicores, memory uint64) *podNode {
 	w.reclaimable = snapshot.Reclaimable{CPUMillicores: snapshot.Some(millicores), MemoryBytes: snapshot.Some(memory)}
 	w.changed()
 	return w
 }
 
-func TestMoreRequestedThanReclaimedIsHardByResource(t *testing.T) {
+func TestReclaimedOvercommitHard(t *testing.T) {
 	w := overcommit(t).pod("a", borrowing(4000, gib, 7)).pod("b", borrowing(2000, gib, 0)).pod("c", borrowing(3000, 0, 0)).lends(5000, 8*gib)
 	list := w.pass()
 	require.Len(t, list, 2)
@@ -60,7 +60,7 @@ func TestMoreRequestedThanReclaimedIsHardByResource(t *testing.T) {
 	assert.Len(t, list[1].Candidates, 2, "c asks for no memory")
 }
 
-func TestRequestsWithinTheReclaimedAmountAreNotMet(t *testing.T) {
+func TestReclaimedOvercommitNone(t *testing.T) {
 	for what, row := range map[string]struct {
 		pod  snapshot.Pod
 		lent uint64
@@ -83,7 +83,7 @@ func TestRequestsWithinTheReclaimedAmountAreNotMet(t *testing.T) {
 	}
 }
 
-func TestItMustLastBeforeAPodOfLowQoSGoes(t *testing.T) {
+func TestReclaimedOvercommitMustLast(t *testing.T) {
 	w := overcommit(t, func(r *ReclaimedOvercommit) { r.For = time.Minute }).pod("a", borrowing(4000, gib, 0)).lends(1000, gib)
 	require.Equal(t, None, w.repeat(60*time.Second, nil).Level)
 	require.Equal(t, Hard, w.repeat(time.Second, nil).Level)
@@ -92,7 +92,7 @@ func TestItMustLastBeforeAPodOfLowQoSGoes(t *testing.T) {
 	require.Equal(t, None, w.repeat(time.Second, nil).Level)
 }
 
-func TestTheConfiguredAmountIsUsedWithoutAReport(t *testing.T) {
+func TestReclaimedOvercommitConfigured(t *testing.T) {
 	w := overcommit(t, func(r *ReclaimedOvercommit) { r.CPU = 1000 }).pod("a", borrowing(4000, gib, 0))
 	list := w.pass()
 	assert.Equal(t, Hard, list[0].Level, list[0].Reason)
@@ -104,11 +104,11 @@ func TestTheConfiguredAmountIsUsedWithoutAReport(t *testing.T) {
 	assert.Equal(t, Hard, list[0].MetLevel, "none is lent any more")
 }
 
-func TestWithoutPodsOrReclaimedAmountNoPodIsNamed(t *testing.T) {
-	for why, change := range map[string]func(*ward){
-		"no API server is configured": func(w *ward) { w.standalone = true },
-		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
-		"this Node has no such object": func(w *ward) {
+func TestReclaimedOvercommitUnknown(t *testing.T) {
+	for why, change := range map[string]func(*podNode){
+		"no API server is configured": func(w *podNode) { w.standalone = true },
+		"not listed yet":              func(w *podNode) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
+		"this Node has no such object": func(w *podNode) {
 			w.reclaimable, w.absent = snapshot.Reclaimable{}, snapshot.Absent{"reclaimable": "this Node has no such object"}
 		},
 	} {
@@ -124,7 +124,7 @@ func TestWithoutPodsOrReclaimedAmountNoPodIsNamed(t *testing.T) {
 	}
 }
 
-func TestTheOvercommitRuleAgreesWithASlowObviousOne(t *testing.T) {
+func TestReclaimedOvercommitModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 11))

@@ -13,22 +13,22 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func overuse(t *testing.T, change ...func(*RSSOveruse)) *ward {
+func overuse(t *testing.T, change ...func(*RSSOveruse)) *podNode {
 	t.Helper()
 	c := Config{RSSOveruse: DefaultRSSOveruse()}
 	c.RSSOveruse.Enabled = true
 	for _, f := range change {
 		f(&c.RSSOveruse)
 	}
-	return newWard(t, c)
+	return newPodNode(t, c)
 }
 
-func (w *ward) rss(i int, bytes uint64) *ward {
+func (w *podNode) rss(i int, bytes uint64) *podNode {
 	w.list[i].RSSBytes = snapshot.Some(bytes)
 	return w
 }
 
-func TestAPodFarAboveItsRequestForLongIsNamed(t *testing.T) {
+func TestRSSOveruseNamesPod(t *testing.T) {
 	w := overuse(t).pod("a", snapshot.Pod{MemoryRequestBytes: gib}).pod("b", snapshot.Pod{MemoryRequestBytes: gib})
 	w.rss(0, 1600*mib).rss(1, 2*gib)
 	v := w.repeat(60*time.Second, nil)
@@ -47,7 +47,7 @@ func TestAPodFarAboveItsRequestForLongIsNamed(t *testing.T) {
 	assert.Equal(t, None, w.repeat(time.Second, nil).Level)
 }
 
-func TestAPodsOwnWordCountsForItself(t *testing.T) {
+func TestRSSOveruseAnnotation(t *testing.T) {
 	w := overuse(t, func(r *RSSOveruse) { r.For = 0 })
 	w.pod("patient", snapshot.Pod{MemoryRequestBytes: gib, RSSOveruse: 3}).pod("strict", snapshot.Pod{MemoryRequestBytes: gib, RSSOveruse: 1.1})
 	w.rss(0, 2*gib).rss(1, 1200*mib)
@@ -64,7 +64,7 @@ func TestAPodsOwnWordCountsForItself(t *testing.T) {
 	assert.Equal(t, "no judged pod requests memory", v.Reason)
 }
 
-func TestAPodWithinWhatItMayHoldIsNotNamed(t *testing.T) {
+func TestRSSOveruseNone(t *testing.T) {
 	for what, row := range map[string]struct {
 		pod snapshot.Pod
 		rss uint64
@@ -85,11 +85,11 @@ func TestAPodWithinWhatItMayHoldIsNotNamed(t *testing.T) {
 	}
 }
 
-func TestRSSOveruseWithoutItsMeasurementsNamesNoPod(t *testing.T) {
-	for why, change := range map[string]func(*ward){
-		"no API server is configured": func(w *ward) { w.standalone = true },
-		"not listed yet":              func(w *ward) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
-		"no anon": func(w *ward) {
+func TestRSSOveruseUnmeasured(t *testing.T) {
+	for why, change := range map[string]func(*podNode){
+		"no API server is configured": func(w *podNode) { w.standalone = true },
+		"not listed yet":              func(w *podNode) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
+		"no anon": func(w *podNode) {
 			w.list[0].RSSBytes, w.list[0].Absent = snapshot.Opt[uint64]{}, snapshot.Absent{"rssBytes": "no anon"}
 		},
 	} {
@@ -104,7 +104,7 @@ func TestRSSOveruseWithoutItsMeasurementsNamesNoPod(t *testing.T) {
 	}
 }
 
-func TestTheRSSRuleAgreesWithASlowObviousOne(t *testing.T) {
+func TestRSSOveruseModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 9))
@@ -137,7 +137,7 @@ func TestTheRSSRuleAgreesWithASlowObviousOne(t *testing.T) {
 	require.Greater(t, seen[false], 200)
 }
 
-func TestAfterAGapTheTimeOfAPodAboveItsRequestStartsAnew(t *testing.T) {
+func TestRSSOveruseAfterGap(t *testing.T) {
 	w := overuse(t).pod("a", snapshot.Pod{MemoryRequestBytes: gib}).rss(0, 9*gib)
 	w.repeat(58*time.Second, nil)
 	w.sleep(10 * time.Second)

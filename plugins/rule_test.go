@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestARuleIsTheSameUntilItsOwnConfigurationChanges(t *testing.T) {
+func TestRulesHashOwnConfiguration(t *testing.T) {
 	before := Rules(Default())
 	assert.Len(t, before, len(Inners(Default())))
 	for _, p := range Inners(Default()) {
@@ -29,7 +29,7 @@ func TestARuleIsTheSameUntilItsOwnConfigurationChanges(t *testing.T) {
 	assert.Equal(t, before, Rules(c), "how long a node warms up is no rule's own")
 }
 
-func TestARuleLastsAsLongAsTheLongestOfItsTimes(t *testing.T) {
+func TestRulesWindowIsLongestTime(t *testing.T) {
 	c := Default()
 	assert.Equal(t, 30*time.Second, Rules(c)["memory-stall"].Window, "soft takes longer than hard")
 	assert.Equal(t, time.Minute, Rules(c)["disk-contention"].Window)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAWarmSetJudgesSoftFromTheStartUnlessTheNodeHasJustBooted(t *testing.T) {
+func TestSkipWarmUpUnlessJustBooted(t *testing.T) {
 	short := func(booted time.Duration) *node {
 		n := newNode(t)
 		n.set.SkipWarmUp()
@@ -26,7 +26,7 @@ func TestAWarmSetJudgesSoftFromTheStartUnlessTheNodeHasJustBooted(t *testing.T) 
 	assert.Equal(t, Soft, n.levels.Verdicts[0].Level)
 }
 
-func TestALevelRoseWhenSomeVerdictIsHigherThanItWas(t *testing.T) {
+func TestLevelsRose(t *testing.T) {
 	of := func(list ...Verdict) *Levels { return &Levels{Verdicts: list} }
 	a, b := Verdict{Plugin: "p", Scope: "a"}, Verdict{Plugin: "p", Scope: "b", Level: Soft}
 	hard := b

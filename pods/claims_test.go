@@ -87,7 +87,7 @@ func (s claimsIn) enters(n int) {
 	}
 }
 
-func TestAnAPIServerThatHangsHoldsALookUpForTwoSecondsAndNoLonger(t *testing.T) {
+func TestClaimsAPIServerHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, claims := fullWatcher(t, 10), &slowClaims{takes: time.Hour}
 		w.Claims = claims
@@ -103,7 +103,7 @@ func TestAnAPIServerThatHangsHoldsALookUpForTwoSecondsAndNoLonger(t *testing.T) 
 	})
 }
 
-func TestOnASlowAPIServerEveryClaimHasItsTurn(t *testing.T) {
+func TestClaimsSlowAPIServerFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, claims := fullWatcher(t, 12), &slowClaims{takes: resolveTime * 3 / 5}
 		w.Claims = claims
@@ -116,7 +116,7 @@ func TestOnASlowAPIServerEveryClaimHasItsTurn(t *testing.T) {
 	})
 }
 
-func TestAClaimThatWaitsDoesNotHideOneThatMayNotBeRead(t *testing.T) {
+func TestClaimsForbiddenBesideWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, claims := fullWatcher(t, 3), &slowClaims{}
 		w.Claims = claims
@@ -128,7 +128,7 @@ func TestAClaimThatWaitsDoesNotHideOneThatMayNotBeRead(t *testing.T) {
 }
 
 // What a tenant may do to the claims of its pods.
-func TestAClaimOfAPodThatHasStartedProtectsItOnlyWhereItIsBound(t *testing.T) {
+func TestClaimsOfStartedPod(t *testing.T) {
 	pending := func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }
 	initializing := func(p *corev1.Pod) {
 		pending(p)
@@ -164,7 +164,7 @@ func TestAClaimOfAPodThatHasStartedProtectsItOnlyWhereItIsBound(t *testing.T) {
 	}
 }
 
-func TestWhatWasSeenOfAClaimBeforeItsPodStartedSaysNothingAfterwards(t *testing.T) {
+func TestClaimsSeenBeforePodStarted(t *testing.T) {
 	w := &Watcher{Node: "n1", pods: new(Watcher).newStore(), Claims: oneClaim{}, Volumes: localVolumes{}}
 	require.NoError(t, w.pods.Add(made(claiming("data"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending })))
 	require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
@@ -176,7 +176,7 @@ func TestWhatWasSeenOfAClaimBeforeItsPodStartedSaysNothingAfterwards(t *testing.
 	assert.Equal(t, []string{OnlyHere}, codes(w.List(DefaultRules()).Pods[0].Protections))
 }
 
-func TestTheClaimsOfWhoIsNamedFirstAreAskedForFirst(t *testing.T) {
+func TestClaimsOfFirstNamedFirst(t *testing.T) {
 	var asked []string
 	w := fullWatcher(t, 0)
 	w.Claims = manyClaims{mu: new(sync.Mutex), asked: &asked}
@@ -194,7 +194,7 @@ func TestTheClaimsOfWhoIsNamedFirstAreAskedForFirst(t *testing.T) {
 	assert.ElementsMatch(t, want, asked)
 }
 
-func TestAnAnswerAfterItsPodWasDeletedIsDropped(t *testing.T) {
+func TestClaimsLateAnswerDropped(t *testing.T) {
 	w := fullWatcher(t, 1)
 	open := w.unknownClaims(everyPod(w))
 	require.Len(t, open, 1)
@@ -253,7 +253,7 @@ func (m manyClaims) Get(_ context.Context, name string, _ metav1.GetOptions) (*c
 	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
 }
 
-func TestAPodThatNamesThousandsOfClaimsHasFewOfThemAskedForAndKeepsNoOtherWaiting(t *testing.T) {
+func TestClaimsThousandsOfOnePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
 		claims := manyClaims{mu: new(sync.Mutex), asked: &asked}
@@ -287,14 +287,14 @@ func TestAPodThatNamesThousandsOfClaimsHasFewOfThemAskedForAndKeepsNoOtherWaitin
 	})
 }
 
-func TestAListIsInOrder(t *testing.T) {
+func TestPodListSorted(t *testing.T) {
 	list := fullWatcher(t, 50).List(DefaultRules())
 	for i, p := range list.Pods {
 		require.Equal(t, fmt.Sprintf("ns%04d", i), p.Namespace)
 	}
 }
 
-func TestManyMayAskAtTheSameTime(t *testing.T) {
+func TestWatcherConcurrentUse(t *testing.T) {
 	w := fullWatcher(t, 20)
 	w.Claims = &slowClaims{takes: time.Millisecond}
 	var all sync.WaitGroup
@@ -310,7 +310,7 @@ func TestManyMayAskAtTheSameTime(t *testing.T) {
 	all.Wait()
 }
 
-func TestWhatIsKnownOfAClaimHoldsAsLongAsItMay(t *testing.T) {
+func TestClaimsKnownFor(t *testing.T) {
 	now := time.Unix(1000, 0)
 	minute := now.Add(-resolveRetry)
 	running, pending, fresh := made(), made(func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }), made(func(p *corev1.Pod) { p.Status = corev1.PodStatus{} })
@@ -344,11 +344,11 @@ func TestWhatIsKnownOfAClaimHoldsAsLongAsItMay(t *testing.T) {
 	}
 }
 
-func TestEachClaimOfAPodIsNamedOnce(t *testing.T) {
+func TestClaimNamesOnce(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, claimNames(made(claiming("b"), claiming("a"), claiming("b"))))
 }
 
-func TestClaimsAreAskedForInTurn(t *testing.T) {
+func TestClaimsInTurn(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	of := func(namespace, name string, asked int64, place int) unknownClaim {
 		return unknownClaim{claimKey: claimKey{namespace: namespace, name: name}, asked: at(asked), rank: place}
@@ -398,7 +398,7 @@ func (b *bindings) PersistentVolumes() corev1client.PersistentVolumeInterface {
 	return boundVolumes{bindings: b}
 }
 
-func TestAClaimIsKnownOnceItIsBoundAndItsVolumeWasRead(t *testing.T) {
+func TestClaimsKnownOnceBound(t *testing.T) {
 	bound := func(volume string, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase}}
 	}

@@ -158,7 +158,7 @@ func (l lab) seen(w *Watcher, name string) Pod {
 	return p
 }
 
-func TestTheNodesOwnPodsAreSeenAndEachChangeWithinASecond(t *testing.T) {
+func TestWatcherSeesChangesWithinSecond(t *testing.T) {
 	l, c := shared(t)
 	l.addNode(c, l.node+"-b")
 	l.create(podOf("before", on(l.node)))
@@ -200,7 +200,7 @@ func TestTheNodesOwnPodsAreSeenAndEachChangeWithinASecond(t *testing.T) {
 	assert.Equal(t, "Pending", found.Phase)
 }
 
-func TestAnAPIServerThatRefusesUsIsNoNews(t *testing.T) {
+func TestWatcherForbidden(t *testing.T) {
 	l, c := shared(t)
 	nobody, err := c.User("nobody-of-"+l.namespace, "nobodies")
 	require.NoError(t, err)

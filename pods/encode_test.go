@@ -64,7 +64,7 @@ func decode(t testing.TB, w EncodedPod) *corev1.Pod {
 
 const mebi = 1 << 20
 
-func TestPluginsSeeAPodWithoutWhatMayBeSecret(t *testing.T) {
+func TestEncodedPodWithoutSecrets(t *testing.T) {
 	pod := wholePod("a", 10)
 	before := pod.DeepCopy()
 	list := wired(t, PluginPods{Enabled: true}, mebi, pod)
@@ -100,7 +100,7 @@ func shownTo() []string {
 }
 
 // A field that Kubernetes gets tomorrow is not shown.
-func TestOfAPodWhoseEveryFieldHoldsASecretPluginsSeeWhatIsNamedHere(t *testing.T) {
+func TestEncodedPodAllowlist(t *testing.T) {
 	var full corev1.Pod
 	fill(reflect.ValueOf(&full).Elem(), 0)
 	full.DeletionTimestamp, full.Status.Phase = nil, corev1.PodRunning
@@ -126,7 +126,7 @@ func TestOfAPodWhoseEveryFieldHoldsASecretPluginsSeeWhatIsNamedHere(t *testing.T
 
 // A process writes its last words as it likes, also into the log that a message
 // may be taken from.
-func TestPluginsSeeWhyAContainerEndedWithoutItsLastWords(t *testing.T) {
+func TestEncodedPodTerminationReason(t *testing.T) {
 	pod := wholePod("a", 10)
 	ended := corev1.ContainerState{
 		Waiting:    &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "secret"},
@@ -150,7 +150,7 @@ func TestPluginsSeeWhyAContainerEndedWithoutItsLastWords(t *testing.T) {
 	}
 }
 
-func TestPluginsSeeWhichRoomAPodHoldsAndNoAttributesOfVolumes(t *testing.T) {
+func TestEncodedPodVolumes(t *testing.T) {
 	pod := wholePod("a", 10)
 	pod.Spec.Volumes = []corev1.Volume{
 		{Name: "room", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
@@ -176,7 +176,7 @@ func TestPluginsSeeWhichRoomAPodHoldsAndNoAttributesOfVolumes(t *testing.T) {
 	assert.Equal(t, "d.example.com", volumes[4].CSI.Driver)
 }
 
-func TestAPluginSeesTheAnnotationsThatAreConfiguredForIt(t *testing.T) {
+func TestEncodedPodAnnotations(t *testing.T) {
 	w := wired(t, PluginPods{Enabled: true, Annotations: []string{"example.com/numa", "example.com/absent", "bulk"}}, mebi, wholePod("a", 10))[0]
 	require.Len(t, w.Annotations, 2)
 	before := decode(t, w)
@@ -187,7 +187,7 @@ func TestAPluginSeesTheAnnotationsThatAreConfiguredForIt(t *testing.T) {
 	assert.Equal(t, before, after, "nothing else changes")
 }
 
-func TestOfConfiguredAnnotationsTheSmallestFit(t *testing.T) {
+func TestEncodedPodAnnotationsSmallestFit(t *testing.T) {
 	wiring := PluginPods{Enabled: true, Annotations: []string{"example.com/numa", "bulk"}}
 	w := wired(t, wiring, 8<<10, wholePod("a", 8<<10))[0]
 	assert.Equal(t, []string{"example.com/numa"}, slices.Collect(maps.Keys(w.Annotations)))
@@ -195,7 +195,7 @@ func TestOfConfiguredAnnotationsTheSmallestFit(t *testing.T) {
 	assert.Equal(t, []string{"example.com/numa"}, slices.Collect(maps.Keys(w.Annotations)), "whatever room there is")
 }
 
-func TestPluginsSeeAllOfAPodButItsRecordsWhereThatIsConfigured(t *testing.T) {
+func TestEncodedPodFull(t *testing.T) {
 	p := decode(t, wired(t, PluginPods{Enabled: true, Full: true}, mebi, wholePod("a", 10))[0])
 	assert.Equal(t, "secret", p.Spec.Containers[0].Env[0].Value)
 	assert.Equal(t, []string{"secret"}, p.Spec.Containers[0].Command)
@@ -204,7 +204,7 @@ func TestPluginsSeeAllOfAPodButItsRecordsWhereThatIsConfigured(t *testing.T) {
 	assert.NotContains(t, p.Annotations, lastApplied)
 }
 
-func TestPluginsSeeActivePodsAlone(t *testing.T) {
+func TestEncodedPodsActiveOnly(t *testing.T) {
 	done, failed, ending := wholePod("done", 1), wholePod("failed", 1), wholePod("ending", 1)
 	done.Status.Phase, failed.Status.Phase = corev1.PodSucceeded, corev1.PodFailed
 	ending.DeletionTimestamp = &metav1.Time{}
@@ -215,11 +215,11 @@ func TestPluginsSeeActivePodsAlone(t *testing.T) {
 	assert.Equal(t, "pending", list[0].UID)
 }
 
-func TestWithoutPluginsNothingIsKeptForThem(t *testing.T) {
+func TestEncodedPodsOnlyForPlugins(t *testing.T) {
 	assert.Empty(t, wired(t, PluginPods{}, mebi, wholePod("a", 10)))
 }
 
-func TestADenseNodesPodsFitAndEachKeepsWhoItIs(t *testing.T) {
+func TestEncodedPodsOfDenseNode(t *testing.T) {
 	const budget = 4<<20 - 64<<10
 	for _, c := range []struct{ pods, bulk int }{{250, 20 << 10}, {250, 200 << 10}, {500, 20 << 10}, {2000, 20 << 10}, {5000, 20 << 10}} {
 		var all []*corev1.Pod
@@ -250,7 +250,7 @@ func TestADenseNodesPodsFitAndEachKeepsWhoItIs(t *testing.T) {
 	}
 }
 
-func TestAPodIsEncodedAnewOnlyWhenItOrItsShareChanges(t *testing.T) {
+func TestEncodedPodCached(t *testing.T) {
 	w := &Watcher{PluginPods: PluginPods{Enabled: true}}
 	w.pods = w.newStore()
 	for i := range 10 {
@@ -267,20 +267,20 @@ func TestAPodIsEncodedAnewOnlyWhenItOrItsShareChanges(t *testing.T) {
 	assert.Len(t, w.Encoded(mebi)[0].Bytes, len(w.all()[0].encoded), "whole again once there is room")
 }
 
-func TestOfAPodWithEndlessAnnotationsALittleIsKept(t *testing.T) {
+func TestEncodedPodEndlessAnnotations(t *testing.T) {
 	list := wired(t, PluginPods{Enabled: true, Full: true}, mebi, wholePod("a", 250<<10))
 	assert.Less(t, len(list[0].Bytes), maxEncoded)
 	assert.Equal(t, "shared_cores", decode(t, list[0]).Annotations["katalyst.kubewharf.io/qos_level"])
 }
 
-func TestTheShareLeavesToTheLargeWhatTheSmallDoNotNeed(t *testing.T) {
+func TestEncodedPodsFairLimit(t *testing.T) {
 	assert.Equal(t, 1<<30, fairLimit(nil, 10))
 	assert.Equal(t, 1<<30, fairLimit([]int{4000, 4000}, 8000))
 	assert.Equal(t, 7168, fairLimit([]int{100, 100, 8000, 9000}, 14848))
 	assert.Equal(t, limitStep, fairLimit([]int{9000, 9000}, 10), "less is nothing")
 }
 
-func TestWhatPodsForPluginsCostInMemory(t *testing.T) {
+func TestEncodedPodsMemory(t *testing.T) {
 	use := func(wiring PluginPods) int64 {
 		var before, after runtime.MemStats
 		w := &Watcher{PluginPods: wiring}

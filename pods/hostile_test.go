@@ -12,7 +12,7 @@ import (
 // What the owner of a workload can write: into its template, which the
 // controller copies into each pod (labels, annotations, finalizers, the
 // specification), and into the pods, where RBAC lets it change them.
-func TestWhatAnOwnerWritesDoesNotProtectItsPod(t *testing.T) {
+func TestOwnerCannotProtectPod(t *testing.T) {
 	for what, change := range map[string]func(*corev1.Pod){
 		"a static pod's source, a file":  annotated("kubernetes.io/config.source", "file"),
 		"a static pod's source, a URL":   annotated("kubernetes.io/config.source", "http"),
@@ -77,7 +77,7 @@ func preferring(node string) *corev1.Affinity {
 
 // A hash in an annotation names another pod's cgroup, and whoever has the
 // annotation would be shown, judged and evicted in its place.
-func TestACgroupIsAnotherPodsOnlyOfAStaticPod(t *testing.T) {
+func TestCgroupUIDOnlyOfStaticPod(t *testing.T) {
 	for what, row := range map[string]struct {
 		pod *corev1.Pod
 		uid string
@@ -94,7 +94,7 @@ func TestACgroupIsAnotherPodsOnlyOfAStaticPod(t *testing.T) {
 
 // Memory within a request was promised to the pod, which goes after others for
 // it. A request counts as far as a kubelet or a scheduler granted it.
-func TestAResizeThatIsNotAllocatedDoesNotCount(t *testing.T) {
+func TestRequestCountsAsAllocated(t *testing.T) {
 	gib := func(n int64) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(n<<30, resource.BinarySI)}
 	}
@@ -132,7 +132,7 @@ func TestAResizeThatIsNotAllocatedDoesNotCount(t *testing.T) {
 }
 
 // Only what the kubelet says with its condition is kept of what it says.
-func TestWhatTheKubeletEvictedForIsKeptOfPressureAlone(t *testing.T) {
+func TestKubeletMessageOnlyOfPressure(t *testing.T) {
 	const low = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 90Mi. "
 	ended := func(change func(*corev1.PodCondition)) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {

@@ -34,7 +34,7 @@ func watcherOn(t *testing.T, s *server, test func(w *Watcher, log *bytes.Buffer)
 	})
 }
 
-func TestAWatchThatBringsNothingNotEvenABookmarkIsGivenUp(t *testing.T) {
+func TestWatchSilentIsGivenUp(t *testing.T) {
 	s := &server{rows: []corev1.Pod{*made()}}
 	watcherOn(t, s, func(w *Watcher, log *bytes.Buffer) {
 		require.True(t, w.Synced())
@@ -60,7 +60,7 @@ func TestAWatchThatBringsNothingNotEvenABookmarkIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestTheMarkLastsUntilTheWholeListIsInAgain(t *testing.T) {
+func TestWatchStaleUntilWholeList(t *testing.T) {
 	s := &server{rows: []corev1.Pod{*made()}}
 	watcherOn(t, s, func(w *Watcher, log *bytes.Buffer) {
 		s.set(func(s *server) {
@@ -94,7 +94,7 @@ func TestTheMarkLastsUntilTheWholeListIsInAgain(t *testing.T) {
 	})
 }
 
-func TestAnAPIServerThatRefusesConnectionsIsAskedSoonAndAgain(t *testing.T) {
+func TestWatchRefusedConnectionsRetried(t *testing.T) {
 	s := &server{rows: []corev1.Pod{*made()}}
 	watcherOn(t, s, func(w *Watcher, _ *bytes.Buffer) {
 		s.last().bookmark("9", false)
@@ -122,7 +122,7 @@ func TestAnAPIServerThatRefusesConnectionsIsAskedSoonAndAgain(t *testing.T) {
 	})
 }
 
-func TestAWatchThatWasAnsweredLateDoesNotGoOnWhereTheOldOneWas(t *testing.T) {
+func TestWatchLateAnswerListsAnew(t *testing.T) {
 	s := &server{rows: []corev1.Pod{*made()}}
 	watcherOn(t, s, func(w *Watcher, _ *bytes.Buffer) {
 		s.last().bookmark("9", false)
@@ -142,7 +142,7 @@ func TestAWatchThatWasAnsweredLateDoesNotGoOnWhereTheOldOneWas(t *testing.T) {
 	})
 }
 
-func TestARegularEndOfAWatchIsNoNews(t *testing.T) {
+func TestWatchRegularEnd(t *testing.T) {
 	s := &server{}
 	watcherOn(t, s, func(w *Watcher, log *bytes.Buffer) {
 		for range 3 {
@@ -158,7 +158,7 @@ func TestARegularEndOfAWatchIsNoNews(t *testing.T) {
 	})
 }
 
-func TestAWatchThatOnlyTheClientMadeUpIsNoAnswer(t *testing.T) {
+func TestWatchMadeUpByClient(t *testing.T) {
 	s := &server{}
 	watcherOn(t, s, func(w *Watcher, _ *bytes.Buffer) {
 		s.set(func(s *server) { s.made = watch.NewEmptyWatch() })
@@ -172,7 +172,7 @@ func TestAWatchThatOnlyTheClientMadeUpIsNoAnswer(t *testing.T) {
 	})
 }
 
-func TestAnErrorThatAWatchBringsIsTheReason(t *testing.T) {
+func TestWatchErrorIsReason(t *testing.T) {
 	s := &server{}
 	watcherOn(t, s, func(w *Watcher, _ *bytes.Buffer) {
 		s.set(func(s *server) { s.fail = errors.New("away") })
@@ -185,7 +185,7 @@ func TestAnErrorThatAWatchBringsIsTheReason(t *testing.T) {
 	})
 }
 
-func TestBeforeTheFirstListNothingIsKnownAndThatIsSaid(t *testing.T) {
+func TestWatchBeforeFirstList(t *testing.T) {
 	s := &server{fail: errors.New("away")}
 	require.Equal(t, List{}, (&Watcher{}).List(DefaultRules()).withoutIndex())
 	watcherOn(t, s, func(w *Watcher, _ *bytes.Buffer) {
@@ -206,7 +206,7 @@ func (l List) withoutIndex() List {
 	return l
 }
 
-func TestChangedIsCalledAfterEachChange(t *testing.T) {
+func TestWatchChangedCallback(t *testing.T) {
 	told := 0
 	w := &Watcher{Changed: func() { told++ }, Log: slog.New(slog.DiscardHandler)}
 	s := strippingStore{w.newStore(), &listerWatcher{watcher: w}}

@@ -223,7 +223,7 @@ func compare(t *testing.T, bytes []byte) {
 	}
 }
 
-func TestProtectionsAgreeWithAnObviousVersionOfThem(t *testing.T) {
+func TestProtectionsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	bytes := make([]byte, 120)
 	for range 20_000 {

@@ -26,7 +26,7 @@ func field(operator string, values ...string) corev1.NodeSelectorTerm {
 	return corev1.NodeSelectorTerm{MatchFields: []requirement{where("metadata.name", operator, values...)}}
 }
 
-func TestAnAffinityBindsAPodToItsNodeOnlyIfNoTermLeavesAnotherOne(t *testing.T) {
+func TestAffinityOneNode(t *testing.T) {
 	pool := where("pool", "In", "p1")
 	for what, row := range map[string]struct {
 		terms []corev1.NodeSelectorTerm
@@ -63,7 +63,7 @@ func TestAnAffinityBindsAPodToItsNodeOnlyIfNoTermLeavesAnotherOne(t *testing.T) 
 	}
 }
 
-func TestWhatAPodPrefersDoesNotBindIt(t *testing.T) {
+func TestAffinityPreferredDoesNotBind(t *testing.T) {
 	pod := made(func(p *corev1.Pod) {
 		p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 100, Preference: expr(host("In", "h1"))}},
@@ -72,7 +72,7 @@ func TestWhatAPodPrefersDoesNotBindIt(t *testing.T) {
 	assert.Empty(t, protections(pod, nil, DefaultRules()))
 }
 
-func TestAVolumeBindsItsPodIfOtherNodesCannotUseIt(t *testing.T) {
+func TestVolumeOnlyHere(t *testing.T) {
 	volume := func(source corev1.PersistentVolumeSource, terms ...corev1.NodeSelectorTerm) *corev1.PersistentVolume {
 		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1"}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source}}
 		if terms != nil {
@@ -119,7 +119,7 @@ func TestAVolumeBindsItsPodIfOtherNodesCannotUseIt(t *testing.T) {
 	}
 }
 
-func TestAnAffinityThatAsksNothingOfANodeBindsNoPod(t *testing.T) {
+func TestAffinityNothingRequired(t *testing.T) {
 	assert.Nil(t, requiredOfNode(nil))
 	assert.Nil(t, requiredOfNode(&corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}))
 	assert.Nil(t, stripAffinity(&corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}))
@@ -130,7 +130,7 @@ func TestAnAffinityThatAsksNothingOfANodeBindsNoPod(t *testing.T) {
 	assert.Empty(t, volumeOnlyHere(volume))
 }
 
-func TestATermOfAVolumeThatMatchesNoNodeIsNoWayToOthers(t *testing.T) {
+func TestVolumeEmptyTerm(t *testing.T) {
 	here := expr(host("In", "h1"))
 	for _, terms := range [][]corev1.NodeSelectorTerm{{here, {}}, {{}, here}} {
 		assert.Contains(t, requiredOnlyHere("pv", &corev1.NodeSelector{NodeSelectorTerms: terms}), "its volume pv can be used only where")

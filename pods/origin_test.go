@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-func TestTheAPIServersRecordTellsWhoChoseANode(t *testing.T) {
+func TestWhoNamedNodeOnAPIServer(t *testing.T) {
 	l, c := shared(t)
 	w := l.watcher(c.Admin)
 	l.create(podOf("scheduled", func(p *corev1.Pod) { p.Spec.SchedulerName = "" }, selecting("test", l.namespace)))
@@ -51,7 +51,7 @@ func TestTheAPIServersRecordTellsWhoChoseANode(t *testing.T) {
 	}
 }
 
-func TestAControllersPodsAreWhatTheControllerMakesThem(t *testing.T) {
+func TestControllerPodProtections(t *testing.T) {
 	l, c := shared(t)
 	w := l.watcher(c.Admin)
 	labels := map[string]string{"app": "x"}
@@ -79,7 +79,7 @@ func TestAControllersPodsAreWhatTheControllerMakesThem(t *testing.T) {
 }
 
 // The picture is made as a kubelet makes it, by the user it is.
-func TestAStaticPodIsKnownByTheHashThatItsCgroupBears(t *testing.T) {
+func TestStaticPodCgroupHash(t *testing.T) {
 	l, c := shared(t)
 	w := l.watcher(c.Admin)
 	user, err := c.User("system:node:"+l.node, "system:nodes")

@@ -61,7 +61,7 @@ func (l lab) fresh(w *Watcher, want []string) time.Duration {
 	return took
 }
 
-func TestAnAPIServerThatIsKilledIsMissedAtOnceAndWhatChangedMeanwhileIsKnownWithItsReturn(t *testing.T) {
+func TestWatcherAPIServerKilled(t *testing.T) {
 	l, c, w := broken(t)
 	killed := time.Now()
 	want := l.change(func() {
@@ -85,7 +85,7 @@ func TestAnAPIServerThatIsKilledIsMissedAtOnceAndWhatChangedMeanwhileIsKnownWith
 	t.Logf("missed %v after it was killed, heard %v after it was ready", list.StaleSince.Sub(killed), l.fresh(w, want))
 }
 
-func TestAnAPIServerThatHangsIsMissedByItsSilence(t *testing.T) {
+func TestWatcherAPIServerHangs(t *testing.T) {
 	// The long form waits for the times that client-go has by itself.
 	bound := 45 * time.Second
 	if os.Getenv("PLIMSOLL_LONG") == "" {
@@ -110,7 +110,7 @@ func TestAnAPIServerThatHangsIsMissedByItsSilence(t *testing.T) {
 	t.Logf("missed after %v, heard %v after it went on", since, l.fresh(w, want))
 }
 
-func TestAPodThatIsOnlyTouchedStaysTheSamePod(t *testing.T) {
+func TestWatcherPodTouched(t *testing.T) {
 	l, c := shared(t)
 	w := l.watcher(c.Admin)
 	pod := l.bind(podOf("p"))

@@ -30,7 +30,7 @@ func sidecar(memory string) corev1.Container {
 	return c
 }
 
-func TestAPodIsDescribedByWhatTheAPIServerSays(t *testing.T) {
+func TestPodFields(t *testing.T) {
 	created, gone := time.Unix(1000, 0), time.Unix(2077, 0)
 	pod := made(annotated(qosLevel, "reclaimed_cores"), claiming("data"), func(p *corev1.Pod) {
 		p.CreationTimestamp, p.DeletionTimestamp = metav1.NewTime(created), &metav1.Time{Time: gone}
@@ -72,7 +72,7 @@ func TestLowQoS(t *testing.T) {
 	}
 }
 
-func TestAWorkloadFindsItsPodByTheUIDInItsCgroup(t *testing.T) {
+func TestPodByCgroupUID(t *testing.T) {
 	const hash = "0123456789abcdef0123456789abcdef"
 	mirror := func(uid string, created int64) Pod {
 		return toPod(made(static(hash), func(p *corev1.Pod) {
@@ -105,7 +105,7 @@ func TestAWorkloadFindsItsPodByTheUIDInItsCgroup(t *testing.T) {
 	}
 }
 
-func TestAMirrorPodThatLostItsHashKeepsItsOwnUID(t *testing.T) {
+func TestPodMirrorWithoutHash(t *testing.T) {
 	assert.Equal(t, "u1", cgroupUID(made(static(""))))
 	lost := made(static("x"))
 	delete(lost.Annotations, configHash)

@@ -125,7 +125,7 @@ func owner(apiVersion, kind string, controller *bool) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: "o1", UID: "o", Controller: controller}
 }
 
-func TestWhatProtectsAPodDoesAndWhatOnlyLooksLikeItDoesNot(t *testing.T) {
+func TestProtections(t *testing.T) {
 	local := claimsByName{"data": {known: true, onlyHere: "its volume pv1 is a disk of this node (local /mnt/d1)"}}
 	remote := claimsByName{"data": {known: true}, "web-1-tmp": {known: true}}
 	denied := claimsByName{"data": {why: errors.New("get claim shop/data: forbidden")}}
@@ -207,13 +207,13 @@ func TestWhatProtectsAPodDoesAndWhatOnlyLooksLikeItDoesNot(t *testing.T) {
 	}
 }
 
-func TestConfigurationNamesThePriorityAndTheNamespaces(t *testing.T) {
+func TestProtectionsConfigured(t *testing.T) {
 	rules := Rules{Namespaces: []string{"shop"}, Priority: 500}
 	assert.Equal(t, []string{Critical, Namespace}, codes(protections(made(), nil, rules)))
 	assert.Empty(t, protections(made(in("kube-system"), prioritized(499)), nil, rules))
 }
 
-func TestEveryProtectionThatHoldsIsNamedNotOnlyTheFirst(t *testing.T) {
+func TestProtectionsAllNamed(t *testing.T) {
 	facts := []struct {
 		code   string
 		change func(*corev1.Pod)

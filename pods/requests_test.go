@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestAPodsMemoryRequestIsWhatTheSchedulerSetsAside(t *testing.T) {
+func TestMemoryRequest(t *testing.T) {
 	const mi = 1 << 20
 	for what, row := range map[string]struct {
 		spec corev1.PodSpec
@@ -44,7 +44,7 @@ func reclaimed(millicpu, memory string) corev1.Container {
 	}}}
 }
 
-func TestCPUsAreCountedAsMemoryIsInThousandthsOfACore(t *testing.T) {
+func TestCPURequest(t *testing.T) {
 	cpus := func(n string) corev1.Container {
 		return corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}}}
 	}
@@ -58,13 +58,13 @@ func TestCPUsAreCountedAsMemoryIsInThousandthsOfACore(t *testing.T) {
 	assert.Zero(t, memoryRequest(&spec))
 }
 
-func TestWhatAPodBorrowsIsPartOfWhatItAsksFor(t *testing.T) {
+func TestReclaimedPartOfRequest(t *testing.T) {
 	spec := corev1.PodSpec{Containers: []corev1.Container{reclaimed("44k", "2Gi"), container("1Gi")}}
 	assert.EqualValues(t, 44_000+7000, cpuRequest(&spec))
 	assert.EqualValues(t, 3<<30, memoryRequest(&spec))
 }
 
-func TestAPodHasALimitOnlyIfEachContainerThatStaysHasOne(t *testing.T) {
+func TestPodLimits(t *testing.T) {
 	const mi = 1 << 20
 	bound := func(memory string) corev1.Container {
 		return corev1.Container{Resources: corev1.ResourceRequirements{Limits: asking(memory)}}
@@ -88,7 +88,7 @@ func TestAPodHasALimitOnlyIfEachContainerThatStaysHasOne(t *testing.T) {
 	}
 }
 
-func TestAPodSaysItselfHowFarItsRSSMayGo(t *testing.T) {
+func TestRSSOveruseAnnotationParse(t *testing.T) {
 	for text, want := range map[string]float64{
 		`{"rss_overuse_threshold":"1.5"}`:                       1.5,
 		`{"numa_binding":"true","rss_overuse_threshold":"0.8"}`: 0.8,
@@ -109,7 +109,7 @@ func TestAPodSaysItselfHowFarItsRSSMayGo(t *testing.T) {
 	}
 }
 
-func TestRulesSeeEachPodOnceAndNoneThatHasEnded(t *testing.T) {
+func TestSnapshotPodsOnceNoneEnded(t *testing.T) {
 	mover := made(mover("data-upload", "DataUpload"), func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = asking("1Ki") })
 	ended := made(func(p *corev1.Pod) { p.UID, p.Status.Phase = "u2", corev1.PodSucceeded })
 	old := made(static("h"), func(p *corev1.Pod) { p.UID = "u3" })
@@ -129,7 +129,7 @@ func TestRulesSeeEachPodOnceAndNoneThatHasEnded(t *testing.T) {
 	}
 }
 
-func TestWhatAListSaysOfAResourceIsItsOwnAndWhatIsReclaimed(t *testing.T) {
+func TestResourceListReclaimed(t *testing.T) {
 	list := func(of ...string) corev1.ResourceList {
 		l := corev1.ResourceList{}
 		for i := 0; i < len(of); i += 2 {
@@ -160,7 +160,7 @@ func TestWhatAListSaysOfAResourceIsItsOwnAndWhatIsReclaimed(t *testing.T) {
 	}
 }
 
-func TestAPodHasNoLimitWhereOneContainerHasNoneOrOneOfNothing(t *testing.T) {
+func TestPodLimitNone(t *testing.T) {
 	bound := func(memory string) corev1.Container {
 		return corev1.Container{Resources: corev1.ResourceRequirements{Limits: asking(memory)}}
 	}
@@ -181,7 +181,7 @@ func TestAPodHasNoLimitWhereOneContainerHasNoneOrOneOfNothing(t *testing.T) {
 	}
 }
 
-func TestANumberOfAnAnnotationIsReadUpToItsLongest(t *testing.T) {
+func TestRSSThresholdLength(t *testing.T) {
 	longest := "1.5000000000000000001"[:maxNumber]
 	for text, want := range map[string]string{
 		`{"rss_overuse_threshold":"` + longest + `"}`:  longest,

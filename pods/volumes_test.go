@@ -93,7 +93,7 @@ func (l lab) ofVolumes(w *Watcher, pod string) []Protection {
 	return found
 }
 
-func TestAPodIsBoundToItsNodeByTheVolumesOfItsClaims(t *testing.T) {
+func TestClaimVolumeBindsPod(t *testing.T) {
 	l, c := shared(t)
 	w := l.watcher(c.Admin)
 	local := l.volume("local", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/mnt/d1"}}, expr(host("In", "host-of-"+l.node)))
@@ -134,7 +134,7 @@ func TestAPodIsBoundToItsNodeByTheVolumesOfItsClaims(t *testing.T) {
 	}
 }
 
-func TestAClaimThatIsNotBoundProtectsItsPodUntilItIs(t *testing.T) {
+func TestClaimUnboundProtects(t *testing.T) {
 	l, c := shared(t)
 	w := l.watcher(c.Admin)
 	l.claim("data", "") // any volume would do, and there is none
@@ -169,7 +169,7 @@ func TestAClaimThatIsNotBoundProtectsItsPodUntilItIs(t *testing.T) {
 
 // The claim goes while its pod runs, for whoever may change it may take the
 // finalizer off that keeps it, and one that is never bound takes its place.
-func TestAClaimThatWasReplacedUnderARunningPodProtectsItNoMore(t *testing.T) {
+func TestClaimReplacedUnderRunningPod(t *testing.T) {
 	l, c := shared(t)
 	w := l.watcher(c.Admin)
 	l.claim("data", l.volume("v", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}))
@@ -187,7 +187,7 @@ func TestAClaimThatWasReplacedUnderARunningPodProtectsItNoMore(t *testing.T) {
 	assert.Empty(t, l.ofVolumes(w, "db"))
 }
 
-func TestAClaimThatTheAgentMayNotReadProtectsItsPodUntilItMay(t *testing.T) {
+func TestClaimForbiddenProtects(t *testing.T) {
 	l, c := shared(t)
 	name := "agent-of-" + l.namespace
 	user, err := c.User(name)
@@ -210,7 +210,7 @@ func TestAClaimThatTheAgentMayNotReadProtectsItsPodUntilItMay(t *testing.T) {
 	assert.Empty(t, l.ofVolumes(w, "db"))
 }
 
-func TestWhatIsKnownOfAClaimIsNotAskedAgainAndForgottenWithItsPod(t *testing.T) {
+func TestClaimAskedOnceForgottenWithPod(t *testing.T) {
 	l, c := shared(t)
 	w := l.watcher(c.Admin)
 	l.claim("data", l.volume("v", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp/d"}}))
@@ -258,7 +258,7 @@ func (l lab) allow(user, what string, verbs ...string) {
 }
 
 // Whoever makes pods chooses how many claims there are to remember.
-func TestWhatVolumesRemembersIsBounded(t *testing.T) {
+func TestVolumeResolverBounded(t *testing.T) {
 	var v VolumeResolver
 	for i := range 3*maxFound + 1 {
 		v.keep(claimKey{types.UID(fmt.Sprint("pod", i)), "shop", "data"}, claim{known: true})

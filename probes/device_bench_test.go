@@ -15,7 +15,7 @@ import (
 )
 
 // Our parsers are compared with the library on files of real kernels.
-func TestOurParsersReadOfDiskstatsAndNetDevWhatTheLibraryReads(t *testing.T) {
+func TestDeviceParsersMatchLibrary(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
 	for more := true; more; more = m.next() {
@@ -77,7 +77,7 @@ func largeMachine(tb testing.TB) (*Host, string) {
 
 // The counters of devices cost no allocation each: only the list allocates, and
 // the looks that are due.
-func TestReadingManyDevicesAllocatesLittle(t *testing.T) {
+func TestDeviceReadAllocatesLittle(t *testing.T) {
 	h, _ := largeMachine(t)
 	read := func(read func(*snapshot.Sample) error) float64 {
 		require.NoError(t, read(&snapshot.Sample{}))

@@ -72,7 +72,7 @@ func kernelHost(t testing.TB, dir string) *Host {
 	return h
 }
 
-func TestTheKernelsVirtualNICsAreTold(t *testing.T) {
+func TestNICKindsOnKernel(t *testing.T) {
 	dir, inside := inNamespaces(t)
 	if !inside {
 		return
@@ -107,7 +107,7 @@ func mustIndex(t *testing.T, name string) int {
 
 // With the real kernel, between two reads: a pod's veth is re-created with the
 // same name, index and address, and carries more than the old one.
-func TestAVethMadeAnewInTheKernelHasNoRateAcross(t *testing.T) {
+func TestVethRecreatedOnKernel(t *testing.T) {
 	dir, inside := inNamespaces(t)
 	if !inside {
 		return
@@ -165,7 +165,7 @@ func broadcast(t *testing.T, dir string, packets uint64) {
 
 // Pods are added and removed while the list is read: no NIC is listed twice,
 // none that stays is missed, and no rate is wrong.
-func TestNICsThatComeAndGoWhileReadingDisturbNoOther(t *testing.T) {
+func TestNICsComeAndGoDuringRead(t *testing.T) {
 	dir, inside := inNamespaces(t)
 	if !inside {
 		return

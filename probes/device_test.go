@@ -18,7 +18,7 @@ import (
 
 // The worst case of a re-created device: within one tick, with counters above
 // the old one's, so that no difference looks odd.
-func TestADiskMadeAnewWithinATickHasNoRateAcross(t *testing.T) {
+func TestDiskRecreatedWithinTick(t *testing.T) {
 	for name, told := range map[string]bool{"by its sequence": true, "by nothing but its inode in sysfs": false} {
 		t.Run(name, func(t *testing.T) {
 			m := recordedMachine(t)
@@ -52,7 +52,7 @@ func TestADiskMadeAnewWithinATickHasNoRateAcross(t *testing.T) {
 	}
 }
 
-func TestANICMadeAnewWithinATickHasNoRateAcross(t *testing.T) {
+func TestNICRecreatedWithinTick(t *testing.T) {
 	for name, told := range map[string]bool{"by its index": true, "by nothing but its inode in sysfs": false} {
 		t.Run(name, func(t *testing.T) {
 			m := recordedMachine(t)
@@ -97,7 +97,7 @@ func steadily(t *testing.T, m *machineTree, r *registry[nicFacts], during ...fun
 	return reads
 }
 
-func TestCountersAreReadAgainWhenADeviceCameMeanwhile(t *testing.T) {
+func TestDeviceAddedRereadsCounters(t *testing.T) {
 	m := recordedMachine(t)
 	r := newNICs(m.path("sys"))
 	assert.Equal(t, 2, steadily(t, m, r), "at first all have come")
@@ -112,7 +112,7 @@ func TestCountersAreReadAgainWhenADeviceCameMeanwhile(t *testing.T) {
 	assert.NotContains(t, r.devices, "eth0")
 }
 
-func TestADeviceThatCameBetweenTheReadsIsLeftOutUntilItsCountersAreItsOwn(t *testing.T) {
+func TestDiskReplacedDuringRead(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
 	mustSample(t, h)
@@ -157,7 +157,7 @@ func feedFIFO(ctx context.Context, path string, meanwhile func() error) error {
 	return nil
 }
 
-func TestAMissingOrEmptyListingIsAnErrorOrNoDevice(t *testing.T) {
+func TestDeviceListMissingOrEmpty(t *testing.T) {
 	r := newDisks(t.TempDir())
 	_, err := r.list()
 	require.ErrorIs(t, err, os.ErrNotExist)
@@ -168,7 +168,7 @@ func TestAMissingOrEmptyListingIsAnErrorOrNoDevice(t *testing.T) {
 	assert.False(t, come)
 }
 
-func TestAListingLongerThanItsBufferIsWhole(t *testing.T) {
+func TestDeviceListLong(t *testing.T) {
 	dir := t.TempDir()
 	const n = 1500
 	for i := range n {
@@ -190,7 +190,7 @@ func TestAListingLongerThanItsBufferIsWhole(t *testing.T) {
 }
 
 // No read takes the facts of all devices, so the ticks cost alike.
-func TestLooksAreSpreadEvenlyAndReachEveryDeviceInItsTurn(t *testing.T) {
+func TestDeviceFactsSpread(t *testing.T) {
 	r := newDisks(t.TempDir())
 	const n = 100
 	for i := range n {
@@ -215,7 +215,7 @@ func TestLooksAreSpreadEvenlyAndReachEveryDeviceInItsTurn(t *testing.T) {
 	}
 }
 
-func TestADeviceThatCameWhileWeLookedIsLookedAtSoonAndLessAndLess(t *testing.T) {
+func TestDeviceFactsOfNewDeviceSoon(t *testing.T) {
 	r := newDisks(t.TempDir())
 	d := &device[diskFacts]{ordinal: factsEvery - 1, addedRead: 2*factsEvery + 1}
 	var ages []int
@@ -229,7 +229,7 @@ func TestADeviceThatCameWhileWeLookedIsLookedAtSoonAndLessAndLess(t *testing.T) 
 	assert.Equal(t, []int{0, 1, 2, 4, 8, 16}, ages)
 }
 
-func TestLooksOfWhatHasGoneAreAbsentWithTheirReason(t *testing.T) {
+func TestDeviceFactsOfRemovedAbsent(t *testing.T) {
 	l := openDeviceDir(t.TempDir()+"/gone", make([]byte, 64))
 	defer l.close()
 	assert.Zero(t, fact(l, "sizeBytes", "size", decimal))
@@ -239,7 +239,7 @@ func TestLooksOfWhatHasGoneAreAbsentWithTheirReason(t *testing.T) {
 	assert.Empty(t, l.entries("."))
 }
 
-func TestAFileLongerThanTheBufferIsReadWhole(t *testing.T) {
+func TestReadWholeLongFile(t *testing.T) {
 	path := t.TempDir() + "/f"
 	want := strings.Repeat("0123456789", 1000)
 	require.NoError(t, os.WriteFile(path, []byte(want), 0o600))

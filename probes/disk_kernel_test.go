@@ -18,7 +18,7 @@ func withoutCgroups(t *testing.T) *Host {
 	return h
 }
 
-func TestALoopDeviceOfThisKernelComesAndGoes(t *testing.T) {
+func TestLoopDeviceComesAndGoes(t *testing.T) {
 	l := kerneltest.NewLoop(t)
 	h := withoutCgroups(t)
 	assert.Nil(t, diskOf(mustSample(t, h), l.Name), "it is not used yet")
@@ -47,7 +47,7 @@ func TestALoopDeviceOfThisKernelComesAndGoes(t *testing.T) {
 
 // On the real kernel, between two reads: the device is removed, made anew under
 // its name and number, and did more than the old one.
-func TestALoopDeviceMadeAnewInTheKernelHasNoRateAcross(t *testing.T) {
+func TestLoopDeviceRecreatedOnKernel(t *testing.T) {
 	l := kerneltest.NewLoop(t)
 	h, history := withoutCgroups(t), testHistory()
 	find := func(s *snapshot.Snapshot) *snapshot.DiskState {
@@ -81,7 +81,7 @@ func TestALoopDeviceMadeAnewInTheKernelHasNoRateAcross(t *testing.T) {
 
 // This machine's disks: a disk that some other stands on is never a second
 // leaf beside it.
-func TestTheDisksOfThisMachineHaveALayerEach(t *testing.T) {
+func TestDiskLayersOnThisMachine(t *testing.T) {
 	s := mustSample(t, withoutCgroups(t))
 	leaves := 0
 	for _, d := range s.Disks {

@@ -62,7 +62,7 @@ func diskGraph(s *snapshot.Sample) map[string]graphNode {
 	return graph
 }
 
-func TestLVMOnCryptOnAPartitionIsStackedOverItsDisk(t *testing.T) {
+func TestDiskLayersLVMOnCrypt(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{
 		"nvme0n1": {"nvme0n1p3/partition": "3\n", "wwid": "eui.0025388b\n"},
 		"dm-0":    {"dm/uuid": "CRYPT-LUKS2-0123-luks\n", "slaves/nvme0n1p3": "->../../../../pci0/nvme/nvme0/nvme0n1/nvme0n1p3"},
@@ -80,7 +80,7 @@ func TestLVMOnCryptOnAPartitionIsStackedOverItsDisk(t *testing.T) {
 	assert.Zero(t, diskOf(s, "dm-1").WWID)
 }
 
-func TestTheHeadOfAMultipathIsTheLeafAndItsPathsAreNone(t *testing.T) {
+func TestDiskLayersMultipath(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{
 		"sda":  {"device/wwid": "naa.5000c500a\n", "holders/dm-0": "->../../dm-0"},
 		"sdb":  {"device/wwid": "naa.5000c500a\n"},
@@ -99,7 +99,7 @@ func TestTheHeadOfAMultipathIsTheLeafAndItsPathsAreNone(t *testing.T) {
 	assert.Equal(t, diskOf(s, "sda").WWID, diskOf(s, "sdb").WWID)
 }
 
-func TestNVMeMultipathIsItsHeadSinceThePathsHaveNoCounters(t *testing.T) {
+func TestDiskLayersNVMeMultipath(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{
 		"nvme0n1": {"wwid": "uuid.1\n"}, "nvme0c0n1": {"hidden": "1\n"}, "nvme0c1n1": {"hidden": "1\n"},
 	})
@@ -109,7 +109,7 @@ func TestNVMeMultipathIsItsHeadSinceThePathsHaveNoCounters(t *testing.T) {
 	assert.Empty(t, probeError(t, s, "disks"))
 }
 
-func TestEachKindOfDiskHasItsLayer(t *testing.T) {
+func TestDiskLayersOfEachKind(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{
 		"sda": nil, "sdb": nil, "vda": nil, "ram0": nil, "zram0": nil, "sr0": {"removable": "1\n"}, "sram": nil, "nbd0": nil, "cciss!c0d0": nil,
 		"drbd0": nil, "zd16": nil,
@@ -131,7 +131,7 @@ func TestEachKindOfDiskHasItsLayer(t *testing.T) {
 }
 
 // dmsetup makes the device, loads its table, and only then has it slaves.
-func TestADiskThatIsStillBeingSetUpIsLookedAtAgain(t *testing.T) {
+func TestDiskLayersWhileSetUp(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{"sda": nil, "sdb": nil})
 	h := m.host()
 	mustSample(t, h)
@@ -147,7 +147,7 @@ func TestADiskThatIsStillBeingSetUpIsLookedAtAgain(t *testing.T) {
 	assert.Equal(t, snapshot.LayerPath, graph["sdb"].layer)
 }
 
-func TestWhenTheHeadOfAMultipathGoesItsPathsAreLeavesAgain(t *testing.T) {
+func TestDiskLayersMultipathHeadRemoved(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{
 		"sda": nil, "dm-0": {"dm/uuid": "mpath-1\n", "slaves/sda": "->../../sda"},
 	})
@@ -159,7 +159,7 @@ func TestWhenTheHeadOfAMultipathGoesItsPathsAreLeavesAgain(t *testing.T) {
 	assert.Equal(t, snapshot.LayerLeaf, diskOf(s, "sda").Layer)
 }
 
-func TestAMultipathOfLoopDevicesIsNoLeafSinceTheirFilesLieOnOne(t *testing.T) {
+func TestDiskLayersMultipathOfLoops(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{
 		"vda": nil, "loop0": {"loop/backing_file": "/a\n"}, "loop1": {"loop/backing_file": "/b\n"},
 		"dm-0": {"dm/uuid": "mpath-1\n", "slaves/loop0": "->../../loop0", "slaves/loop1": "->../../loop1"},
@@ -172,7 +172,7 @@ func TestAMultipathOfLoopDevicesIsNoLeafSinceTheirFilesLieOnOne(t *testing.T) {
 
 // Whatever the graph, also one that no kernel makes: from no leaf does a chain
 // of slaves lead to another leaf, so that adding leaves counts no IO twice.
-func TestNoLeafStandsOnAnotherLeaf(t *testing.T) {
+func TestDiskLayersNoLeafOnLeaf(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
 		disks := anyDisks(rnd)

@@ -20,7 +20,7 @@ func diskNames(s *snapshot.Sample) []string {
 	return names
 }
 
-func TestLoopRAMAndZramDevicesCountOnceUsed(t *testing.T) {
+func TestDiskListedOnceUsed(t *testing.T) {
 	m := recordedMachine(t)
 	assert.Equal(t, []string{"vda"}, diskNames(m.sample()))
 	m.edit("proc/diskstats", "loop3 0 0 0 0 0", "loop3 1 0 8 0 0")
@@ -28,7 +28,7 @@ func TestLoopRAMAndZramDevicesCountOnceUsed(t *testing.T) {
 	assert.Equal(t, []string{"loop3", "vda", "zram0"}, diskNames(m.sample()))
 }
 
-func TestPartitionsAreNoDisks(t *testing.T) {
+func TestDiskPartitionsIgnored(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("proc/diskstats", m.read("proc/diskstats")+" 254       1 vda1 5 0 5 5 5 0 5 5 0 5 5\n")
 	m.write("sys/block/vda/vda1/size", "100\n")
@@ -37,7 +37,7 @@ func TestPartitionsAreNoDisks(t *testing.T) {
 	assert.Empty(t, probeError(t, s, "disks"))
 }
 
-func TestADiskWithASlashInItsNameIsFoundInSysfs(t *testing.T) {
+func TestDiskNameWithSlash(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("proc/diskstats", m.read("proc/diskstats")+" 104       0 cciss/c0d0 3 0 8 4 5 0 16 6 0 7 8\n")
 	m.write("sys/block/cciss!c0d0/size", "2048\n")
@@ -50,7 +50,7 @@ func TestADiskWithASlashInItsNameIsFoundInSysfs(t *testing.T) {
 		"the eleven fields of kernels before 4.18 are enough")
 }
 
-func TestBefore515ADiskHasNoSequenceAndIsStillTheSame(t *testing.T) {
+func TestDiskWithoutSequence(t *testing.T) {
 	m := recordedMachine(t)
 	m.remove("sys/block/vda/diskseq")
 	host, history := m.host(), testHistory()
@@ -61,7 +61,7 @@ func TestBefore515ADiskHasNoSequenceAndIsStillTheSame(t *testing.T) {
 	assert.False(t, history.Add(mustSample(t, host)).Disks[0].Rates.IsZero())
 }
 
-func TestAnOddFactOfADiskIsAbsentWithItsFileNamed(t *testing.T) {
+func TestDiskOddFactAbsent(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("sys/block/vda/queue/rotational", "maybe\n")
 	m.write("sys/block/vda/size", "36028797018963968\n") // 2^64 bytes: one more than fits
@@ -74,7 +74,7 @@ func TestAnOddFactOfADiskIsAbsentWithItsFileNamed(t *testing.T) {
 	assert.Equal(t, "diskseq: invalid argument", d.Absent["sequence"])
 }
 
-func TestADiskWithoutALineIsLeftOutAndNoLinesAtAllAreAnError(t *testing.T) {
+func TestDiskWithoutLine(t *testing.T) {
 	m := recordedMachine(t)
 	var lines []string
 	for line := range strings.Lines(m.read("proc/diskstats")) {
@@ -91,7 +91,7 @@ func TestADiskWithoutALineIsLeftOutAndNoLinesAtAllAreAnError(t *testing.T) {
 	assert.Equal(t, errNoDiskstats.Error(), probeError(t, m.sample(), "disks"))
 }
 
-func TestAMachineWithoutDisksIsNoError(t *testing.T) {
+func TestDiskNone(t *testing.T) {
 	m := recordedMachine(t)
 	m.remove("sys/block")
 	m.write("sys/block/README", "")
@@ -103,7 +103,7 @@ func TestAMachineWithoutDisksIsNoError(t *testing.T) {
 }
 
 // A time that is below the one before has wrapped, unless the device is another.
-func TestATimeThatWentBackIsAWrapOfTheSameDiskAndNoneOfAnother(t *testing.T) {
+func TestDiskTimeWrap(t *testing.T) {
 	for name, anew := range map[string]bool{"the same": false, "made anew": true} {
 		t.Run(name, func(t *testing.T) {
 			m := recordedMachine(t)
@@ -129,7 +129,7 @@ func TestATimeThatWentBackIsAWrapOfTheSameDiskAndNoneOfAnother(t *testing.T) {
 	}
 }
 
-func TestALineOfDiskstatsThatCannotBeReadCostsItsDiskAlone(t *testing.T) {
+func TestDiskUnreadableLine(t *testing.T) {
 	for _, odd := range []string{
 		" 8 0 sdz 1 2 3", " 8 0 sdz 1 0 8 1 1 0 8 1 0 1 -2", " 8 x sdz 1 0 8 1 1 0 8 1 0 1 2", " 8 0", "x",
 		" 8 0 sdz 1 0 36028797018963968 1 1 0 8 1 0 1 2", " 8 0 sdz 1 0 8 1 1 0 36028797018963968 1 0 1 2",
@@ -143,7 +143,7 @@ func TestALineOfDiskstatsThatCannotBeReadCostsItsDiskAlone(t *testing.T) {
 	}
 }
 
-func TestTheFactsOfADiskAreReadOnceInThirtyReads(t *testing.T) {
+func TestDiskFactsEveryThirtyReads(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
 	looks := 0

@@ -43,7 +43,7 @@ func (s *mountSpace) longestRead(h *Host, of time.Duration) time.Duration {
 	return longest
 }
 
-func TestAMountThatNeverAnswersIsAFactAndDelaysNothing(t *testing.T) {
+func TestMountHungFromStart(t *testing.T) {
 	s := newMountSpace(t)
 	dead := s.Fuse("dead")
 	alive := s.Mount("tmpfs", "alive", "alive", "size=1m")
@@ -68,7 +68,7 @@ func TestAMountThatNeverAnswersIsAFactAndDelaysNothing(t *testing.T) {
 	assert.NotContains(t, at(list, alive).Absent, "statfs")
 }
 
-func TestAMountThatHangsNowKeepsItsLastValuesAndTheyGrowOld(t *testing.T) {
+func TestMountHangsLaterKeepsValues(t *testing.T) {
 	s := newMountSpace(t)
 	m := s.Fuse("nfs")
 	h := s.host(m.Point)
@@ -102,7 +102,7 @@ func TestAMountThatHangsNowKeepsItsLastValuesAndTheyGrowOld(t *testing.T) {
 	assert.NotContains(t, again.Absent, "statfs")
 }
 
-func TestFiftyHungMountsHoldEightThreads(t *testing.T) {
+func TestMountFiftyHungEightThreads(t *testing.T) {
 	s := newMountSpace(t)
 	var dead []string
 	for i := range 50 {
@@ -137,7 +137,7 @@ func TestFiftyHungMountsHoldEightThreads(t *testing.T) {
 	assert.Less(t, len(err.Error()), 1000)
 }
 
-func TestWhatWaitedBehindHungMountsIsAskedWhenTheyAnswer(t *testing.T) {
+func TestMountBehindHungAskedLater(t *testing.T) {
 	s := newMountSpace(t)
 	var dead []*filesystemtest.Fuse
 	names := []string{s.Mount("tmpfs", "z", "z", "size=64k")}
@@ -164,7 +164,7 @@ func TestWhatWaitedBehindHungMountsIsAskedWhenTheyAnswer(t *testing.T) {
 	assert.NotContains(t, at(list, names[0]).Absent, "statfs")
 }
 
-func TestTheEndWaitsForAnswersAndNotForWhatHangs(t *testing.T) {
+func TestMountCloseWaitsForAnswersOnly(t *testing.T) {
 	s := newMountSpace(t)
 	dead := s.Fuse("dead")
 	h := s.host(dead.Point)

@@ -53,7 +53,7 @@ func (s *kubeletSpace) uses(h *Host) map[string]snapshot.FilesystemUse {
 	return uses
 }
 
-func TestWhatAKubeletJudgesByItselfIsTold(t *testing.T) {
+func TestKubeletFilesystemsTold(t *testing.T) {
 	s := newKubeletSpace(t)
 	link := func(name, to string) string {
 		path := filepath.Join(s.Dir, name)
@@ -81,7 +81,7 @@ func TestWhatAKubeletJudgesByItselfIsTold(t *testing.T) {
 	}
 }
 
-func TestTheSameFilesystemMountedElsewhereIsTheKubeletsToo(t *testing.T) {
+func TestKubeletFilesystemMountedTwice(t *testing.T) {
 	s := newKubeletSpace(t)
 	bound := filepath.Join(s.Dir, "bound")
 	s.Bind(filepath.Join(s.kubelet, "pods"), bound)
@@ -93,7 +93,7 @@ func TestTheSameFilesystemMountedElsewhereIsTheKubeletsToo(t *testing.T) {
 	assert.Equal(t, snapshot.UseKubelet, at(list, bound).Use)
 }
 
-func TestWhereAKubeletCannotBeLookedForItIsNotKnownWhoseAFilesystemIs(t *testing.T) {
+func TestKubeletUnknownUseUnknown(t *testing.T) {
 	s := newKubeletSpace(t)
 	loop := filepath.Join(s.Dir, "loop")
 	require.NoError(t, os.Symlink(loop, loop))
@@ -119,7 +119,7 @@ func TestWhereAKubeletCannotBeLookedForItIsNotKnownWhoseAFilesystemIs(t *testing
 }
 
 // Searching a directory on a filesystem that hangs, hangs.
-func TestALookForTheKubeletThatHangsDelaysNothing(t *testing.T) {
+func TestKubeletSearchHangs(t *testing.T) {
 	s := newKubeletSpace(t)
 	h := s.host()
 	hang, looks := make(chan struct{}), make(chan int, 1000)
@@ -143,7 +143,7 @@ func TestALookForTheKubeletThatHangsDelaysNothing(t *testing.T) {
 	s.eventually(h, "no kubelet uses it", func(list []snapshot.Filesystem) bool { return at(list, s.kubelet).Use == snapshot.UseNode })
 }
 
-func TestWhatWasFoundForAnotherConfigurationDoesNotCount(t *testing.T) {
+func TestKubeletSearchOfOldConfig(t *testing.T) {
 	hang := make(chan struct{})
 	f := &filesystems{out: map[*watchedMount]bool{}}
 	f.survey = func(FilesystemConfig) (selection, error) { return selection{}, nil }
@@ -174,7 +174,7 @@ func TestWhatWasFoundForAnotherConfigurationDoesNotCount(t *testing.T) {
 }
 
 // By default the usual directory is used, which this machine does not have.
-func TestAMachineWithoutAKubeletLooksAfterItsOwnRoot(t *testing.T) {
+func TestKubeletNoneRootIsNode(t *testing.T) {
 	if _, err := os.Stat(DefaultFilesystemConfig().Kubelet); err == nil {
 		t.Skip("this machine has a kubelet's directory")
 	}

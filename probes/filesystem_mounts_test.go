@@ -48,7 +48,7 @@ func points(list []mount) []string {
 
 const rootLine = "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n"
 
-func TestByDefaultTheRootAndWhatIsOnBlockDevicesIsWatched(t *testing.T) {
+func TestMountsDefault(t *testing.T) {
 	assert.Equal(t, []string{"/", "/boot", "/data", "/ntfs", "/pool"}, chosen(t, rootLine+`
 30 27 0:21 / /proc rw - proc proc rw
 31 27 0:22 / /run rw - tmpfs tmpfs rw
@@ -63,7 +63,7 @@ func TestByDefaultTheRootAndWhatIsOnBlockDevicesIsWatched(t *testing.T) {
 `[1:]))
 }
 
-func TestAFilesystemIsWatchedOnceHoweverOftenItIsMounted(t *testing.T) {
+func TestMountsOncePerFilesystem(t *testing.T) {
 	assert.Equal(t, []string{"/", "/data"}, chosen(t, rootLine+`
 30 27 254:0 /var/lib/kubelet /kubelet rw - ext4 /dev/vda1 rw
 31 27 8:16 /sub /a rw - xfs /dev/sdb rw
@@ -78,7 +78,7 @@ func TestAFilesystemIsWatchedOnceHoweverOftenItIsMounted(t *testing.T) {
 `[1:]), "subvolumes share their room")
 }
 
-func TestTheRootfsOfContainersIsNotWatched(t *testing.T) {
+func TestMountsSkipContainerRootfs(t *testing.T) {
 	assert.Equal(t, []string{"/"}, chosen(t, rootLine+`
 30 27 0:50 / /run/containerd/io.containerd.runtime.v2.task/k8s.io/abc/rootfs rw - overlay overlay rw
 31 27 253:7 / /run/containerd/io.containerd.runtime.v2.task/k8s.io/def/rootfs rw - ext4 /dev/dm-7 rw
@@ -88,7 +88,7 @@ func TestTheRootfsOfContainersIsNotWatched(t *testing.T) {
 	assert.Equal(t, []string{"/"}, chosen(t, "27 1 0:50 / / rw - overlay overlay rw\n"), "the root, whatever it is on")
 }
 
-func TestWhatOtherMountsCoverIsNotWatched(t *testing.T) {
+func TestMountsSkipCovered(t *testing.T) {
 	assert.Equal(t, []string{"/", "/b"}, chosen(t, rootLine+`
 30 27 8:1 / /a/x rw - ext4 /dev/sda1 rw
 31 27 0:60 / /a rw - tmpfs tmpfs rw
@@ -106,7 +106,7 @@ func TestWhatOtherMountsCoverIsNotWatched(t *testing.T) {
 		"the kernel's first root is below the real one")
 }
 
-func TestNamedMountsAreWatchedWhateverTheyAreAndNoOthers(t *testing.T) {
+func TestMountsNamed(t *testing.T) {
 	table := tableOf(t, rootLine+`
 30 27 0:41 / /nfs rw - nfs4 server:/export rw
 31 27 8:1 / /boot rw - ext4 /dev/sda1 rw
@@ -123,7 +123,7 @@ func TestNamedMountsAreWatchedWhateverTheyAreAndNoOthers(t *testing.T) {
 	}, c.missing, "a directory of another filesystem would give that one's numbers, and asking an automount would mount it")
 }
 
-func TestARootThatMayNotBeEnteredIsOurOwnOrMustBeNamed(t *testing.T) {
+func TestMountsRootOfSelf(t *testing.T) {
 	table := tableOf(t, rootLine+"30 27 8:1 / /host/boot rw - ext4 /dev/sda1 rw\n31 27 0:9 / /host rw - xfs /dev/sdb rw\n")
 	dir := table.paths.Procfs
 	own := func(lines string) {
@@ -158,7 +158,7 @@ func TestARootThatMayNotBeEnteredIsOurOwnOrMustBeNamed(t *testing.T) {
 	assert.Equal(t, []string{"/", "/host", "/host/boot", "/hostile"}, points(all))
 }
 
-func TestAMountTableThatCannotBeReadIsTheProbesError(t *testing.T) {
+func TestMountTableUnreadable(t *testing.T) {
 	for name, lines := range map[string]string{"no separator": "27 1 254:0 / / rw ext4 /dev/vda rw\n", "no root": "30 27 8:1 / /boot rw - ext4 /dev/sda1 rw\n"} {
 		_, err := tableOf(t, lines).survey(FilesystemConfig{})
 		assert.Error(t, err, name)
@@ -172,7 +172,7 @@ func TestAMountTableThatCannotBeReadIsTheProbesError(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestMountpointsComeOutAsTheyAre(t *testing.T) {
+func TestUnescapeMount(t *testing.T) {
 	for escaped, want := range map[string]string{
 		"/mnt": "/mnt", `/a\040b`: "/a b", `/a\011\012\134b\043`: "/a\t\n\\b#", `/end\`: `/end\`, `/end\04`: `/end\04`,
 		`/no\999`: `/no\999`, `/\303\274`: "/ü", `\134040`: `\040`, `/big\777`: `/big\777`, "": "",
@@ -192,7 +192,7 @@ func FuzzUnescapeMount(f *testing.F) {
 }
 
 // This machine's own table has a root for every user.
-func TestTheMountTableOfThisMachineHasItsRoot(t *testing.T) {
+func TestMountTableOfThisMachine(t *testing.T) {
 	proc, err := procfs.NewFS("/proc")
 	require.NoError(t, err)
 	c, err := mountTable{Paths{Procfs: "/proc"}, proc}.survey(FilesystemConfig{})

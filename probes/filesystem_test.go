@@ -22,7 +22,7 @@ func answered(point string) func([]snapshot.Filesystem) bool {
 
 // The namespace of the test's own thread is not the one that is read, as a
 // container's is not the host's.
-func TestTheRoomOfAMountIsWhatTheKernelSays(t *testing.T) {
+func TestFilesystemValuesOfKernel(t *testing.T) {
 	s := newMountSpace(t)
 	point := s.Mount("tmpfs", "scratch", "scratch", "size=1m,nr_inodes=10")
 	f := at(s.eventually(s.host(point), "the mount answers", answered(point)), point)
@@ -39,7 +39,7 @@ func TestTheRoomOfAMountIsWhatTheKernelSays(t *testing.T) {
 	assert.Empty(t, entries, "what the test mounted is not mounted for others")
 }
 
-func TestAFullFilesystemHasNoRoomAndNoFiles(t *testing.T) {
+func TestFilesystemFull(t *testing.T) {
 	s := newMountSpace(t)
 	point := s.Mount("tmpfs", "scratch", "full", "size=64k,nr_inodes=5")
 	h := s.host(point)
@@ -62,7 +62,7 @@ func TestAFullFilesystemHasNoRoomAndNoFiles(t *testing.T) {
 	assert.Equal(t, snapshot.Some[uint64](1), at(list, point).FilesFree)
 }
 
-func TestMountsThatComeAndGoAreFollowed(t *testing.T) {
+func TestMountsComeAndGo(t *testing.T) {
 	s := newMountSpace(t)
 	point := filepath.Join(s.Dir, "comes")
 	h := s.host(point)
@@ -96,7 +96,7 @@ func TestMountsThatComeAndGoAreFollowed(t *testing.T) {
 }
 
 // The directory below would report the filesystem that it is on.
-func TestWhatWasUnmountedAfterTheTableWasReadIsNotAnsweredByItsDirectory(t *testing.T) {
+func TestMountUnmountedIsNotItsDirectory(t *testing.T) {
 	s := newMountSpace(t)
 	point := s.Mount("tmpfs", "one", "gone", "size=1m")
 	h := s.host(point)
@@ -114,7 +114,7 @@ func TestWhatWasUnmountedAfterTheTableWasReadIsNotAnsweredByItsDirectory(t *test
 	require.ErrorIs(t, err, errGone)
 }
 
-func TestAMountThatHangsAndIsUnmountedIsGoneAndItsPlaceIsAskedAnew(t *testing.T) {
+func TestMountHungThenReplaced(t *testing.T) {
 	s := newMountSpace(t)
 	dead := s.Fuse("place")
 	h := s.host(dead.Point)
@@ -126,7 +126,7 @@ func TestAMountThatHangsAndIsUnmountedIsGoneAndItsPlaceIsAskedAnew(t *testing.T)
 	assert.Equal(t, "tmpfs", at(list, dead.Point).Type)
 }
 
-func TestOddMountpointsComeOutRight(t *testing.T) {
+func TestMountpointOddNames(t *testing.T) {
 	s := newMountSpace(t)
 	var all []string
 	for _, name := range []string{"a b", "tab\tand\nline", `back\slash`, `#"quoted"`, "größe", "\xff", `\040`, " - "} {
@@ -143,7 +143,7 @@ func TestOddMountpointsComeOutRight(t *testing.T) {
 	assert.Len(t, list, len(all))
 }
 
-func TestOtherMountsAreWatchedWhenTheConfigurationChanges(t *testing.T) {
+func TestMountsFollowConfig(t *testing.T) {
 	s := newMountSpace(t)
 	a, b := s.Mount("tmpfs", "a", "a", "size=64k"), s.Mount("tmpfs", "b", "b", "size=64k")
 	h := s.host(a)
@@ -164,7 +164,7 @@ func TestOtherMountsAreWatchedWhenTheConfigurationChanges(t *testing.T) {
 	assert.Empty(t, list, "without a period nothing is watched")
 }
 
-func TestTheSampleHasTheFilesystemsAndTheProbeItsTrouble(t *testing.T) {
+func TestSampleHasFilesystems(t *testing.T) {
 	s := newMountSpace(t)
 	dead := s.Fuse("dead")
 	h := recordedMachine(t).host()
@@ -177,7 +177,7 @@ func TestTheSampleHasTheFilesystemsAndTheProbeItsTrouble(t *testing.T) {
 	h.filesystems.close()
 }
 
-func TestAnUnreadableMountTableKeepsTheLastValuesAndReadsNoMount(t *testing.T) {
+func TestMountTableErrorKeepsValues(t *testing.T) {
 	asked := make(chan string, 100)
 	var table error
 	f := &filesystems{out: map[*watchedMount]bool{}, find: findKubelet}
@@ -214,7 +214,7 @@ func TestAnUnreadableMountTableKeepsTheLastValuesAndReadsNoMount(t *testing.T) {
 	f.close()
 }
 
-func TestAMountTableThatHangsIsReportedAndReadOnce(t *testing.T) {
+func TestMountTableHangs(t *testing.T) {
 	hang, reads := make(chan struct{}), make(chan int, 100)
 	f := &filesystems{out: map[*watchedMount]bool{}, find: findKubelet}
 	f.survey = func(FilesystemConfig) (selection, error) {
@@ -238,7 +238,7 @@ func TestAMountTableThatHangsIsReportedAndReadOnce(t *testing.T) {
 	f.close()
 }
 
-func TestNumbersOfStatfsThatCannotBeAreAbsent(t *testing.T) {
+func TestStatfsImplausibleAbsent(t *testing.T) {
 	full := unix.Statfs_t{Bsize: 4096, Frsize: 512, Blocks: 100, Bfree: 30, Bavail: 20, Files: 10, Ffree: 4}
 	with := func(change func(*unix.Statfs_t)) usage {
 		s := full

@@ -32,7 +32,7 @@ func ownerOf(path string) string {
 // Peers return 0 on any read error. Here each file in turn is missing, empty,
 // truncated or garbage: there is no panic, only its own probe reports an error
 // in one line, and all other values are those of the whole files.
-func TestABadFileCostsItsOwnProbeAloneAndIsNeverZero(t *testing.T) {
+func TestHostSpoiledFileCostsOwnProbe(t *testing.T) {
 	whole := flatten(t, recordedMachine(t).sample())
 	for _, path := range recordedMachine(t).files() {
 		if strings.Contains(path, "loop") || strings.Contains(path, "zram") { // left out: they did nothing
@@ -128,7 +128,7 @@ func flatten(t *testing.T, s *snapshot.Sample) map[string]any {
 	return flat
 }
 
-func TestAFailedProbeSaysWhyItsValuesAreAbsent(t *testing.T) {
+func TestHostFailedProbeReason(t *testing.T) {
 	m := recordedMachine(t)
 	for _, path := range m.files() {
 		if strings.HasPrefix(path, "proc/") && path != "proc/stat" {

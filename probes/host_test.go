@@ -15,7 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestARecordedMachineReadsAsItsFilesSay(t *testing.T) {
+func TestHostRecordedValues(t *testing.T) {
 	s := recordedMachine(t).sample()
 	want := &snapshot.Sample{
 		BootID: "b0071d00-0000-4000-8000-000000000000",
@@ -74,7 +74,7 @@ func nearly() cmp.Option {
 
 // The rates are the differences of the first and the last file, by hand, over
 // the ten seconds between them.
-func TestARecordedLoadGivesTheRatesThatItsFilesSay(t *testing.T) {
+func TestHostRecordedRates(t *testing.T) {
 	m := recordedMachine(t)
 	host, history := m.host(), testHistory()
 	last := history.Add(mustSample(t, host))
@@ -108,13 +108,13 @@ func TestARecordedLoadGivesTheRatesThatItsFilesSay(t *testing.T) {
 
 // Some peers add what they read to what they had: a second read of files that
 // did not change must give the same.
-func TestReadingTwiceDoublesNothing(t *testing.T) {
+func TestHostReadTwice(t *testing.T) {
 	h := recordedMachine(t).host()
 	first, second := mustSample(t, h), mustSample(t, h)
 	assert.Empty(t, cmp.Diff(first, second, measured()))
 }
 
-func TestAMissingProcfsIsOneClearLine(t *testing.T) {
+func TestHostProcfsMissing(t *testing.T) {
 	empty := t.TempDir()
 	_, err := NewHost(Paths{Procfs: empty, Sysfs: empty}, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
@@ -127,7 +127,7 @@ func TestAMissingProcfsIsOneClearLine(t *testing.T) {
 	require.ErrorContains(t, err, "sysfs /nowhere")
 }
 
-func TestAKernelWithoutClocksIsTheOnlyErrorOfARead(t *testing.T) {
+func TestHostClockError(t *testing.T) {
 	for _, broken := range []int32{unix.CLOCK_MONOTONIC, unix.CLOCK_BOOTTIME} {
 		h := recordedMachine(t).host()
 		h.clock = func(id int32) (time.Duration, error) {
@@ -142,7 +142,7 @@ func TestAKernelWithoutClocksIsTheOnlyErrorOfARead(t *testing.T) {
 	}
 }
 
-func TestTheKernelsClocksMoveOn(t *testing.T) {
+func TestKernelClocksAdvance(t *testing.T) {
 	before, err := kernelClock(unix.CLOCK_BOOTTIME)
 	require.NoError(t, err)
 	after, err := kernelClock(unix.CLOCK_BOOTTIME)
@@ -153,7 +153,7 @@ func TestTheKernelsClocksMoveOn(t *testing.T) {
 	assert.ErrorIs(t, err, unix.EINVAL)
 }
 
-func TestAPanicOfALibrarysParserIsThatProbesError(t *testing.T) {
+func TestProbePanicIsItsError(t *testing.T) {
 	s := &snapshot.Sample{}
 	observe(s, "odd", func(*snapshot.Sample) error {
 		var columns []string
@@ -164,12 +164,12 @@ func TestAPanicOfALibrarysParserIsThatProbesError(t *testing.T) {
 	assert.Empty(t, probeError(t, s, "well"))
 }
 
-func TestErrorsOfOneProbeStandInOneLine(t *testing.T) {
+func TestProbeErrorsOneLine(t *testing.T) {
 	assert.NoError(t, oneLine(nil))
 	assert.EqualError(t, oneLine([]error{errors.New("a"), fmt.Errorf("b: %w", os.ErrNotExist)}), "a; b: file does not exist")
 }
 
-func TestWithoutCgroupsTheFlavourSaysWhy(t *testing.T) {
+func TestHostCgroupFlavour(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
 	_, err := h.CgroupFlavour()
@@ -187,7 +187,7 @@ func TestWithoutCgroupsTheFlavourSaysWhy(t *testing.T) {
 }
 
 // This machine's own kernel: every probe but cgroups must work on any Linux.
-func TestThisHostIsRead(t *testing.T) {
+func TestHostOnThisMachine(t *testing.T) {
 	h, err := NewHost(Paths{Procfs: "/proc", Sysfs: "/sys"}, nil)
 	require.NoError(t, err)
 	s := mustSample(t, h)

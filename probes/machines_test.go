@@ -19,9 +19,9 @@ import (
 // recordings`, and compare the values with that load. A machine that shares its
 // processors is not always on time, hence the tolerances.
 
-// TestARecordedHostWithCgroupV1IsReadAsItWas: pods of the cgroupfs driver, the
+// TestMachineHybrid: pods of the cgroupfs driver, the
 // controllers of v1, and v2 beside them for pressure.
-func TestARecordedHostWithCgroupV1IsReadAsItWas(t *testing.T) {
+func TestMachineHybrid(t *testing.T) {
 	all := playMachine(t, "host-hybrid").play(nil)
 	require.Len(t, all, 61)
 	wantNoErrors(t, all, nil)
@@ -56,9 +56,9 @@ func TestARecordedHostWithCgroupV1IsReadAsItWas(t *testing.T) {
 	}
 }
 
-// TestARecordedNodeOfAKubeletIsReadAsItWas: cgroup v2, systemd's slices, and a
+// TestMachineKubelet: cgroup v2, systemd's slices, and a
 // pod that goes and is followed by another.
-func TestARecordedNodeOfAKubeletIsReadAsItWas(t *testing.T) {
+func TestMachineKubelet(t *testing.T) {
 	all := playMachine(t, "vm-v2-kubelet").play(nil)
 	require.Len(t, all, 61)
 	wantNoErrors(t, all, nil)
@@ -117,8 +117,8 @@ func wantSinceItCame(t *testing.T, all []*snapshot.Snapshot, uid string) {
 	assert.Positive(t, met)
 }
 
-// TestARecordedKernelWithoutPSISaysSoOfHostAndPods and measures all else.
-func TestARecordedKernelWithoutPSISaysSoOfHostAndPods(t *testing.T) {
+// TestMachineWithoutPSI: host and pods report that there is no PSI, and all else is measured.
+func TestMachineWithoutPSI(t *testing.T) {
 	all := playMachine(t, "vm-v2-psi-off").play(nil)
 	require.Len(t, all, 61)
 	wantNoErrors(t, all, map[string]string{"pressure": "cpu, memory, io: " + psi.WhyNone})
@@ -145,7 +145,7 @@ func TestARecordedKernelWithoutPSISaysSoOfHostAndPods(t *testing.T) {
 }
 
 // Adding up all devices would count the IO of a stack twice or three times.
-func TestRecordedStacksOfDisksRepeatTheIOOfTheirLeaves(t *testing.T) {
+func TestMachineStackedDisks(t *testing.T) {
 	all := playMachine(t, "vm-v2-many-disks").play(nil)
 	require.Len(t, all, 61)
 	wantNoErrors(t, all, nil)
@@ -208,7 +208,7 @@ func wantPluggedIn(t *testing.T, all []*snapshot.Snapshot) {
 
 // Samples recorded while playing a machine give the same snapshots as the
 // machine itself.
-func TestAPlayedMachineGivesTheSameAsItsRecordedSamples(t *testing.T) {
+func TestMachinePlayedEqualsRecorded(t *testing.T) {
 	for _, name := range machineNames(t) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "samples")

@@ -7,14 +7,14 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestTheTwoNamesOfRefaultsAreSummed(t *testing.T) {
+func TestMemoryRefaultsSummed(t *testing.T) {
 	m := recordedMachine(t)
 	m.edit("proc/vmstat", "workingset_refault_anon 0\n", "workingset_refault_anon 5\n")
 	m.edit("proc/vmstat", "workingset_refault_file 10170466\n", "workingset_refault_file 70\n")
 	assert.Equal(t, u64(75), m.sample().Memory.Refaults)
 }
 
-func TestBefore59RefaultsHaveOneName(t *testing.T) {
+func TestMemoryRefaultsOneName(t *testing.T) {
 	m := recordedMachine(t)
 	m.edit("proc/vmstat", "workingset_refault_anon 0\n", "")
 	m.edit("proc/vmstat", "workingset_refault_file 10170466\n", "workingset_refault 33\n")
@@ -25,7 +25,7 @@ func TestBefore59RefaultsHaveOneName(t *testing.T) {
 
 // A sum with one part missing for a tick would decrease and increase again by
 // millions, which looks like a storm of refaults.
-func TestHalfASumIsAbsent(t *testing.T) {
+func TestMemoryRefaultsHalfAbsent(t *testing.T) {
 	m := recordedMachine(t)
 	m.edit("proc/vmstat", "workingset_refault_file 10170466\n", "workingset_refault_file x\n")
 	s := m.sample()
@@ -35,7 +35,7 @@ func TestHalfASumIsAbsent(t *testing.T) {
 	assert.Equal(t, u64(172983), s.Memory.ScansDirect, "the others stay")
 }
 
-func TestANameThatIsNotInVmstatIsAbsentWithAReason(t *testing.T) {
+func TestMemoryVmstatNameAbsent(t *testing.T) {
 	for name, key := range map[string]string{
 		"oomKillsTotal": "oom_kill 107\n", "swapInsTotal": "pswpin 0\n", "swapOutsTotal": "pswpout 0\n",
 		"scansDirectTotal": "pgscan_direct 172983\n", "scansKswapdTotal": "pgscan_kswapd 8027157\n",
@@ -49,7 +49,7 @@ func TestANameThatIsNotInVmstatIsAbsentWithAReason(t *testing.T) {
 	}
 }
 
-func TestWithoutReclaimCountersVmstatFailed(t *testing.T) {
+func TestMemoryVmstatWithoutReclaim(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("proc/vmstat", "nr_free_pages 5\n")
 	s := m.sample()
@@ -57,7 +57,7 @@ func TestWithoutReclaimCountersVmstatFailed(t *testing.T) {
 	assert.Equal(t, errNoScans.Error(), s.Memory.Absent["vmstat"])
 }
 
-func TestTheLastLineOfACutVmstatIsNotTakenForWhole(t *testing.T) {
+func TestMemoryVmstatTruncated(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("proc/vmstat", "pgscan_direct 7\npgscan_kswapd 8\noom_kill 1")
 	s := m.sample()
@@ -66,7 +66,7 @@ func TestTheLastLineOfACutVmstatIsNotTakenForWhole(t *testing.T) {
 	assert.Equal(t, errTruncatedFile.Error(), probeError(t, s, "vmstat"))
 }
 
-func TestAMeasurementThatIsNotInMeminfoIsAbsentWithAReason(t *testing.T) {
+func TestMemoryMeminfoAbsent(t *testing.T) {
 	m := recordedMachine(t)
 	m.edit("proc/meminfo", "MemAvailable:   23078680 kB\n", "")
 	s := m.sample()
@@ -77,7 +77,7 @@ func TestAMeasurementThatIsNotInMeminfoIsAbsentWithAReason(t *testing.T) {
 }
 
 // A thousandth of the available memory would evict pods.
-func TestMemoryWithoutItsUnitIsNotTakenForBytes(t *testing.T) {
+func TestMemoryMeminfoWithoutUnit(t *testing.T) {
 	m := recordedMachine(t)
 	m.edit("proc/meminfo", "23078680 kB\n", "23078680\n")
 	s := m.sample()
@@ -85,7 +85,7 @@ func TestMemoryWithoutItsUnitIsNotTakenForBytes(t *testing.T) {
 	assert.Equal(t, "without the unit kB in /proc/meminfo", s.Memory.Absent["availableBytes"])
 }
 
-func TestNoSwapIsZeroAndNotAbsent(t *testing.T) {
+func TestMemoryNoSwapIsZero(t *testing.T) {
 	s := recordedMachine(t).sample()
 	assert.Equal(t, u64(0), s.Memory.SwapTotalBytes)
 	assert.NotContains(t, s.Memory.Absent, "swapTotalBytes")

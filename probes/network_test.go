@@ -12,7 +12,7 @@ import (
 )
 
 // Peers add a cumulative counter to their sum at each read.
-func TestSqueezesAreTheSumOverCPUsAndNotOverReads(t *testing.T) {
+func TestSoftnetSumOverCPUs(t *testing.T) {
 	m := recordedMachine(t)
 	m.edit("proc/net/softnet_stat", "0000319f 00000000 00000000", "0000319f 00000000 0000000a")
 	m.edit("proc/net/softnet_stat", "00008927 00000000 00000000", "00008927 00000000 ffffffff")
@@ -38,7 +38,7 @@ func softnet(numbered bool, cpus ...[2]uint32) string {
 
 // The kernel lists the online CPUs: their sum decreases by all that one ever
 // counted, and jumps when it is back.
-func TestACPUThatGoesOfflineTakesNoSqueezesWithItAndBringsNone(t *testing.T) {
+func TestSoftnetCPUOffline(t *testing.T) {
 	m := recordedMachine(t)
 	h, history := m.host(), testHistory()
 	var s *snapshot.Snapshot
@@ -62,7 +62,7 @@ func TestACPUThatGoesOfflineTakesNoSqueezesWithItAndBringsNone(t *testing.T) {
 	assert.Equal(t, snapshot.Some(1.0), s.Network.SoftnetSqueezedPerSecond)
 }
 
-func TestACountOfSqueezesThatWrapsAt32BitsGoesOn(t *testing.T) {
+func TestSoftnetWrap(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
 	m.write("proc/net/softnet_stat", softnet(true, [2]uint32{0, 1<<32 - 3}))
@@ -71,7 +71,7 @@ func TestACountOfSqueezesThatWrapsAt32BitsGoesOn(t *testing.T) {
 	assert.Equal(t, u64(1<<32+4), mustSample(t, h).Network.SoftnetSqueezed)
 }
 
-func TestWhereRowsAreNotNumberedATickInWhichACPUWentIsAbsentAndTheNextIsNot(t *testing.T) {
+func TestSoftnetUnnumberedRows(t *testing.T) {
 	m := recordedMachine(t)
 	h, history := m.host(), testHistory()
 	m.write("proc/net/softnet_stat", softnet(false, [2]uint32{0, 1000}, [2]uint32{1, 40}))
@@ -87,7 +87,7 @@ func TestWhereRowsAreNotNumberedATickInWhichACPUWentIsAbsentAndTheNextIsNot(t *t
 	assert.Equal(t, u64(1042), mustSample(t, h).Network.SoftnetSqueezed)
 }
 
-func TestAMissingFileOfTheNetworkLeavesTheOther(t *testing.T) {
+func TestNetworkFileMissing(t *testing.T) {
 	m := recordedMachine(t)
 	m.remove("proc/1/net/snmp")
 	s := m.sample()
@@ -103,7 +103,7 @@ func TestAMissingFileOfTheNetworkLeavesTheOther(t *testing.T) {
 	assert.Contains(t, s.Network.Absent["listenDropsTotal"], "no such file")
 }
 
-func TestACounterThatIsNotInItsFileIsAbsentWithAReason(t *testing.T) {
+func TestNetworkCounterAbsent(t *testing.T) {
 	m := recordedMachine(t)
 	m.edit("proc/1/net/snmp", " RetransSegs", " Unheard")
 	m.edit("proc/1/net/netstat", " ListenDrops", " Unheard")
@@ -114,7 +114,7 @@ func TestACounterThatIsNotInItsFileIsAbsentWithAReason(t *testing.T) {
 	}, s.Network.Absent)
 }
 
-func TestWhatIsNoCountIsAbsent(t *testing.T) {
+func TestNetworkInvalidCountAbsent(t *testing.T) {
 	for _, odd := range []string{"-1", "NaN", "Inf", "1e300"} {
 		m := recordedMachine(t)
 		m.edit("proc/1/net/snmp", " 41744 28 ", " 41744 "+odd+" ")
@@ -124,7 +124,7 @@ func TestWhatIsNoCountIsAbsent(t *testing.T) {
 	}
 }
 
-func TestTheShareOfRetransmitsNeedsSegmentsThatWereSent(t *testing.T) {
+func TestNetworkRetransmitRatio(t *testing.T) {
 	m := recordedMachine(t)
 	host, history := m.host(), testHistory()
 	history.Add(mustSample(t, host))
@@ -136,7 +136,7 @@ func TestTheShareOfRetransmitsNeedsSegmentsThatWereSent(t *testing.T) {
 	assert.InDelta(t, 0.05, ratio, 1e-9)
 }
 
-func TestWithoutPid1NothingOfTheNetworkIsKnown(t *testing.T) {
+func TestNetworkWithoutPID1(t *testing.T) {
 	m := recordedMachine(t)
 	m.remove("proc/1")
 	s := m.sample()

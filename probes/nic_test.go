@@ -14,7 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestEachColumnOfNetDevIsItsOwnCounter(t *testing.T) {
+func TestNICColumns(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("proc/1/net/dev", "a\nb\n eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n")
 	assert.Equal(t, snapshot.NICCounters{
@@ -23,7 +23,7 @@ func TestEachColumnOfNetDevIsItsOwnCounter(t *testing.T) {
 	}, nicOf(m.sample(), "eth0").NICCounters)
 }
 
-func TestTheSpeedOfALinkIsKnownOrAbsentAndNeverZero(t *testing.T) {
+func TestNICSpeed(t *testing.T) {
 	for content, want := range map[string]struct {
 		speed snapshot.Opt[uint64]
 		why   string
@@ -48,7 +48,7 @@ func TestTheSpeedOfALinkIsKnownOrAbsentAndNeverZero(t *testing.T) {
 	assert.Equal(t, noSpeed()["speedBytesPerSecond"], nicOf(m.sample(), "eth0").Absent["speedBytesPerSecond"])
 }
 
-func TestWithoutASpeedThereIsNoUtilisation(t *testing.T) {
+func TestNICUtilizationNeedsSpeed(t *testing.T) {
 	m := recordedMachine(t)
 	history := testHistory()
 	host := m.host()
@@ -74,7 +74,7 @@ func TestWithoutASpeedThereIsNoUtilisation(t *testing.T) {
 	assert.Zero(t, used)
 }
 
-func TestASpeedThatIsConfiguredIsTheOneThatCounts(t *testing.T) {
+func TestNICSpeedConfigured(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
 	before := mustSample(t, h)
@@ -96,7 +96,7 @@ func TestASpeedThatIsConfiguredIsTheOneThatCounts(t *testing.T) {
 	assert.Equal(t, u64(125_000_000), nicOf(mustSample(t, h), "eth0").SpeedBytesPerSecond, "it says so itself by now")
 }
 
-func TestTheFactsOfANICAreReadOnceInThirtyReads(t *testing.T) {
+func TestNICFactsEveryThirtyReads(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
 	looks := 0
@@ -110,7 +110,7 @@ func TestTheFactsOfANICAreReadOnceInThirtyReads(t *testing.T) {
 	assert.Equal(t, 1+3, looks, "once at first, then once in thirty")
 }
 
-func TestANICMadeAnewGetsItsFactsAtOnce(t *testing.T) {
+func TestNICRecreatedFactsAtOnce(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
 	m.write("sys/class/net/eth0/speed", "1000\n")
@@ -128,7 +128,7 @@ func TestANICMadeAnewGetsItsFactsAtOnce(t *testing.T) {
 }
 
 // The driver was loaded anew, or the device was reset.
-func TestANICWhoseCountersWentBackGetsItsFactsAtOnce(t *testing.T) {
+func TestNICCountersBackFactsAtOnce(t *testing.T) {
 	m := recordedMachine(t)
 	h, history := m.host(), testHistory()
 	history.Add(mustSample(t, h))
@@ -140,7 +140,7 @@ func TestANICWhoseCountersWentBackGetsItsFactsAtOnce(t *testing.T) {
 	assert.Zero(t, s.Rates, "and no rate, least of all a huge one")
 }
 
-func TestTheFactsOfANICThatWentAreForgotten(t *testing.T) {
+func TestNICRemovedForgotten(t *testing.T) {
 	m := recordedMachine(t)
 	h := m.host()
 	mustSample(t, h)
@@ -154,7 +154,7 @@ func TestTheFactsOfANICThatWentAreForgotten(t *testing.T) {
 	assert.Contains(t, nicOf(s, "tun0").Absent["address"], "not in /sys/class/net")
 }
 
-func TestWithoutSysfsTheCountersOfNICsAreStillThereAndTheProbeSaysWhy(t *testing.T) {
+func TestNICWithoutSysfs(t *testing.T) {
 	m := recordedMachine(t)
 	m.remove("sys/class/net")
 	s := m.sample()
@@ -169,7 +169,7 @@ func TestWithoutSysfsTheCountersOfNICsAreStillThereAndTheProbeSaysWhy(t *testing
 	assert.NotContains(t, probeError(t, s, "nics"), "\n")
 }
 
-func TestALineOfNetDevThatCannotBeReadCostsItsNICAlone(t *testing.T) {
+func TestNICUnreadableLine(t *testing.T) {
 	for _, odd := range []string{" eth7: 1 2 3", " eth7: 1 2 3 4 5 6 7 8 9 10 11 -12 13 14 15 16", " eth7", " : 1 2", " eth7: 99999999999999999999 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"} {
 		m := recordedMachine(t)
 		m.write("proc/1/net/dev", m.read("proc/1/net/dev")+odd+"\n")
@@ -180,7 +180,7 @@ func TestALineOfNetDevThatCannotBeReadCostsItsNICAlone(t *testing.T) {
 	}
 }
 
-func TestANICThatIsListedTwiceIsOne(t *testing.T) {
+func TestNICListedTwice(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("proc/1/net/dev", m.read("proc/1/net/dev")+"    lo: 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9\n")
 	s := m.sample()
@@ -188,7 +188,7 @@ func TestANICThatIsListedTwiceIsOne(t *testing.T) {
 	assert.EqualValues(t, 83579252, nicOf(s, "lo").ReceiveBytes)
 }
 
-func TestCarrierIsKnownOrAbsentWithAReason(t *testing.T) {
+func TestNICCarrier(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("sys/class/net/eth0/carrier", "1\n")
 	m.write("sys/class/net/ifb0/carrier", "0\n")
@@ -200,7 +200,7 @@ func TestCarrierIsKnownOrAbsentWithAReason(t *testing.T) {
 	assert.Equal(t, "the device is down", nicOf(s, "ifb1").Absent["carrier"])
 }
 
-func TestAnEmptyAddressIsAbsent(t *testing.T) {
+func TestNICEmptyAddress(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("sys/class/net/eth0/address", "\n")
 	n := nicOf(m.sample(), "eth0")
@@ -208,13 +208,13 @@ func TestAnEmptyAddressIsAbsent(t *testing.T) {
 	assert.Equal(t, "address: empty", n.Absent["address"])
 }
 
-func TestOfPid1sNetworkNoneIsTakenForItsOwn(t *testing.T) {
+func TestNICOfPID1Only(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("proc/net/dev", "a\nb\nwrong: 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n")
 	assert.Nil(t, nicOf(m.sample(), "wrong"), "/proc/net may be a pod's own")
 }
 
-func TestWithoutAccessToPid1TheAgentsOwnNetworkIsReadAndReported(t *testing.T) {
+func TestNICOfSelfWithoutPID1(t *testing.T) {
 	m := recordedMachine(t)
 	m.write("proc/4242/net/dev", "a\nb\nown0: 7 1 0 0 0 0 0 0 9 1 0 0 0 0 0 0\n")
 	m.write("proc/4242/net/snmp", m.read("proc/1/net/snmp"))

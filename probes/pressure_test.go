@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestFullOfCPUIsAbsentForAWholeNode(t *testing.T) {
+func TestPSICPUFullAbsentForNode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cpu")
 	require.NoError(t, os.WriteFile(path, []byte("some avg10=0.44 avg60=0.12 avg300=0.09 total=4222263\nfull avg10=0.00 avg60=0.00 avg300=0.03 total=3358925\n"), 0o600))
 	st, why := readStall(path, false)
@@ -22,7 +22,7 @@ func TestFullOfCPUIsAbsentForAWholeNode(t *testing.T) {
 	assert.Equal(t, snapshot.Some[uint64](3358925), st.Full)
 }
 
-func TestAPressureFileThatIsMissingOrOddGivesTheReason(t *testing.T) {
+func TestPSIFileMissingOrOdd(t *testing.T) {
 	dir := t.TempDir()
 	st, why := readStall(filepath.Join(dir, "memory"), true)
 	assert.Equal(t, psi.WhyNone, why)

@@ -22,7 +22,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestARecordingThatIsCutAnywhereGivesItsWholeSamplesAndSaysSo(t *testing.T) {
+func TestRecordingTruncatedAnywhere(t *testing.T) {
 	samples := recordedSamples(t)[:4]
 	b, err := os.ReadFile(record(t, samples))
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestARecordingThatIsCutAnywhereGivesItsWholeSamplesAndSaysSo(t *testing.T) 
 	assert.Len(t, samples, most)
 }
 
-func TestAKilledWriterLosesNothingThatWasAdded(t *testing.T) {
+func TestRecordingKilledWriter(t *testing.T) {
 	const where = "PLIMSOLL_RECORDING_CHILD"
 	samples := recordedSamples(t)
 	if file := os.Getenv(where); file != "" { // the writer: it adds until it is killed
@@ -92,7 +92,7 @@ func zipped(lines ...string) []byte {
 
 const someHeader = `{"format":"plimsoll-recording/1"}`
 
-func TestWhatIsNoRecordingIsAClearError(t *testing.T) {
+func TestRecordingInvalid(t *testing.T) {
 	for name, c := range map[string]struct {
 		content []byte
 		want    string
@@ -123,7 +123,7 @@ func TestWhatIsNoRecordingIsAClearError(t *testing.T) {
 	assert.Len(t, back, 1)
 }
 
-func TestPlayEndsWithTheErrorOfItsReader(t *testing.T) {
+func TestPlayEndsOnReaderError(t *testing.T) {
 	enough := errors.New("enough")
 	n := 0
 	h, err := Play(bytes.NewReader(zipped(someHeader, `{"monotonicNanoseconds":1}`, `{"monotonicNanoseconds":2}`)), func(*snapshot.Sample) error {
@@ -137,7 +137,7 @@ func TestPlayEndsWithTheErrorOfItsReader(t *testing.T) {
 
 // A few KiB that unpack to gigabytes, or a line whose values need a hundred
 // times its length, must not exhaust memory.
-func TestARecordingMadeToExhaustMemoryIsRefused(t *testing.T) {
+func TestRecordingMemoryBombRefused(t *testing.T) {
 	zeros := make([]byte, 1<<20)
 	var long bytes.Buffer
 	w := gzip.NewWriter(&long)

@@ -15,7 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestARecordingHasThePodsWhereTheyChanged(t *testing.T) {
+func TestRecordingPodsWhereChanged(t *testing.T) {
 	samples := recordedSamples(t)[:6]
 	two := snapshot.NewCluster(twoPods(), snapshot.Reclaimable{}, nil)
 	same := snapshot.NewCluster(twoPods(), snapshot.Reclaimable{}, nil) // made anew, and no other
@@ -50,7 +50,7 @@ func unzipped(t *testing.T, packed []byte) string {
 	return string(text)
 }
 
-func TestARecordingOfAnAgentWithoutPodsSaysThatTheyAreNotKnown(t *testing.T) {
+func TestRecordingWithoutPods(t *testing.T) {
 	back, _, err := play(bytes.NewReader(zipped(someHeader, `{"monotonicNanoseconds":1}`, `{"monotonicNanoseconds":2}`)))
 	require.NoError(t, err)
 	require.Len(t, back, 2)
@@ -58,7 +58,7 @@ func TestARecordingOfAnAgentWithoutPodsSaysThatTheyAreNotKnown(t *testing.T) {
 	assert.NotEmpty(t, why)
 }
 
-func TestARequestBelowZeroIsNoRecording(t *testing.T) {
+func TestRecordingNegativeRequest(t *testing.T) {
 	_, _, err := play(bytes.NewReader(zipped(someHeader, `{"monotonicNanoseconds":1,"cluster":{"pods":[{"uid":"u1","memoryRequestBytes":-1}]}}`)))
 	assert.ErrorContains(t, err, "sample 1")
 }

@@ -52,7 +52,7 @@ func record(t *testing.T, samples []*snapshot.Sample) string {
 	return file
 }
 
-func TestWhatWasRecordedIsReadBackAndGivesTheSameSnapshots(t *testing.T) {
+func TestRecordingRoundTrip(t *testing.T) {
 	samples := recordedSamples(t)
 	f, err := os.Open(record(t, samples))
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestWhatWasRecordedIsReadBackAndGivesTheSameSnapshots(t *testing.T) {
 	}
 }
 
-func TestARecordingThatIsNotSortedIsFoundThroughAllTheSame(t *testing.T) {
+func TestRecordingUnsorted(t *testing.T) {
 	back, _, err := play(bytes.NewReader(zipped(someHeader,
 		`{"monotonicNanoseconds":1,"disks":[{"device":"sdb"},{"device":"sda"}],"nics":[{"device":"lo"},{"device":"eth0"}],"workloads":[{"cgroup":"/b"},{"cgroup":"/a"}]}`)))
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestARecordingThatIsNotSortedIsFoundThroughAllTheSame(t *testing.T) {
 	}
 }
 
-func TestARecordingIsReadableByItsOwnerOnlyAndNeverOverwritten(t *testing.T) {
+func TestRecordingModeAndNoOverwrite(t *testing.T) {
 	file := record(t, nil)
 	info, err := os.Stat(file)
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestARecordingIsReadableByItsOwnerOnlyAndNeverOverwritten(t *testing.T) {
 	assert.NoFileExists(t, elsewhere)
 }
 
-func TestWhatCouldNotBeReadBackIsNotRecorded(t *testing.T) {
+func TestRecordingRefusesUnreadable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "recording")
 	r, err := CreateRecording(file, "v0.1.0", "")
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestWhatCouldNotBeReadBackIsNotRecorded(t *testing.T) {
 }
 
 // A node of ten thousand workloads fits with all that is measured of them.
-func TestTheLargestNodeFitsIntoARecording(t *testing.T) {
+func TestRecordingLargestNode(t *testing.T) {
 	s := &snapshot.Sample{Monotonic: 1, BootID: "a"}
 	n := u64(1 << 62)
 	for i := range 10_000 {

@@ -49,7 +49,7 @@ func recordedSnapshots(t *testing.T) []*snapshot.Snapshot {
 	return list
 }
 
-func TestNoAbsentValueIsWrittenAsZeroOrNull(t *testing.T) {
+func TestSnapshotJSONAbsentNeverZero(t *testing.T) {
 	for _, s := range append(recordedSnapshots(t), testHistory().Add(&snapshot.Sample{Monotonic: 1})) {
 		b, err := json.Marshal(s)
 		require.NoError(t, err)
@@ -64,7 +64,7 @@ func TestNoAbsentValueIsWrittenAsZeroOrNull(t *testing.T) {
 	assert.Equal(t, map[string]any{"rates": "first sample: a rate needs two"}, first["absent"])
 }
 
-func TestASnapshotIsReadBackAsItWasWritten(t *testing.T) {
+func TestSnapshotJSONRoundTrip(t *testing.T) {
 	for _, s := range recordedSnapshots(t) {
 		b, err := json.Marshal(s)
 		require.NoError(t, err)
@@ -105,7 +105,7 @@ func key(f reflect.StructField) string {
 	return name
 }
 
-func TestEveryOptionalMeasurementIsLeftOutWhenItIsAbsent(t *testing.T) {
+func TestSnapshotOptionalOmitzero(t *testing.T) {
 	n := 0
 	visit := func(in reflect.Type, f reflect.StructField) {
 		if strings.HasPrefix(f.Type.Name(), "Opt[") {
@@ -119,7 +119,7 @@ func TestEveryOptionalMeasurementIsLeftOutWhenItIsAbsent(t *testing.T) {
 }
 
 // A key ends in its unit or says that it counts.
-func TestTheUnitOfEachNumberStandsInItsKey(t *testing.T) {
+func TestSnapshotKeysHaveUnits(t *testing.T) {
 	unit := regexp.MustCompile(`(Bytes|Seconds|Nanoseconds|Microseconds|PerSecond|Ratio|Total|Cpus|Cores|Millicores)$`)
 	// Counts and numbers that name something have none.
 	none := []string{"sequence", "gaps", "index", "inode", "oomKills", "limitHits", "queueLength", "namespace", "files", "filesFree", "moreCulprits", "moreSufferers", "runnable"}
@@ -140,7 +140,7 @@ func TestTheUnitOfEachNumberStandsInItsKey(t *testing.T) {
 	assert.Greater(t, n, 80)
 }
 
-func TestKeysAreLowerCamelCase(t *testing.T) {
+func TestSnapshotKeysCamelCase(t *testing.T) {
 	visit := func(in reflect.Type, f reflect.StructField) {
 		if !f.Anonymous && key(f) != "-" {
 			assert.Regexp(t, `^[a-z][a-zA-Z]*$`, key(f), "%s.%s", in.Name(), f.Name)

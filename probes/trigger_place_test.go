@@ -17,7 +17,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestTheHostsTriggersAreArmedWithTheWindowThatThisUserMayHave(t *testing.T) {
+func TestTriggersOfHostArmed(t *testing.T) {
 	if _, err := os.Stat("/proc/pressure/memory"); err != nil {
 		t.Skipf("needs PSI: %v", err)
 	}
@@ -45,7 +45,7 @@ func mayHaveAnyWindow(t *testing.T) bool {
 	return set&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
-func TestAWindowThatNeedsNoPrivilegeStallsForTheSameShare(t *testing.T) {
+func TestTriggerUnprivilegedWindow(t *testing.T) {
 	for window, want := range map[time.Duration]time.Duration{
 		500 * time.Millisecond: 2 * time.Second, time.Second: 2 * time.Second, 2500 * time.Millisecond: 4 * time.Second,
 		9 * time.Second: 10 * time.Second,
@@ -57,7 +57,7 @@ func TestAWindowThatNeedsNoPrivilegeStallsForTheSameShare(t *testing.T) {
 }
 
 // However many cgroups the configuration names, the kernel gets no more threads.
-func TestNeverMoreThanTwelveGroupsHaveTriggers(t *testing.T) {
+func TestTriggersAtMostTwelveGroups(t *testing.T) {
 	_, unified := hostUnified(t)
 	top := kerneltest.Cgroup(t, []string{unified}, "")
 	needsPressure(t, unified+top)
@@ -79,7 +79,7 @@ func TestNeverMoreThanTwelveGroupsHaveTriggers(t *testing.T) {
 	}
 }
 
-func TestEachCauseOfAnUnarmedTriggerHasItsOwnReason(t *testing.T) {
+func TestTriggerReasons(t *testing.T) {
 	host := triggerPlace{resource: "memory", file: "/proc/pressure/memory"}
 	off, without := filepath.Join(t.TempDir(), "off"), t.TempDir()
 	require.NoError(t, os.Mkdir(off, 0o755))
@@ -114,7 +114,7 @@ func TestEachCauseOfAnUnarmedTriggerHasItsOwnReason(t *testing.T) {
 
 // A procfs of plain files, such as a copy, is not written to, and a pipe does
 // not block.
-func TestOnlyTheKernelsFilesAreWrittenTo(t *testing.T) {
+func TestTriggersOnlyOnKernelFiles(t *testing.T) {
 	proc := t.TempDir()
 	require.NoError(t, os.Mkdir(proc+"/pressure", 0o755))
 	const text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n"
@@ -128,7 +128,7 @@ func TestOnlyTheKernelsFilesAreWrittenTo(t *testing.T) {
 	assert.Equal(t, text, string(b))
 }
 
-func TestAReasonIsListedOnceWithItsPlaces(t *testing.T) {
+func TestTriggerReasonsGrouped(t *testing.T) {
 	s := TriggerState{Absent: snapshot.Absent{"host memory": psi.WhyNone, "host io": psi.WhyNone, "/kubepods io": psi.WhyOffForCgroup}}
 	assert.Equal(t, []string{"/kubepods io: " + psi.WhyOffForCgroup, "host io, host memory: " + psi.WhyNone}, s.Reasons(nil, ""))
 	assert.Equal(t, []string{"/kubepods io: " + psi.WhyOffForCgroup, "host io, host memory: as said"},

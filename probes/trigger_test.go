@@ -24,7 +24,7 @@ import (
 // These tests arm triggers of this machine's kernel, in cgroups of their own,
 // over the 2 s that every user may have.
 
-func TestATriggerFiresWhenTasksOfAPodsCgroupStall(t *testing.T) {
+func TestTriggerFires(t *testing.T) {
 	w, cgroup := watchCgroup(t, "/burstable")
 	assert.Equal(t, []string{cgroup, cgroup + "/burstable"}, w.State().Cgroups())
 	assert.Zero(t, w.woken.Load(), "the cgroup has no process that could stall")
@@ -32,7 +32,7 @@ func TestATriggerFiresWhenTasksOfAPodsCgroupStall(t *testing.T) {
 	kerneltest.Until(t, func() bool { return w.woken.Load() > 0 && w.State().Fired["cpu"] > 0 })
 }
 
-func TestARemovedCgroupIsLetGoAndArmedAgainWhenItIsBack(t *testing.T) {
+func TestTriggerRemovedCgroup(t *testing.T) {
 	w, cgroup := watchCgroup(t, "")
 	for range 2 {
 		require.NoError(t, os.Remove(w.unified+cgroup))
@@ -47,7 +47,7 @@ func TestARemovedCgroupIsLetGoAndArmedAgainWhenItIsBack(t *testing.T) {
 	kerneltest.Until(t, func() bool { return w.woken.Load() > 0 })
 }
 
-func TestACgroupThatComesLaterIsFound(t *testing.T) {
+func TestTriggerLaterCgroup(t *testing.T) {
 	w, cgroup := watchCgroup(t, "")
 	require.NoError(t, os.Mkdir(w.unified+cgroup+"/besteffort", 0o755))
 	kerneltest.Until(t, func() bool { return len(w.State().Armed) == 2 })
@@ -55,7 +55,7 @@ func TestACgroupThatComesLaterIsFound(t *testing.T) {
 	kerneltest.Until(t, func() bool { return w.woken.Load() > 0 })
 }
 
-func TestACgroupWhosePSIIsOffSaysSoUntilItIsOn(t *testing.T) {
+func TestTriggerPSIOffForCgroup(t *testing.T) {
 	w, cgroup := watchCgroup(t, "")
 	file := w.unified + cgroup + "/cgroup.pressure"
 	if _, err := os.Stat(file); err != nil {
@@ -69,7 +69,7 @@ func TestACgroupWhosePSIIsOffSaysSoUntilItIsOn(t *testing.T) {
 	assert.NotContains(t, w.State().Absent, cgroup+" cpu")
 }
 
-func TestChangedSettingsArmEverythingAnew(t *testing.T) {
+func TestTriggerChangedSettings(t *testing.T) {
 	w, cgroup := watchCgroup(t, "")
 	longer := settingsFor(cgroup)
 	longer.Window = 4 * time.Second
@@ -86,7 +86,7 @@ func TestChangedSettingsArmEverythingAnew(t *testing.T) {
 	assert.Empty(t, openPressureFiles(t))
 }
 
-func TestTheEndClosesEveryTrigger(t *testing.T) {
+func TestTriggersClosedAtEnd(t *testing.T) {
 	w, _ := watchCgroup(t, "")
 	require.NotEmpty(t, openPressureFiles(t))
 	w.end()

@@ -15,7 +15,7 @@ func twoPods() []Pod {
 	}
 }
 
-func TestAWorkloadIsJoinedWithItsPod(t *testing.T) {
+func TestWorkloadJoinedWithPod(t *testing.T) {
 	c := NewCluster(twoPods(), Reclaimable{MemoryBytes: Some(uint64(5))}, nil)
 	s := testHistory().Add(&Sample{Monotonic: 1, Cluster: c, Workloads: []Workload{
 		{Cgroup: "/kubepods/burstable/podu1", Kind: KindPod, Name: "pod u1", PodUID: "u1"},
@@ -35,7 +35,7 @@ func TestAWorkloadIsJoinedWithItsPod(t *testing.T) {
 	assert.Equal(t, Some(uint64(5)), lent.MemoryBytes)
 }
 
-func TestWhyPodsAreUnknownIsReported(t *testing.T) {
+func TestPodsUnknownReason(t *testing.T) {
 	alone := testHistory().Add(&Sample{Monotonic: 1})
 	_, why := alone.Pods()
 	assert.Contains(t, why, "no API server is configured")
@@ -46,7 +46,7 @@ func TestWhyPodsAreUnknownIsReported(t *testing.T) {
 	assert.Equal(t, "not listed yet", why)
 }
 
-func TestNothingIsDoneForTheSakeOfLowQoSAndMovers(t *testing.T) {
+func TestLowestClass(t *testing.T) {
 	for what, row := range map[string]struct {
 		w    WorkloadState
 		want bool
@@ -64,7 +64,7 @@ func TestNothingIsDoneForTheSakeOfLowQoSAndMovers(t *testing.T) {
 	}
 }
 
-func TestWhoCarriesALimitOfOursIsMarked(t *testing.T) {
+func TestMarkThrottled(t *testing.T) {
 	s := &Sample{Workloads: []Workload{{Cgroup: "/a"}, {Cgroup: "/b", ThrottledByAgent: true}}}
 	s.MarkThrottled(map[string]bool{"/a": true})
 	assert.Equal(t, []Workload{{Cgroup: "/a", ThrottledByAgent: true}, {Cgroup: "/b"}}, s.Workloads)

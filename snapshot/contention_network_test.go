@@ -55,7 +55,7 @@ func networkOf(links []linkOf, pods map[string]*netOf) (c Contention, some bool)
 	return c, false
 }
 
-func TestTheTrafficOfOneLinkIsAttributed(t *testing.T) {
+func TestContentionLinkTraffic(t *testing.T) {
 	c, some := networkOf(
 		[]linkOf{{"eth0", 20e6, 100e6, gigabit, LayerLeaf}, {"cni0", 99e6, 99e6, 0, LayerStacked}, {"eth1", 10, 10, gigabit, LayerLeaf}},
 		map[string]*netOf{"a": {5e6, 70e6}, "b": {90e6, 20e6}, "host": nil, "idle": {1, 1}},
@@ -78,14 +78,14 @@ func TestTheTrafficOfOneLinkIsAttributed(t *testing.T) {
 	assert.Equal(t, "pod b", c.Culprits[0].Name, "of what is received, where that is more")
 }
 
-func TestPodsThatSendToEachOtherAreNeverMoreThanAll(t *testing.T) {
+func TestContentionLinkCoverageAtMostAll(t *testing.T) {
 	c, some := networkOf([]linkOf{{"eth0", 1e6, 10e6, 0, LayerLeaf}}, map[string]*netOf{"a": {0, 30e6}, "b": {30e6, 10e6}})
 	require.True(t, some)
 	assert.Equal(t, Some(1.0), c.Coverage)
 	assert.InDelta(t, 0.75, c.Culprits[0].Share, 1e-6)
 }
 
-func TestTheTrafficOfSeveralLinksIsNotAttributedToOne(t *testing.T) {
+func TestContentionSeveralLinks(t *testing.T) {
 	c, some := networkOf([]linkOf{{"eth0", 1e6, 60e6, 0, LayerLeaf}, {"eth1", 1e6, 40e6, 0, LayerLeaf}}, map[string]*netOf{"a": {0, 50e6}})
 	require.True(t, some)
 	assert.Empty(t, c.Device, "all of them together")
@@ -94,7 +94,7 @@ func TestTheTrafficOfSeveralLinksIsNotAttributedToOne(t *testing.T) {
 	assert.InDelta(t, 0.5, c.Culprits[0].Share, 1e-6)
 }
 
-func TestWithoutPodCountersNoPodIsNamed(t *testing.T) {
+func TestContentionLinkWithoutPodCounters(t *testing.T) {
 	c, some := networkOf([]linkOf{{"eth0", 1e6, 60e6, 0, LayerLeaf}}, map[string]*netOf{"host": nil})
 	require.True(t, some)
 	assert.Empty(t, c.Culprits)
@@ -103,7 +103,7 @@ func TestWithoutPodCountersNoPodIsNamed(t *testing.T) {
 	assert.Equal(t, ContentionUnknown, c.State)
 }
 
-func TestAnUncontendedLinkHasNoContention(t *testing.T) {
+func TestContentionLinkIdle(t *testing.T) {
 	for what, links := range map[string][]linkOf{
 		"it carries next to nothing":   {{"eth0", 1e5, 1e5, 0, LayerLeaf}},
 		"half of its speed is free":    {{"eth0", 60e6, 60e6, gigabit, LayerLeaf}},
@@ -118,7 +118,7 @@ func TestAnUncontendedLinkHasNoContention(t *testing.T) {
 	assert.True(t, some, "of one it is not known")
 }
 
-func TestOfManyPodsOnALinkTheLargestAreNamed(t *testing.T) {
+func TestContentionLinkLargestNamed(t *testing.T) {
 	pods := map[string]*netOf{}
 	for i := range 20 {
 		pods[fmt.Sprintf("%02d", i)] = &netOf{0, uint64(1e6 * (i + 10))}

@@ -162,7 +162,7 @@ const (
 )
 
 // A service and a culprit on two disks at once, each named on its own.
-func TestWhoUsesEachDiskAndWhoWaitsForIt(t *testing.T) {
+func TestContentionDisks(t *testing.T) {
 	s := sharing{
 		disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20), leafDisk("sdb", "8:16", 50, 1<<20)},
 		users: []user{
@@ -183,7 +183,7 @@ func TestWhoUsesEachDiskAndWhoWaitsForIt(t *testing.T) {
 	assert.Equal(t, ContentionBusy, sdb.State)
 }
 
-func TestALoneBackupIsBusyWithoutContention(t *testing.T) {
+func TestContentionLoneBackupBusy(t *testing.T) {
 	for _, cgroup := range []string{backup, database, "/system.slice/backup.service"} {
 		for _, seen := range []uint64{100, 98, 93, 86} { // workloads are read a little later than the disk
 			s := sharing{
@@ -202,7 +202,7 @@ func TestALoneBackupIsBusyWithoutContention(t *testing.T) {
 }
 
 // A workload that does a quarter of the traffic may well wait for itself.
-func TestWhatIsNotExplainedMayBeWhatAWorkloadWaitsFor(t *testing.T) {
+func TestContentionUnattributedCounts(t *testing.T) {
 	s := sharing{disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)}, users: []user{
 		{cgroup: database, reads: map[string]uint64{"8:0": 75}, writes: map[string]uint64{"8:0": 75}, bytes: 1 << 20, ioStall: 1},
 	}}.after(10)
@@ -212,7 +212,7 @@ func TestWhatIsNotExplainedMayBeWhatAWorkloadWaitsFor(t *testing.T) {
 }
 
 // The lowest class causes no contention by waiting, but is shown.
-func TestTheLowestClassMakesNoContention(t *testing.T) {
+func TestContentionLowestClass(t *testing.T) {
 	n := sharing{disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)}, users: []user{
 		{cgroup: backup, reads: map[string]uint64{"8:0": 5}, bytes: 4096, ioStall: 0.8},
 		{cgroup: web, reads: map[string]uint64{"8:0": 95}, bytes: 1 << 20, ioStall: 0.01},
@@ -227,7 +227,7 @@ func TestTheLowestClassMakesNoContention(t *testing.T) {
 
 // A workload on two disks waits for the one on which its requests take long. By
 // the cgroups alone the movers would be services that wait.
-func TestTwoMoversOnOneDiskAreBusyAlsoWhenTheyAreBurstable(t *testing.T) {
+func TestContentionTwoMovers(t *testing.T) {
 	const one, two = "11111111-1111-1111-1111-111111111111", "33333333-3333-3333-3333-333333333333"
 	n := sharing{disks: []Disk{leafDisk("sda", "8:0", 500, 50<<20)}, users: []user{
 		{cgroup: "/kubepods/burstable/pod" + one, reads: map[string]uint64{"8:0": 500}, bytes: 1 << 16, ioStall: 0.8},
@@ -246,7 +246,7 @@ func TestTwoMoversOnOneDiskAreBusyAlsoWhenTheyAreBurstable(t *testing.T) {
 	assert.Equal(t, ContentionPresent, onDevice(t, n.after(5), "sda").State, "a service that waits for a mover is a sufferer")
 }
 
-func TestAStallIsSplitBetweenDisksByTheTimeOfTheRequests(t *testing.T) {
+func TestContentionStallSplitByDisk(t *testing.T) {
 	slow := leafDisk("sdb", "8:16", 1000, 1<<30)
 	slow.ReadMs *= 99
 	s := sharing{
@@ -258,7 +258,7 @@ func TestAStallIsSplitBetweenDisksByTheTimeOfTheRequests(t *testing.T) {
 }
 
 // On v1 writeback is attributed to no workload, which shows as low coverage.
-func TestOnV1WritesAreNotAttributed(t *testing.T) {
+func TestContentionV1WritesUnattributed(t *testing.T) {
 	s := sharing{
 		source: IOBlkio, disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
 		users: []user{
@@ -274,7 +274,7 @@ func TestOnV1WritesAreNotAttributed(t *testing.T) {
 }
 
 // The root has the disk's own counters: it accounts for nothing.
-func TestTheRootExplainsNothing(t *testing.T) {
+func TestContentionRootIgnored(t *testing.T) {
 	s := sharing{
 		disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
 		users: []user{{cgroup: "/", writes: map[string]uint64{"8:0": 200}, bytes: 1 << 20, ioStall: 1}},
@@ -286,7 +286,7 @@ func TestTheRootExplainsNothing(t *testing.T) {
 	assert.Empty(t, c.Sufferers)
 }
 
-func TestAWorkloadThatHoldsOthersCountsForWhatIsItsOwn(t *testing.T) {
+func TestContentionNestedWorkloads(t *testing.T) {
 	on := map[string]uint64{"8:0": 60}
 	s := sharing{
 		disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
@@ -304,7 +304,7 @@ func TestAWorkloadThatHoldsOthersCountsForWhatIsItsOwn(t *testing.T) {
 	assert.Equal(t, []string{"/a/b/c 56 %", "/a 8 %"}, sufferers(c), "a parent waits with its children")
 }
 
-func TestWithoutStallOfWorkloadsContentionIsUnknown(t *testing.T) {
+func TestContentionWithoutPSI(t *testing.T) {
 	n := sharing{
 		noPSI: true, ioStall: -1, disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
 		users: []user{{cgroup: database, reads: map[string]uint64{"8:0": 100}, bytes: 1 << 20}},
@@ -315,7 +315,7 @@ func TestWithoutStallOfWorkloadsContentionIsUnknown(t *testing.T) {
 	assert.Len(t, c.Culprits, 1)
 }
 
-func TestWhatStandsOnOtherDisksAndWhatRestsIsNotShown(t *testing.T) {
+func TestContentionStackedAndIdleDisks(t *testing.T) {
 	stacked := leafDisk("dm-0", "253:0", 100, 1<<20)
 	stacked.Layer = LayerStacked
 	s := sharing{
@@ -326,7 +326,7 @@ func TestWhatStandsOnOtherDisksAndWhatRestsIsNotShown(t *testing.T) {
 	assert.Empty(t, sharing{}.after(0).Contention)
 }
 
-func TestAtMostTenAreNamedAndTheRestIsCounted(t *testing.T) {
+func TestContentionTenNamed(t *testing.T) {
 	n := sharing{disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)}}
 	for i := range 15 {
 		n.users = append(n.users, user{cgroup: fmt.Sprintf("/w%02d", i), reads: map[string]uint64{"8:0": 10}, bytes: 1 << 20, ioStall: 0.5})
@@ -338,7 +338,7 @@ func TestAtMostTenAreNamedAndTheRestIsCounted(t *testing.T) {
 	assert.Equal(t, 5, c.MoreSufferers)
 }
 
-func TestWhoTakesMemoryAndWhoWaitsForIt(t *testing.T) {
+func TestContentionMemory(t *testing.T) {
 	n := sharing{
 		scans: 5000, reclaimed: 1000, taken: 10 << 20, stall: 0.5,
 		users: []user{
@@ -366,7 +366,7 @@ func TestWhoTakesMemoryAndWhoWaitsForIt(t *testing.T) {
 
 // For any load, shares and waits are between 0 and 1, the named workloads are
 // ordered, and they do not exceed the total.
-func TestAnyNodesSharesAreShares(t *testing.T) {
+func TestContentionSharesInBounds(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		n := sharing{scans: r.Uint64N(3), reclaimed: r.Uint64N(1000), taken: r.Uint64N(1 << 20), stall: r.Float64()}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAvailableIsAShareOfAllMemory(t *testing.T) {
+func TestAvailableRatio(t *testing.T) {
 	for want, m := range map[Opt[float64]]Memory{
 		Some(0.25): {TotalBytes: u64(400), AvailableBytes: u64(100)},
 		Some(0.0):  {TotalBytes: u64(400), AvailableBytes: u64(0)},
@@ -19,7 +19,7 @@ func TestAvailableIsAShareOfAllMemory(t *testing.T) {
 	}
 }
 
-func TestTheWorkingSetNeverUnderflows(t *testing.T) {
+func TestWorkingSetNoUnderflow(t *testing.T) {
 	for _, c := range []struct{ memory, inactive, want Opt[uint64] }{
 		{u64(100), u64(30), u64(70)},
 		{u64(100), u64(100), u64(0)},
@@ -32,7 +32,7 @@ func TestTheWorkingSetNeverUnderflows(t *testing.T) {
 	}
 }
 
-func TestTheTrendIsTheStepsOneByOneOldestFirst(t *testing.T) {
+func TestTrendOldestFirst(t *testing.T) {
 	s := feed(testHistory(), 4, func(i int, s *Sample) {
 		s.Pressure.Memory.Full = Some(uint64(i*i) * 100_000)
 		s.CPU = CPU{Online: Some(2), Seconds: map[string]float64{"user": float64(i * i), "idle": -float64(i)}}

@@ -118,7 +118,7 @@ func (tr *truth) rate(window time.Duration) (float64, bool) {
 
 // A day of virtual time: every rate equals that of a machine that wraps,
 // resets, suspends, boots and re-creates its devices; none is guessed.
-func TestADayOfWrapsResetsAndSuspend(t *testing.T) {
+func TestHistoryDayOfWrapsAndSuspend(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	m := &machine{rnd: rand.New(rand.NewPCG(seed, 1)), readMs: 1<<32 - 5000, weightedMs: 1<<32 - 1000}

@@ -165,7 +165,7 @@ func rateOf(now, was uint64, d time.Duration) Opt[float64] {
 
 // Hundreds of samples in which everything changes: no counter of one member is
 // in the rate of another, and no possible rate is missing.
-func TestNothingOfOneIsEverInTheRateOfAnother(t *testing.T) {
+func TestHistoryRatesNeverMixed(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	c := &crowd{rnd: rand.New(rand.NewPCG(seed, 2)), at: time.Hour, members: map[string]*member{}}

@@ -32,14 +32,14 @@ func oneDisk(d Disk) func(*Sample) {
 	return func(s *Sample) { s.Disks = []Disk{d} }
 }
 
-func TestTheFirstSampleHasNoRatesAndSaysWhy(t *testing.T) {
+func TestRatesFirstSample(t *testing.T) {
 	s := feed(testHistory(), 1, func(_ int, s *Sample) { oneDisk(Disk{Name: "sda"})(s) })
 	assert.True(t, s.Disks[0].Rates.IsZero())
 	assert.Zero(t, s.WindowSeconds)
 	assert.Contains(t, s.Absent["rates"], "first sample")
 }
 
-func TestRatesAreDividedByTheWindowThatWasReallyMeasured(t *testing.T) {
+func TestRatesMeasuredWindow(t *testing.T) {
 	h := testHistory()
 	at := time.Duration(0)
 	var s *Snapshot
@@ -61,7 +61,7 @@ func TestRatesAreDividedByTheWindowThatWasReallyMeasured(t *testing.T) {
 	assert.InDelta(t, 0.004, await, 1e-9)
 }
 
-func TestTheWallClockHasNoSayInRates(t *testing.T) {
+func TestRatesIgnoreWallClock(t *testing.T) {
 	s := feed(testHistory(), 4, func(i int, s *Sample) {
 		s.Time = time.Unix(0, 0).Add(-time.Duration(i) * time.Hour) // set back an hour each second
 		oneDisk(Disk{Name: "sda", DiskCounters: DiskCounters{Reads: uint64(i * 7)}})(s)
@@ -71,7 +71,7 @@ func TestTheWallClockHasNoSayInRates(t *testing.T) {
 	assert.InDelta(t, 7, r.ReadsPerSecond, 1e-9)
 }
 
-func TestATimeThatWrapsAt32BitsGoesOn(t *testing.T) {
+func TestRatesWrap32(t *testing.T) {
 	const before = 1<<32 - 250
 	s := feed(testHistory(), 3, func(i int, s *Sample) {
 		ms := uint64(uint32(before + i*200)) // wraps between the second and the third
@@ -87,7 +87,7 @@ func TestATimeThatWrapsAt32BitsGoesOn(t *testing.T) {
 	assert.InDelta(t, 0.2, r.QueueLength, 1e-9)
 }
 
-func TestACounterThatWentBackStartsAnewAndIsNeverHuge(t *testing.T) {
+func TestRatesCounterReset(t *testing.T) {
 	reads := []uint64{1000, 1100, 5, 55, 105}
 	var after []Opt[DiskRates]
 	for n := 1; n <= len(reads); n++ {
@@ -104,7 +104,7 @@ func TestACounterThatWentBackStartsAnewAndIsNeverHuge(t *testing.T) {
 	}
 }
 
-func TestADeviceMadeAnewUnderItsNameIsAnotherOne(t *testing.T) {
+func TestRatesDeviceRecreated(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		next func(*Disk)
@@ -126,7 +126,7 @@ func TestADeviceMadeAnewUnderItsNameIsAnotherOne(t *testing.T) {
 	}
 }
 
-func TestANICMadeAnewUnderItsNameIsAnotherOne(t *testing.T) {
+func TestRatesNICRecreated(t *testing.T) {
 	s := feed(testHistory(), 3, func(i int, s *Sample) {
 		n := NIC{Name: "veth0", Index: Some(4), Address: Some("02:00"), NICCounters: NICCounters{ReceiveBytes: uint64(1000 * (i + 1))}}
 		if i == 2 {
@@ -137,7 +137,7 @@ func TestANICMadeAnewUnderItsNameIsAnotherOne(t *testing.T) {
 	assert.True(t, s.NICs[0].Rates.IsZero())
 }
 
-func TestACgroupMadeAnewUnderItsPathIsAnotherOne(t *testing.T) {
+func TestRatesCgroupRecreated(t *testing.T) {
 	s := feed(testHistory(), 3, func(i int, s *Sample) {
 		w := Workload{Cgroup: "/a", Inode: 10, CPUMicroseconds: Some(uint64(1_000_000 * (i + 1)))}
 		if i == 2 {
@@ -148,7 +148,7 @@ func TestACgroupMadeAnewUnderItsPathIsAnotherOne(t *testing.T) {
 	assert.True(t, s.Workloads[0].Rates.IsZero())
 }
 
-func TestADeviceThatCameWithinTheWindowHasRatesSinceThen(t *testing.T) {
+func TestRatesDeviceAddedInWindow(t *testing.T) {
 	s := feed(testHistory(), 8, func(i int, s *Sample) {
 		if i >= 5 {
 			oneDisk(Disk{Name: "sdb", DiskCounters: DiskCounters{Writes: uint64(i * 10)}})(s)
@@ -160,7 +160,7 @@ func TestADeviceThatCameWithinTheWindowHasRatesSinceThen(t *testing.T) {
 	assert.InDelta(t, 10, r.WritesPerSecond, 1e-9)
 }
 
-func TestSuspendDropsTheWindowAndIsCounted(t *testing.T) {
+func TestRatesSuspend(t *testing.T) {
 	h := testHistory()
 	suspended := func(i int, s *Sample) {
 		if i >= 5 { // the monotonic clock stood still, the other did not
@@ -181,7 +181,7 @@ func TestSuspendDropsTheWindowAndIsCounted(t *testing.T) {
 	assert.InDelta(t, 100, r.ReadsPerSecond, 1e-9)
 }
 
-func TestATimeThatWrappedBeforeAGapIsNotForgotten(t *testing.T) {
+func TestRatesWrapBeforeGap(t *testing.T) {
 	s := feed(testHistory(), 6, func(i int, s *Sample) {
 		if i >= 4 {
 			s.Boottime += time.Minute
@@ -193,7 +193,7 @@ func TestATimeThatWrappedBeforeAGapIsNotForgotten(t *testing.T) {
 	assert.EqualValues(t, 1<<32-250+1000, s.Disks[0].ReadMs, "no counter reset is shown where there was none")
 }
 
-func TestAnotherBootIsNeverComparedWithTheOneBefore(t *testing.T) {
+func TestRatesReboot(t *testing.T) {
 	s := feed(testHistory(), 3, func(i int, s *Sample) {
 		if i == 2 {
 			s.BootID = "b"
@@ -204,7 +204,7 @@ func TestAnotherBootIsNeverComparedWithTheOneBefore(t *testing.T) {
 	assert.Contains(t, s.Absent["rates"], "booted")
 }
 
-func TestWhatWasNotMeasuredIsAbsentAndNotZero(t *testing.T) {
+func TestRatesUnmeasuredAbsent(t *testing.T) {
 	s := feed(testHistory(), 3, func(i int, s *Sample) {
 		s.Workloads = []Workload{{Cgroup: "/a", Inode: 1}}
 		if i == 0 {
@@ -220,7 +220,7 @@ func TestWhatWasNotMeasuredIsAbsentAndNotZero(t *testing.T) {
 	assert.True(t, s.Memory.AvailableRatio.IsZero())
 }
 
-func TestASnapshotDoesNotChangeWhenTimeGoesOn(t *testing.T) {
+func TestSnapshotNeverChanges(t *testing.T) {
 	h := testHistory()
 	change := func(i int, s *Sample) {
 		s.Pressure.Memory.Full = Some(uint64(i * 100_000))

@@ -20,7 +20,7 @@ func TestAbsentIsNotZero(t *testing.T) {
 	assert.NotEqual(t, absent, Some(uint64(0)))
 }
 
-func TestAMeasuredZeroIsWrittenAndAnAbsentOneLeftOut(t *testing.T) {
+func TestOptJSON(t *testing.T) {
 	b, err := json.Marshal(Stall{Some: Some(uint64(0))})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"someTotalMicroseconds":0}`, string(b))
@@ -36,7 +36,7 @@ func TestAMeasuredZeroIsWrittenAndAnAbsentOneLeftOut(t *testing.T) {
 	assert.True(t, was.IsZero(), "null takes away what was there")
 }
 
-func TestWhatIsNoMeasurementIsAnErrorAndStaysAbsent(t *testing.T) {
+func TestOptInvalidIsError(t *testing.T) {
 	for _, odd := range []string{`"5"`, `-1`, `1.5`, `18446744073709551616`, `{}`, `[1]`, `true`} {
 		var o Opt[uint64]
 		require.Error(t, json.Unmarshal([]byte(odd), &o), odd)
@@ -44,7 +44,7 @@ func TestWhatIsNoMeasurementIsAnErrorAndStaysAbsent(t *testing.T) {
 	}
 }
 
-func TestReasonsAreKeptByName(t *testing.T) {
+func TestAbsentReasonsByName(t *testing.T) {
 	var a Absent
 	assert.Empty(t, a["speed"], "a nil one has none")
 	a.Because("speed", "unknown")

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAWindowIsCoveredOnceThereIsHistoryForAllOfIt(t *testing.T) {
+func TestWindowCovered(t *testing.T) {
 	for n := 1; n <= 8; n++ {
 		s := feed(testHistory(), n, func(int, *Sample) {})
 		w, covered := s.Over(5 * time.Second)
@@ -18,7 +18,7 @@ func TestAWindowIsCoveredOnceThereIsHistoryForAllOfIt(t *testing.T) {
 	}
 }
 
-func TestATickThatCameALittleEarlyStillCovers(t *testing.T) {
+func TestWindowTickEarly(t *testing.T) {
 	h := testHistory()
 	h.Add(&Sample{Monotonic: time.Second, Boottime: time.Second})
 	w, covered := h.Add(&Sample{Monotonic: 5960 * time.Millisecond, Boottime: 5960 * time.Millisecond}).Over(5 * time.Second)
@@ -36,7 +36,7 @@ func TestATickThatCameALittleEarlyStillCovers(t *testing.T) {
 
 // Peers subtract unsigned numbers without looking, or wrap a 32-bit counter
 // into 2^64.
-func TestNoRateIsEverHuge(t *testing.T) {
+func TestRatesNeverHuge(t *testing.T) {
 	now := []uint64{100, 0} // every counter went back
 	s := feed(testHistory(), 2, func(i int, s *Sample) {
 		n := now[i]
@@ -63,7 +63,7 @@ func TestNoRateIsEverHuge(t *testing.T) {
 	assert.Equal(t, WorkloadRates{WindowSeconds: 1}, r)
 }
 
-func TestEachCounterOfADiskGoesIntoItsOwnRate(t *testing.T) {
+func TestRatesDiskColumns(t *testing.T) {
 	s := feed(testHistory(), 2, func(i int, s *Sample) {
 		n := uint64(i)
 		oneDisk(Disk{Name: "sda", DiskCounters: DiskCounters{
@@ -78,14 +78,14 @@ func TestEachCounterOfADiskGoesIntoItsOwnRate(t *testing.T) {
 	}, r)
 }
 
-func TestADiskThatCompletedNothingHasNoAwait(t *testing.T) {
+func TestRatesDiskIdleNoAwait(t *testing.T) {
 	s := feed(testHistory(), 2, func(_ int, s *Sample) { oneDisk(Disk{Name: "sda"})(s) })
 	r, ok := s.Disks[0].Rates.Get()
 	require.True(t, ok)
 	assert.Equal(t, DiskRates{WindowSeconds: 1}, r)
 }
 
-func TestEachCounterOfANICGoesIntoItsOwnRate(t *testing.T) {
+func TestRatesNICColumns(t *testing.T) {
 	s := feed(testHistory(), 2, func(i int, s *Sample) {
 		n := uint64(i)
 		s.NICs = []NIC{{Name: "eth0", SpeedBytesPerSecond: u64(1000), NICCounters: NICCounters{
@@ -101,7 +101,7 @@ func TestEachCounterOfANICGoesIntoItsOwnRate(t *testing.T) {
 	}, r)
 }
 
-func TestSegmentsAndKillsAreCountedOverAnyWindow(t *testing.T) {
+func TestWindowSegmentsAndOOMKills(t *testing.T) {
 	s := feed(testHistory(), 4, func(i int, s *Sample) {
 		n := uint64(i * i)
 		s.Network = Network{TCPSegmentsSent: Some(100 * n), TCPRetransmits: Some(3 * n)}
@@ -130,7 +130,7 @@ func TestSegmentsAndKillsAreCountedOverAnyWindow(t *testing.T) {
 	assert.Zero(t, w.OOMKills(&back.Workloads[0].Workload), "a container's count went with it")
 }
 
-func TestEachCounterOfAWorkloadGoesIntoItsOwnRate(t *testing.T) {
+func TestRatesWorkloadColumns(t *testing.T) {
 	s := feed(testHistory(), 3, func(i int, s *Sample) {
 		n := uint64(i)
 		w := Workload{
@@ -152,7 +152,7 @@ func TestEachCounterOfAWorkloadGoesIntoItsOwnRate(t *testing.T) {
 	}, r)
 }
 
-func TestScansAreTheSumOfThoseThatAreKnown(t *testing.T) {
+func TestRatesScansOfKnown(t *testing.T) {
 	s := feed(testHistory(), 2, func(i int, s *Sample) {
 		s.Memory = Memory{ScansDirect: Some(uint64(i * 3)), ScansKswapd: Some(uint64(i * 4))}
 	})
@@ -163,7 +163,7 @@ func TestScansAreTheSumOfThoseThatAreKnown(t *testing.T) {
 	assert.Zero(t, s.Memory.ScansPerSecond)
 }
 
-func TestARatioIsNeverAboveOne(t *testing.T) {
+func TestRatioAtMostOne(t *testing.T) {
 	s := feed(testHistory(), 2, func(i int, s *Sample) { // the file was read a little after the clock
 		s.Pressure.IO.Full = Some(uint64(i) * 1_000_500)
 		s.CPU = CPU{Online: Some(1), Seconds: map[string]float64{"user": float64(i) * 1.01}}
@@ -176,7 +176,7 @@ func TestARatioIsNeverAboveOne(t *testing.T) {
 }
 
 // No kernel says so, but a recording may.
-func TestAbsurdSamplesGiveNoNumberThatIsNone(t *testing.T) {
+func TestRatesAbsurdSamples(t *testing.T) {
 	s := feed(testHistory(), 2, func(_ int, s *Sample) {
 		s.CPU = CPU{Online: Some(0), Seconds: map[string]float64{"user": 1}}
 		s.NICs = []NIC{{Name: "eth0", SpeedBytesPerSecond: u64(0)}}
@@ -190,7 +190,7 @@ func TestAbsurdSamplesGiveNoNumberThatIsNone(t *testing.T) {
 	assert.Zero(t, s.CPU.BusyRatio)
 }
 
-func TestCPUThatWasNotReadIsNoIdleCPU(t *testing.T) {
+func TestRatesCPUNotRead(t *testing.T) {
 	s := feed(testHistory(), 2, func(i int, s *Sample) {
 		s.CPU.Online = Some(1)
 		if i == 0 {
@@ -200,7 +200,7 @@ func TestCPUThatWasNotReadIsNoIdleCPU(t *testing.T) {
 	assert.Zero(t, s.CPU.BusyRatio)
 }
 
-func TestTheMostThatWasAvailableNeedsEverySampleOfTheWindow(t *testing.T) {
+func TestWindowMaxAvailable(t *testing.T) {
 	s := feed(testHistory(), 4, func(i int, s *Sample) { s.Memory.AvailableBytes = Some([]uint64{900, 5, 7, 6}[i]) })
 	w, _ := s.Over(2 * time.Second)
 	assert.Equal(t, u64(7), w.MaxAvailable())

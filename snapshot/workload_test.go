@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAPodIsToldFromItsCgroupWithBothDriversOfTheKubelet(t *testing.T) {
+func TestPodUIDOfBothDrivers(t *testing.T) {
 	const uid, static = "6f7c1c9e-3f0a-4d8e-9a51-0b5b6f6f2c11", "0123456789abcdef0123456789abcdef"
 	for cgroup, want := range map[string]string{
 		"/kubepods/burstable/pod" + uid: uid,
@@ -44,7 +44,7 @@ func TestAPodIsToldFromItsCgroupWithBothDriversOfTheKubelet(t *testing.T) {
 	assert.Equal(t, Workload{Cgroup: "/kubepods/pod" + uid, Kind: KindPod, PodUID: uid, Name: "pod " + uid}, w)
 }
 
-func TestOutsidePodsTheKindIsToldFromTheUnit(t *testing.T) {
+func TestWorkloadKindOfUnit(t *testing.T) {
 	for cgroup, want := range map[string]struct {
 		kind Kind
 		name string

@@ -47,7 +47,7 @@ func storing(t *testing.T, m memory) (File[memory], []byte) {
 	return s, b
 }
 
-func TestAMemoryIsReadAsItWasKept(t *testing.T) {
+func TestFileRoundTrip(t *testing.T) {
 	s := File[memory]{Path: filepath.Join(t.TempDir(), "not", "made", "yet", "evict.json")}
 	_, err := s.Load()
 	require.ErrorIs(t, err, ErrNoState)
@@ -64,7 +64,7 @@ func TestAMemoryIsReadAsItWasKept(t *testing.T) {
 	}
 }
 
-func TestAMemoryThatIsCutIsNoMemory(t *testing.T) {
+func TestFileTruncated(t *testing.T) {
 	s, whole := storing(t, remembering())
 	for n := range len(whole) - 1 { // the last byte is the end of the line
 		require.NoError(t, os.WriteFile(s.Path, whole[:n], 0o600))
@@ -76,7 +76,7 @@ func TestAMemoryThatIsCutIsNoMemory(t *testing.T) {
 	}
 }
 
-func TestAMemoryWithAFlippedBitIsNoMemoryOrTheSame(t *testing.T) {
+func TestFileBitFlip(t *testing.T) {
 	s, whole := storing(t, remembering())
 	same := 0
 	for i := range whole {
@@ -96,7 +96,7 @@ func TestAMemoryWithAFlippedBitIsNoMemoryOrTheSame(t *testing.T) {
 	assert.Less(t, same, 40, "such as a name in the other case, which means the same")
 }
 
-func TestAMemoryOfANewerProgramIsNotGuessedAt(t *testing.T) {
+func TestFileNewerVersion(t *testing.T) {
 	s, whole := storing(t, remembering())
 	require.NoError(t, os.WriteFile(s.Path, bytes.Replace(whole, []byte(`"version":1`), []byte(`"version":2`), 1), 0o600))
 	m, err := s.Load()
@@ -104,7 +104,7 @@ func TestAMemoryOfANewerProgramIsNotGuessedAt(t *testing.T) {
 	assert.Equal(t, memory{}, m)
 }
 
-func TestAMemoryOfTheRightSumAndTheWrongShapeIsNoMemory(t *testing.T) {
+func TestFileWrongShape(t *testing.T) {
 	s, _ := storing(t, memory{})
 	value := json.RawMessage(`{"quiet":"2026-03-01T12:00:00Z","marks":[]}`)
 	b, err := json.Marshal(stored{Version: 1, SHA256: checksum(value), Value: value})
@@ -115,7 +115,7 @@ func TestAMemoryOfTheRightSumAndTheWrongShapeIsNoMemory(t *testing.T) {
 	assert.Equal(t, memory{}, m)
 }
 
-func TestAMemoryThatCannotBeReadOrKeptIsAnErrorThatNamesTheFile(t *testing.T) {
+func TestFileErrorsNamePath(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	below := File[memory]{Path: filepath.Join(file, "evict.json")}
@@ -143,7 +143,7 @@ func TestAMemoryThatCannotBeReadOrKeptIsAnErrorThatNamesTheFile(t *testing.T) {
 	assert.Equal(t, whole, after)
 }
 
-func TestAFullDiskKeepsTheMemoryThatWasThere(t *testing.T) {
+func TestFileFullDiskKeepsOld(t *testing.T) {
 	s := File[memory]{Path: "/dev/full/evict.json"}
 	require.ErrorContains(t, s.Save(remembering()), "state: ")
 	s, whole := storing(t, remembering())
@@ -154,7 +154,7 @@ func TestAFullDiskKeepsTheMemoryThatWasThere(t *testing.T) {
 	assert.Equal(t, whole, after)
 }
 
-func TestAnAgentThatWasKilledWhileItWroteLosesNothing(t *testing.T) {
+func TestFileKilledWhileWriting(t *testing.T) {
 	s, whole := storing(t, remembering())
 	for _, half := range [][]byte{nil, whole[:20], bytes.Repeat([]byte("x"), 10*len(whole))} {
 		require.NoError(t, os.WriteFile(s.Path+".half", half, 0o600))
@@ -169,7 +169,7 @@ func TestAnAgentThatWasKilledWhileItWroteLosesNothing(t *testing.T) {
 	}
 }
 
-func FuzzAFileOfAnyBytesIsReadOrRefused(f *testing.F) {
+func FuzzFileLoad(f *testing.F) {
 	value, err := json.Marshal(remembering())
 	require.NoError(f, err)
 	whole, err := json.Marshal(stored{Version: 1, SHA256: checksum(value), Value: value})
@@ -199,7 +199,7 @@ func FuzzAFileOfAnyBytesIsReadOrRefused(f *testing.F) {
 	})
 }
 
-func TestAValueOfTheVersionBeforeIsReadAndNoOther(t *testing.T) {
+func TestFileVersionBefore(t *testing.T) {
 	_, whole := storing(t, remembering())
 	for written, row := range map[string]struct {
 		reads int

@@ -45,7 +45,7 @@ func otherAgent(t *testing.T, dir string) *exec.Cmd {
 	return c
 }
 
-func TestOneAgentUsesAStateDirectoryAndAKilledOneFreesIt(t *testing.T) {
+func TestLockOneAgent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "made", "yet")
 	other := otherAgent(t, dir)
 	_, err := Acquire(dir, time.Now(), "systemd")
@@ -67,7 +67,7 @@ func TestOneAgentUsesAStateDirectoryAndAKilledOneFreesIt(t *testing.T) {
 	l.Release()
 }
 
-func TestALockHoldsByWhateverPathTheDirectoryIsReached(t *testing.T) {
+func TestLockByAnyPath(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
 	require.NoError(t, os.Symlink(dir, link))
@@ -84,7 +84,7 @@ func TestALockHoldsByWhateverPathTheDirectoryIsReached(t *testing.T) {
 	l.Release()
 }
 
-func TestALockFileOfAnyTextIsNoObstacle(t *testing.T) {
+func TestLockFileOfAnyText(t *testing.T) {
 	dir := t.TempDir()
 	for _, text := range []string{"", "?", `{"id":"short"}`, `{"id":1}`, string(make([]byte, 1<<20))} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, lockName), []byte(text), 0o600))
@@ -101,7 +101,7 @@ func TestALockFileOfAnyTextIsNoObstacle(t *testing.T) {
 	assert.False(t, locked)
 }
 
-func TestADirectoryThatCannotBeLockedIsNoOtherAgent(t *testing.T) {
+func TestLockImpossibleIsNoOtherAgent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	_, err := Acquire(file, time.Now(), "command")

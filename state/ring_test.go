@@ -40,7 +40,7 @@ func onDisk(t *testing.T, dir string) (size int64) {
 	return size
 }
 
-func TestTheNewestValuesAreKeptInOrderAndTheFilesStayBounded(t *testing.T) {
+func TestRingNewestBounded(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 20 {
 		dir := filepath.Join(t.TempDir(), "decisions")
@@ -69,7 +69,7 @@ func TestTheNewestValuesAreKeptInOrderAndTheFilesStayBounded(t *testing.T) {
 	}
 }
 
-func TestOfSpoiledFilesAllIsReadThatCanBe(t *testing.T) {
+func TestRingSpoiledFiles(t *testing.T) {
 	for what, row := range map[string]struct {
 		spoil   func([]byte) []byte
 		want    []string
@@ -107,7 +107,7 @@ func TestOfSpoiledFilesAllIsReadThatCanBe(t *testing.T) {
 	}
 }
 
-func TestAValueThatIsTooLargeIsRefusedAndHarmsNothing(t *testing.T) {
+func TestRingValueTooLarge(t *testing.T) {
 	dir := t.TempDir()
 	r := ring(dir)
 	require.NoError(t, r.Append("a"))
@@ -120,7 +120,7 @@ func TestAValueThatIsTooLargeIsRefusedAndHarmsNothing(t *testing.T) {
 	require.ErrorContains(t, ring(filepath.Join(file, "x")).Append("a"), "not a directory")
 }
 
-func TestHalfOfTheBytesMayBeFilledToTheLastOne(t *testing.T) {
+func TestRingHalfFilledExactly(t *testing.T) {
 	lineOf := func(size int) string { return strings.Repeat("x", size-len(`01234567 ""`)-1) }
 	for sizes, files := range map[[3]int][]string{
 		{2000, 0, 0}:       {newer},
@@ -176,7 +176,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestAProgramThatIsKilledWhileItAppendsLosesNothingThatWasKept(t *testing.T) {
+func TestRingKilledWhileAppending(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	dir, last := t.TempDir(), -1

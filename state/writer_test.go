@@ -17,7 +17,7 @@ import (
 
 var errFull = errors.New("no space left on device")
 
-func TestADiskThatHangsHoldsAWriterForAsLongAsItWaitsAndOnce(t *testing.T) {
+func TestWriterHungDiskTimesOutOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Writer
 		disk := make(chan struct{})
@@ -34,7 +34,7 @@ func TestADiskThatHangsHoldsAWriterForAsLongAsItWaitsAndOnce(t *testing.T) {
 	})
 }
 
-func TestWhoEndsWaitsForWhatASlowDiskHasNotTakenYet(t *testing.T) {
+func TestWriterFlushWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Writer
 		require.NoError(t, w.Flush(time.Second), "nothing was to be written")
@@ -50,7 +50,7 @@ func TestWhoEndsWaitsForWhatASlowDiskHasNotTakenYet(t *testing.T) {
 	})
 }
 
-func TestAWriteThatWaitsForAnotherHasItsOwnTime(t *testing.T) {
+func TestWriterQueuedWriteOwnTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Writer
 		slow := func() error { time.Sleep(700 * time.Millisecond); return nil }
@@ -64,7 +64,7 @@ func TestAWriteThatWaitsForAnotherHasItsOwnTime(t *testing.T) {
 	})
 }
 
-func TestOfValuesThatWaitForTheDiskTheNewestAreWritten(t *testing.T) {
+func TestWriterKeepsNewestQueued(t *testing.T) {
 	for most, want := range map[int][]int{0: {0, 4}, 1: {0, 4}, 3: {0, 2, 3, 4}, 9: {0, 1, 2, 3, 4}} {
 		synctest.Test(t, func(t *testing.T) {
 			w := Writer{MaxQueued: most}
@@ -83,7 +83,7 @@ func TestOfValuesThatWaitForTheDiskTheNewestAreWritten(t *testing.T) {
 
 // A pipe that nobody reads hangs whoever opens it, as a disk that does not
 // answer.
-func TestAValueIsOnTheDiskOnceItAnswersAgain(t *testing.T) {
+func TestWriterWritesWhenDiskAnswers(t *testing.T) {
 	f := File[memory]{Path: filepath.Join(t.TempDir(), "evict.json")}
 	half := f.Path + ".half"
 	require.NoError(t, syscall.Mkfifo(half, 0o600))

@@ -60,7 +60,7 @@ func (s *source) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface
 	return s.open, nil
 }
 
-func TestAStoreGetsWhatEtcdHasAndThenWhatChanges(t *testing.T) {
+func TestStoreListsAndWatches(t *testing.T) {
 	for name, streams := range map[string]bool{"a list": false, "a list within a watch": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestAStoreGetsWhatEtcdHasAndThenWhatChanges(t *testing.T) {
 
 // The reflector's handler of errors keeps a clock of the whole process, which no
 // bubble of synctest has.
-func TestAnAPIServerThatIsAwayIsAskedAgain(t *testing.T) {
+func TestStoreRetriesAPIServer(t *testing.T) {
 	s := &source{away: 2}
 	store := New("nodes", NewSignal(), trimNode, nil)
 	begun := time.Now()

@@ -33,7 +33,7 @@ func kept(level slog.Level) (*slog.Logger, *[]entry) {
 	}}), &list
 }
 
-func TestEachFactIsAFieldOfItsOwn(t *testing.T) {
+func TestJournalFields(t *testing.T) {
 	log, list := kept(slog.LevelInfo)
 	log.Info("data movers", "dryRun", true, "node", "a b", "took", 2*time.Second,
 		"at", time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), "error", errors.New("line one\nline two"), "list", []string{"x", "y"})
@@ -47,7 +47,7 @@ func TestEachFactIsAFieldOfItsOwn(t *testing.T) {
 	assert.Empty(t, cmp.Diff(want, *list))
 }
 
-func TestGroupsAndWhatEveryRecordHasAreInTheNames(t *testing.T) {
+func TestJournalGroups(t *testing.T) {
 	log, list := kept(slog.LevelInfo)
 	of := log.With("plugin", "memory-stall").WithGroup("pod").With("name", "a")
 	of.LogAttrs(t.Context(), slog.LevelInfo, "one", slog.String("uid", "u"), slog.Group("owner", "kind", "Job"), slog.Group("", "inline", 1), slog.Attr{})
@@ -59,7 +59,7 @@ func TestGroupsAndWhatEveryRecordHasAreInTheNames(t *testing.T) {
 }
 
 // Two loggers made of one must not write over each other's facts.
-func TestLoggersOfOneLoggerKeepTheirFactsApart(t *testing.T) {
+func TestJournalLoggersApart(t *testing.T) {
 	log, list := kept(slog.LevelInfo)
 	base := log.With("a", 1, "b", 2, "c", 3)
 	one, two := base.With("of", "one"), base.With("of", "two")
@@ -71,7 +71,7 @@ func TestLoggersOfOneLoggerKeepTheirFactsApart(t *testing.T) {
 }
 
 // One logger is used by many goroutines at once.
-func TestWhatIsLoggedAtOnceIsNotMixed(t *testing.T) {
+func TestJournalConcurrent(t *testing.T) {
 	var mixed atomic.Int32
 	log := slog.New(&systemd.Journal{Level: slog.LevelInfo, Send: func(message string, _ journal.Priority, fields map[string]string) error {
 		if message != "m a=1 b=2 c=3 of="+fields["PLIMSOLL_OF"] {
@@ -91,7 +91,7 @@ func TestWhatIsLoggedAtOnceIsNotMixed(t *testing.T) {
 	assert.Zero(t, mixed.Load())
 }
 
-func TestLevelsArePrioritiesAndWhatIsLessThanWantedIsNotSent(t *testing.T) {
+func TestJournalPriorities(t *testing.T) {
 	log, list := kept(slog.LevelInfo)
 	log.Debug("d")
 	log.Info("i")
@@ -109,7 +109,7 @@ func TestLevelsArePrioritiesAndWhatIsLessThanWantedIsNotSent(t *testing.T) {
 
 // The journal drops an entry's field with a name that it does not take, so
 // whatever a key is called must become one that it does.
-func FuzzEveryKeyBecomesANameThatTheJournalTakes(f *testing.F) {
+func FuzzJournalFieldNames(f *testing.F) {
 	for _, s := range []string{"dryRun", "", "_x", "a.b-c", "ß", "HTTPStatus", "x2y", strings.Repeat("aB", 40)} {
 		f.Add(s)
 	}
@@ -123,7 +123,7 @@ func FuzzEveryKeyBecomesANameThatTheJournalTakes(f *testing.F) {
 }
 
 // A line in the journal reads as the same line does on a terminal.
-func FuzzAMessageReadsAsSlogsText(f *testing.F) {
+func FuzzJournalMessageAsSlog(f *testing.F) {
 	for _, s := range []string{"plain", "", "a b", `"`, "x=y", "\n", "ß", "\x00", "é", "\u00a0", "\\"} {
 		f.Add(s)
 	}

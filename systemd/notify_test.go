@@ -33,7 +33,7 @@ func manager(t *testing.T) (heard func() string) {
 	}
 }
 
-func TestWhatIsSaidAtOnceArrivesAsOne(t *testing.T) {
+func TestNotifyStatesTogether(t *testing.T) {
 	heard := manager(t)
 	require.NoError(t, systemd.Notify(systemd.Ready, systemd.Status("two\nlines"), systemd.Watchdog(90*time.Second)))
 	assert.Equal(t, "READY=1\nSTATUS=two lines\nWATCHDOG_USEC=90000000", heard())
@@ -43,7 +43,7 @@ func TestWhatIsSaidAtOnceArrivesAsOne(t *testing.T) {
 	assert.Equal(t, "STOPPING=1", heard())
 }
 
-func TestAReloadBearsTheTimeOfTheMonotonicClock(t *testing.T) {
+func TestNotifyReloadingTime(t *testing.T) {
 	clock := func() int64 {
 		var now unix.Timespec
 		require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
@@ -63,17 +63,17 @@ func TestAReloadBearsTheTimeOfTheMonotonicClock(t *testing.T) {
 	assert.LessOrEqual(t, µs, clock())
 }
 
-func TestWithoutAManagerNothingIsSaidAndNothingFails(t *testing.T) {
+func TestNotifyWithoutSocket(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	assert.NoError(t, systemd.Notify(systemd.Ready))
 }
 
-func TestAManagerThatIsGoneIsAnError(t *testing.T) {
+func TestNotifySocketGone(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
 	assert.ErrorContains(t, systemd.Notify(systemd.Ready), "notify systemd: ")
 }
 
-func TestAWatchdogOfAnotherProcessIsNotOurs(t *testing.T) {
+func TestWatchdogOfOtherProcess(t *testing.T) {
 	for _, c := range []struct {
 		usec, pid string
 		watched   bool

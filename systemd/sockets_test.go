@@ -49,7 +49,7 @@ func service(t *testing.T, sockets ...*os.File) *exec.Cmd {
 	return c
 }
 
-func TestSocketsThatSystemdOpenedAreServedOnce(t *testing.T) {
+func TestListenersServedOnce(t *testing.T) {
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)
 	file, err := l.File()
@@ -67,7 +67,7 @@ func TestSocketsThatSystemdOpenedAreServedOnce(t *testing.T) {
 	assert.Equal(t, "welcome", string(greeting))
 }
 
-func TestWhatIsNoSocketIsAnError(t *testing.T) {
+func TestListenersNotASocket(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	require.NoError(t, err)
 	out, err := service(t, null).Output()
@@ -75,7 +75,7 @@ func TestWhatIsNoSocketIsAnError(t *testing.T) {
 	assert.Contains(t, string(out), "0 listen on systemd socket web: ")
 }
 
-func TestWithoutSocketsThereAreNone(t *testing.T) {
+func TestListenersNone(t *testing.T) {
 	list, err := systemd.Listeners()
 	require.NoError(t, err)
 	assert.Empty(t, list)

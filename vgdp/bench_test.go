@@ -89,7 +89,7 @@ func BenchmarkModel(b *testing.B) {
 	b.ReportMetric(its.Seconds()*1000/float64(b.N), "model-cpu-ms/op")
 }
 
-func BenchmarkFleet(b *testing.B) {
+func BenchmarkTopology(b *testing.B) {
 	in := large(5000, 50000)
 	for b.Loop() {
 		in.Topology = NewTopology(in.Topology.nodes)
@@ -108,7 +108,7 @@ func cpuTime(tb testing.TB, clock int32) time.Duration {
 }
 
 // The bound is twice what is promised.
-func TestADecisionForALargeClusterIsQuick(t *testing.T) {
+func TestDecideLargeClusterFast(t *testing.T) {
 	size := 5000
 	if race {
 		size = 100

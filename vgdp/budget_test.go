@@ -21,7 +21,7 @@ func live(b Budget, from, seconds int, level plugins.Level, running int) Budget 
 	return b
 }
 
-func TestABudgetShrinksUnderPressureAndGrowsBackWhenItIsGone(t *testing.T) {
+func TestBudgetShrinksAndGrows(t *testing.T) {
 	var b Budget
 	assert.Nil(t, b.Pressure(noon), "nothing is told of a node that suffers nothing")
 	b = live(b, 0, 1, plugins.Soft, 3)
@@ -47,7 +47,7 @@ func TestABudgetShrinksUnderPressureAndGrowsBackWhenItIsGone(t *testing.T) {
 	assert.Empty(t, b.Why)
 }
 
-func TestEachHoldIsLongerThanTheOneBeforeAndIsForgottenSlowly(t *testing.T) {
+func TestBudgetHoldGrows(t *testing.T) {
 	var b Budget
 	var holds []time.Duration
 	until := time.Time{}
@@ -69,7 +69,7 @@ func TestEachHoldIsLongerThanTheOneBeforeAndIsForgottenSlowly(t *testing.T) {
 
 // Where nothing runs one may start when the hold is over, however long the
 // pressure lasts.
-func TestOnANodeThatSuffersForeverBackupsStayAlive(t *testing.T) {
+func TestBudgetUnderEndlessPressure(t *testing.T) {
 	b := live(Budget{}, 0, 10, plugins.Hard, 0)
 	assert.Equal(t, at(10*time.Second), b.Pressure(at(9*time.Second)).HoldUntil)
 	b = live(b, 10, 5, plugins.Hard, 0)
@@ -80,7 +80,7 @@ func TestOnANodeThatSuffersForeverBackupsStayAlive(t *testing.T) {
 	assert.Equal(t, at(35*time.Second), b.HoldUntil, "one has started: the next waits")
 }
 
-func TestWhatIsNotKnownNeitherShrinksNorGrowsABudget(t *testing.T) {
+func TestBudgetUnknownPressure(t *testing.T) {
 	b := live(Budget{}, 0, 1, plugins.Hard, 2)
 	blind := b
 	for s := range 600 {
@@ -92,7 +92,7 @@ func TestWhatIsNotKnownNeitherShrinksNorGrowsABudget(t *testing.T) {
 	assert.Equal(t, b.Limit+1, live(blind, 602, 60, plugins.None, 0).Limit)
 }
 
-func TestARuleAboutSingleWorkloadsHoldsNoDataMoverLoad(t *testing.T) {
+func TestNodePressureIgnoresPerWorkload(t *testing.T) {
 	calm := plugins.Verdict{Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node"}
 	hard := plugins.Verdict{Plugin: "oom-storm", Resource: plugins.Memory, Scope: "node", Level: plugins.Hard, PerWorkload: true}
 	l := &plugins.Levels{Verdicts: []plugins.Verdict{calm, hard}}
@@ -104,7 +104,7 @@ func TestARuleAboutSingleWorkloadsHoldsNoDataMoverLoad(t *testing.T) {
 	assert.Equal(t, plugins.Hard, NewUsage(&snapshot.Snapshot{}, l, nil).CPU)
 }
 
-func TestTheStrainIsTheHighestLevelOfWhatMoversPress(t *testing.T) {
+func TestNodePressureHighestLevel(t *testing.T) {
 	v := func(r plugins.Resource, l plugins.Level, absent string) plugins.Verdict {
 		return plugins.Verdict{Resource: r, Level: l, Scope: "nvme0n1", Reason: "await 40ms", Absent: absent}
 	}
@@ -150,7 +150,7 @@ func surviving(seed uint64) error {
 	return nil
 }
 
-func TestABudgetIsSoundWhateverHappens(t *testing.T) {
+func TestBudgetRandom(t *testing.T) {
 	for seed := range uint64(500) {
 		require.NoError(t, surviving(seed), "seed %d", seed)
 	}

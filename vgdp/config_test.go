@@ -24,7 +24,7 @@ func read[T any](t *testing.T, file string) (out T) {
 	return out
 }
 
-func TestAConfigMapIsReadAsVeleroReadsIt(t *testing.T) {
+func TestNodeAgentConfig(t *testing.T) {
 	cases := read[struct {
 		Cases []struct {
 			ID          string            `json:"id"`
@@ -58,7 +58,7 @@ func TestAConfigMapIsReadAsVeleroReadsIt(t *testing.T) {
 	assert.Equal(t, 11, seen)
 }
 
-func TestEveryKeyThatVeleroDocumentsIsKnown(t *testing.T) {
+func TestNodeAgentConfigKeysKnown(t *testing.T) {
 	listed := read[struct {
 		Keys []struct{ Key, Since string } `json:"keys"`
 	}](t, "node-agent-configmap.json").Keys
@@ -76,7 +76,7 @@ func TestEveryKeyThatVeleroDocumentsIsKnown(t *testing.T) {
 	}
 }
 
-func TestWhatVeleroIgnoresWithoutAWordIsNamedWithItsCure(t *testing.T) {
+func TestNodeAgentConfigHints(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"prepareQueueLength": 10}`:       "prepareQueueLength: Velero does not read it here, whatever its documentation says: write it inside loadConcurrency",
 		`{"cachePVC":{"thresholdInGB":1}}`: "cachePVC.thresholdInGB: Velero does not read it, whatever its documentation says: write residentThresholdInMB, 1024 times the number",
@@ -103,7 +103,7 @@ func TestWhatVeleroIgnoresWithoutAWordIsNamedWithItsCure(t *testing.T) {
 	assert.Equal(t, 3, c.PrepareLimit())
 }
 
-func TestAConfigMapThatVeleroRefusesIsAnErrorWithTheKeyOrTheLine(t *testing.T) {
+func TestNodeAgentConfigErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"loadConcurrency":{"prepareQueueLength":"10"}}`: "node-agent ConfigMap c: key k: loadConcurrency.prepareQueueLength: want int, got a string",
 		"{\n\"loadAffinity\": oops}":                      "node-agent ConfigMap c: key k: line 2: invalid character 'o' looking for beginning of value",
@@ -130,7 +130,7 @@ func FuzzConfigMap(f *testing.F) {
 	})
 }
 
-func TestTheConcurrencyOfANodeIsVeleros(t *testing.T) {
+func TestNodeAgentConcurrency(t *testing.T) {
 	cases := read[struct {
 		Cases []struct {
 			ID              string            `json:"id"`
@@ -152,13 +152,13 @@ func TestTheConcurrencyOfANodeIsVeleros(t *testing.T) {
 	}
 }
 
-func TestWhatARunningNodeAgentReadAtItsStartBindsIt(t *testing.T) {
+func TestNodeAgentConfigInForce(t *testing.T) {
 	for _, c := range []struct{ live, started, want int }{{4, 2, 2}, {2, 4, 2}, {0, 4, 4}, {4, 0, 4}, {0, 0, 0}} {
 		assert.Equal(t, c.want, InForce(c.live, c.started), "live %d, at its start %d", c.live, c.started)
 	}
 }
 
-func TestTheAffinityOfAPodIsVeleros(t *testing.T) {
+func TestPodAffinityAsVelero(t *testing.T) {
 	cases := read[struct {
 		Cases []struct {
 			ID           string                     `json:"id"`
@@ -193,7 +193,7 @@ func terms(a *corev1.Affinity) []corev1.NodeSelectorTerm {
 	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 }
 
-func TestTheAffinityOfAPodIsWhatVeleroMadeOfManySelectors(t *testing.T) {
+func TestPodAffinitySelectorsAsVelero(t *testing.T) {
 	cases := read[struct {
 		Cases []struct {
 			Name     string                `json:"name"`
@@ -210,7 +210,7 @@ func TestTheAffinityOfAPodIsWhatVeleroMadeOfManySelectors(t *testing.T) {
 	}
 }
 
-func TestLabelsOfASelectorAreSorted(t *testing.T) {
+func TestPodAffinityLabelsSorted(t *testing.T) {
 	s := &metav1.LabelSelector{MatchLabels: map[string]string{"c": "1", "a": "2", "b": "3"}}
 	for range 20 {
 		list := terms(PodAffinity(s, nil))[0].MatchExpressions
@@ -218,7 +218,7 @@ func TestLabelsOfASelectorAreSorted(t *testing.T) {
 	}
 }
 
-func TestTheStorageClassChoosesTheAffinity(t *testing.T) {
+func TestPodAffinityOfStorageClass(t *testing.T) {
 	cases := read[struct {
 		Cases []struct {
 			ID     string         `json:"id"`

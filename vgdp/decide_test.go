@@ -72,7 +72,7 @@ func why(d Decision) map[string]Code {
 	return out
 }
 
-func TestVelerosCountIsTheReservationsWithoutTickets(t *testing.T) {
+func TestAdmitCountsReservations(t *testing.T) {
 	c := read[struct {
 		Decisions []struct {
 			ID          string `json:"id"`
@@ -112,7 +112,7 @@ func TestVelerosCountIsTheReservationsWithoutTickets(t *testing.T) {
 	}
 }
 
-func TestATicketHoldsItsSlotUntilItIsSeenToBeGone(t *testing.T) {
+func TestAdmitTicketKeepsSlot(t *testing.T) {
 	for name, c := range map[string]struct {
 		load Load
 		slot bool
@@ -128,7 +128,7 @@ func TestATicketHoldsItsSlotUntilItIsSeenToBeGone(t *testing.T) {
 	}
 }
 
-func TestNobodyTakesASlotWhoseNodesAreFull(t *testing.T) {
+func TestAdmitFullNodeTakesNoSlot(t *testing.T) {
 	d := Decide(world(2, nodes(2, 1),
 		load("runs", PodVolumeBackup, in(InProgress), on("n1")),
 		load("full", PodVolumeBackup, on("n1"), made(at(-time.Hour/2))),
@@ -139,7 +139,7 @@ func TestNobodyTakesASlotWhoseNodesAreFull(t *testing.T) {
 	assert.Equal(t, map[string]Code{"full": CodeFull, "any": CodeFull}, why(d))
 }
 
-func TestBackupsShareFairly(t *testing.T) {
+func TestAdmitBackupsFairly(t *testing.T) {
 	var loads []Load
 	for i := range 6 {
 		loads = append(loads, load(fmt.Sprint("large", i), DataUpload, of("large"), made(at(time.Duration(i-60)*time.Second))))
@@ -149,7 +149,7 @@ func TestBackupsShareFairly(t *testing.T) {
 	assert.Equal(t, []string{"large0", "small0", "large1", "small1", "large2"}, admitted(d))
 }
 
-func TestWhoGoesOnOnlyNowIsNotWhomTheOthersWaitFor(t *testing.T) {
+func TestWaitBlockedByLongestRunning(t *testing.T) {
 	for limit, code := range map[int]Code{3: CodeLimit, 9: CodeFull} {
 		d := Decide(world(limit, nodes(1, 3),
 			load("younger", PodVolumeBackup, in(Accepted), on("n1"), made(noon)), load("longest", PodVolumeBackup, in(Accepted), on("n1")),

@@ -42,7 +42,7 @@ func everything(kind Kind) *Facts {
 	}
 }
 
-func TestADiagnosisIsInVelerosWords(t *testing.T) {
+func TestDiagnosisText(t *testing.T) {
 	assert.Equal(t, []string{
 		"begin diagnose CSI exposer",
 		"error getting backup pv gone, err: not found",
@@ -60,7 +60,7 @@ func TestADiagnosisIsInVelerosWords(t *testing.T) {
 	}, Diagnose(everything(DataUpload)))
 }
 
-func TestEachLineHasTheFormOfVeleros(t *testing.T) {
+func TestDiagnosisLinesAsVelero(t *testing.T) {
 	format := read[struct {
 		Lines map[string]any `json:"lines"`
 	}](t, "diagnostics-format.json").Lines
@@ -98,7 +98,7 @@ func formOf(format map[string]any, line string) string {
 	return ""
 }
 
-func TestAPodThatWillNeverRunIsKnown(t *testing.T) {
+func TestUnrecoverablePod(t *testing.T) {
 	cases := read[struct {
 		Cases []struct {
 			Phase     corev1.PodPhase `json:"podPhase"`
@@ -120,7 +120,7 @@ func TestAPodThatWillNeverRunIsKnown(t *testing.T) {
 	}
 }
 
-func TestALoadThatWillNotGoOnByItselfIsNamedWithWhatHelps(t *testing.T) {
+func TestStuckLoad(t *testing.T) {
 	pod := func(phase corev1.PodPhase, ready time.Duration) *corev1.Pod {
 		return &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{Phase: phase, Conditions: []corev1.PodCondition{
 			{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at(-ready))},

@@ -264,7 +264,7 @@ func (h *history) elect() {
 	h.leaders = append(h.leaders[len(h.leaders)-1:], leader{epoch: v.Epoch})
 }
 
-func TestWhateverHappensTheBoundHoldsAndAllEnd(t *testing.T) {
+func TestLoadHistoryWithinLimits(t *testing.T) {
 	seeds := uint64(120)
 	if race {
 		seeds = 40
@@ -310,7 +310,7 @@ func (h *history) disturb() {
 
 // The ticket, and at most a note, one that pressure holds it, and a ticket to
 // start.
-func TestALoadCostsAFewWrites(t *testing.T) {
+func TestLoadWritesFew(t *testing.T) {
 	for _, pressed := range []bool{false, true} {
 		h := newHistory(t, 1, 4, nodes(5, 2))
 		for range 200 {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestAHoldLastsAsLongAsTheGateAndIsRenewedWhenHalfOfItIsOver(t *testing.T) {
+func TestHoldRenewedAtHalf(t *testing.T) {
 	in := Input{
 		Time: noon, HoldLifetime: 10 * time.Second, Veleros: map[string]Velero{"velero": {Epoch: 7}},
 		Topology: NewTopology([]Node{{Features: Features{Name: "n1"}, Agents: map[string]Agent{"velero": {Ready: true, Concurrency: 2}}}}),
@@ -21,7 +21,7 @@ func TestAHoldLastsAsLongAsTheGateAndIsRenewedWhenHalfOfItIsOver(t *testing.T) {
 	assert.Equal(t, at(HoldLifetime), Decide(in).Holds["n1"])
 }
 
-func TestAFleetKnowsWhichVelerosHaveAnAgentOnANode(t *testing.T) {
+func TestTopologyHasAgent(t *testing.T) {
 	f := NewTopology([]Node{{Features: Features{Name: "n1"}, Agents: map[string]Agent{"velero": {}}}})
 	assert.True(t, f.HasAgent("n1", "velero"), "ready or not")
 	assert.False(t, f.HasAgent("n1", "other"))

@@ -29,7 +29,7 @@ func usage(seconds int, level plugins.Level, rates Rates) Usage {
 	}
 }
 
-func TestAMoverIsCurbedStepByStepAndNeverBelowAFifthOfWhatItUsed(t *testing.T) {
+func TestThrottleStepsDownToFifth(t *testing.T) {
 	curbs := Throttle(nil, usage(0, plugins.None, Rates{Read: 100 * mib}))
 	assert.Empty(t, curbs)
 	curbs = Throttle(curbs, usage(1, plugins.Soft, Rates{Read: 100 * mib, Write: 10 * mib}))
@@ -47,7 +47,7 @@ func TestAMoverIsCurbedStepByStepAndNeverBelowAFifthOfWhatItUsed(t *testing.T) {
 	assert.Equal(t, FloorPercent, curbs[disk].Percent, "hard pressure: at once")
 }
 
-func TestACurbIsReleasedInStepsWhenPressureIsGone(t *testing.T) {
+func TestThrottleReleasedInSteps(t *testing.T) {
 	curbs := Throttle(nil, usage(0, plugins.Hard, Rates{Read: 100 * mib}))
 	var at30, gone int
 	for s := 1; len(curbs) > 0; s++ {
@@ -62,7 +62,7 @@ func TestACurbIsReleasedInStepsWhenPressureIsGone(t *testing.T) {
 	assert.Equal(t, 1+8*30, gone)
 }
 
-func TestACurbThatNobodyRenewsExpires(t *testing.T) {
+func TestThrottleExpires(t *testing.T) {
 	curbs := Throttle(nil, usage(0, plugins.Hard, Rates{Read: 100 * mib}))
 	assert.Equal(t, at(LimitLifetime), curbs[disk].Expires)
 	none := Rates{}
@@ -73,7 +73,7 @@ func TestACurbThatNobodyRenewsExpires(t *testing.T) {
 	assert.Empty(t, Throttle(curbs, gone))
 }
 
-func TestWhatWasNotMeasuredOrIsNotPressedIsNotCurbed(t *testing.T) {
+func TestThrottleOnlyMeasuredAndPressed(t *testing.T) {
 	u := usage(0, plugins.Hard, Rates{})
 	assert.Empty(t, Throttle(nil, u))
 	u.Rates = map[Target]Rates{{"du-1", "other"}: {Read: 1}, cpu: {CPU: 2}, {"dead", "nvme0n1"}: {Read: 1}}
@@ -91,7 +91,7 @@ func TestWhatWasNotMeasuredOrIsNotPressedIsNotCurbed(t *testing.T) {
 	assert.Equal(t, Rates{Read: 10 * mib, Write: 10 * mib}, c.Limits(), "it may turn round")
 }
 
-func TestCurbsAreSoundWhateverHappens(t *testing.T) {
+func TestThrottleRandom(t *testing.T) {
 	for seed := range uint64(300) {
 		require.NoError(t, soundCurbs(seed), "seed %d", seed)
 	}

@@ -367,7 +367,7 @@ func agree(in Input) error {
 	return nil
 }
 
-func TestAdmissionAgreesWithASlowObviousOne(t *testing.T) {
+func TestAdmissionModel(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		require.NoError(t, agree(someWorld(r, r.IntN(24))), "seed %d", seed)

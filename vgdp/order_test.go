@@ -13,7 +13,7 @@ import (
 func hooks(l *Load)  { l.Hooks = true }
 func manual(l *Load) { l.Scheduled = false }
 
-func TestRestoresGoFirstThenApplicationsThatStandStillThenOtherBackups(t *testing.T) {
+func TestOrderByRank(t *testing.T) {
 	d := Decide(world(9, nodes(9, 1),
 		load("a-scheduled", DataUpload, of("1")), load("b-manual", DataUpload, of("2"), manual), load("c-restore", DataDownload, of("3")),
 		load("d-urgent", PodVolumeBackup, on("n9"), of("4"), hooks), load("e-first", DataUpload, of("5"), priority(99)),
@@ -23,7 +23,7 @@ func TestRestoresGoFirstThenApplicationsThatStandStillThenOtherBackups(t *testin
 }
 
 // (theirs - its own + 1) times Aging.
-func TestNobodyIsOvertakenByWhatCameLongAfterIt(t *testing.T) {
+func TestOrderAgingBound(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 20000 {
 		first, later := someLoad(r, 1), someLoad(r, 2)
@@ -40,7 +40,7 @@ func TestNobodyIsOvertakenByWhatCameLongAfterIt(t *testing.T) {
 }
 
 // Every two minutes a restore arrives, and one load is done.
-func TestAScheduledBackupGetsItsTurnHoweverManyRestoresArrive(t *testing.T) {
+func TestOrderScheduledBesideRestores(t *testing.T) {
 	in := world(1, nodes(1, 1), load("backup", PodVolumeBackup, on("n1"), made(noon)))
 	for i := range 1000 {
 		in.Loads = append(in.Loads, load(fmt.Sprint("restore", i), PodVolumeRestore, on("n1"), made(in.Time)))
@@ -55,13 +55,13 @@ func TestAScheduledBackupGetsItsTurnHoweverManyRestoresArrive(t *testing.T) {
 	t.Error("it never went")
 }
 
-func TestWhoDidNotUseATicketGoesBehindTheOthers(t *testing.T) {
+func TestOrderUnusedTicketLast(t *testing.T) {
 	unused := func(l *Load) { l.Note.Unused, l.Note.UnusedAt = 1, at(-31*time.Second) }
 	d := Decide(world(9, nodes(9, 1), load("a", DataUpload, unused), load("b", DataUpload), load("c", DataDownload, unused)))
 	assert.Equal(t, []string{"c", "b", "a"}, admitted(d))
 }
 
-func TestTheDelayAfterAnUnusedTicketGrows(t *testing.T) {
+func TestUnusedTicketBackoff(t *testing.T) {
 	l := load("a", DataUpload)
 	l.Note.UnusedAt = noon
 	var delays []time.Duration

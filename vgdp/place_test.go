@@ -13,7 +13,7 @@ func zone(values ...string) corev1.NodeSelectorTerm {
 	return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: values}}}
 }
 
-func TestThatNoLiveNodeWillDoIsSaidAtOnceAndWhy(t *testing.T) {
+func TestUnschedulableReason(t *testing.T) {
 	fleet := nodes(6, 1)
 	for i := range fleet {
 		fleet[i].Labels["zone"] = "a"
@@ -56,7 +56,7 @@ func TestThatNoLiveNodeWillDoIsSaidAtOnceAndWhy(t *testing.T) {
 	assert.Equal(t, map[string]Code{"bound": CodeNotReady}, why(d))
 }
 
-func TestASelectorSelectsAsTheSchedulerDoes(t *testing.T) {
+func TestSelectorAsScheduler(t *testing.T) {
 	n := &Features{Name: "n1", Labels: map[string]string{"zone": "a", "size": "7"}}
 	of := func(key string, o corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
 		return corev1.NodeSelectorRequirement{Key: key, Operator: o, Values: values}
@@ -88,7 +88,7 @@ func TestASelectorSelectsAsTheSchedulerDoes(t *testing.T) {
 	assert.True(t, newSelector(nil).selects(n))
 }
 
-func TestTheOperatingSystemIsAddedToACopy(t *testing.T) {
+func TestOnOSLeavesInput(t *testing.T) {
 	a := &LoadAffinity{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}
 	got := terms(PodAffinity(&OnOS(a, true).NodeSelector, nil))[0].MatchExpressions
 	assert.Equal(t, []corev1.NodeSelectorRequirement{
@@ -97,7 +97,7 @@ func TestTheOperatingSystemIsAddedToACopy(t *testing.T) {
 	assert.Empty(t, a.NodeSelector.MatchExpressions)
 }
 
-func TestOneLoadGoesOnForWhichNoNodeWillDoSoThatOneCanBeMade(t *testing.T) {
+func TestUnschedulableOneAdmitted(t *testing.T) {
 	nowhere := func(l *Load) {
 		l.Place = NewPlace(nil, &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone("made on demand")}}, nil)
 	}

@@ -16,7 +16,7 @@ func pressed(in Input, node string, p Pressure) Input {
 	return in
 }
 
-func TestWhereNothingIsConfiguredAndNoNodeSuffersNothingIsTouched(t *testing.T) {
+func TestPressureNoneTouchesNothing(t *testing.T) {
 	loads := []Load{
 		load("new", DataUpload), load("ticket", DataUpload, ticket(7, at(-time.Hour))), load("prepared", PodVolumeBackup, in(Prepared), on("n1")),
 	}
@@ -28,7 +28,7 @@ func TestWhereNothingIsConfiguredAndNoNodeSuffersNothingIsTouched(t *testing.T) 
 	assert.Equal(t, []string{"new"}, admitted(d), "another node is calm")
 }
 
-func TestWhatWasHeldIsGivenBackWhenNothingHasToBe(t *testing.T) {
+func TestReleaseWhenNothingHeld(t *testing.T) {
 	quiet := func(l *Load) { l.Hidden = true }
 	cancel := func(l *Load) { l.Cancel = true }
 	d := Decide(world(0, nodes(1, 1), load("held", DataUpload, quiet), load("not", DataUpload)))
@@ -40,7 +40,7 @@ func TestWhatWasHeldIsGivenBackWhenNothingHasToBe(t *testing.T) {
 	assert.Equal(t, "canceled", d.Release[0].Name)
 }
 
-func TestPressureHoldsBackupsAndSparesRestoresAndApplicationsThatStandStill(t *testing.T) {
+func TestPressureHoldsBackupsNotUrgent(t *testing.T) {
 	loads := []Load{
 		load("backup", PodVolumeBackup, on("n1")), load("urgent", PodVolumeBackup, on("n1"), hooks),
 		load("restore", PodVolumeRestore, on("n1")), load("elsewhere", PodVolumeBackup, on("n2")),
@@ -56,7 +56,7 @@ func TestPressureHoldsBackupsAndSparesRestoresAndApplicationsThatStandStill(t *t
 	assert.Len(t, d.Admit, 5, "the hold is over")
 }
 
-func TestARestoreDoesNotStandBehindABackupThatPressureHolds(t *testing.T) {
+func TestPressureHeldBackupBlocksNoRestore(t *testing.T) {
 	loads := []Load{load("held", PodVolumeBackup, in(Prepared), on("n1")), load("backup", PodVolumeBackup, on("n1")), load("restore", PodVolumeRestore, on("n1"))}
 	d := Decide(pressed(world(9, nodes(1, 1), loads...), "n1", held(10*time.Second)))
 	assert.Equal(t, []string{"restore"}, admitted(d))
@@ -67,7 +67,7 @@ func TestARestoreDoesNotStandBehindABackupThatPressureHolds(t *testing.T) {
 	assert.Equal(t, map[string]Code{"backup": CodeFull, "restore": CodeFull}, why(d), "the node is full all the same")
 }
 
-func TestPressureHoldsALoadForSoLongAtMost(t *testing.T) {
+func TestPressureHoldBounded(t *testing.T) {
 	since := func(d, timeout time.Duration) Load {
 		return load("x", PodVolumeBackup, on("n1"), func(l *Load) { l.Note.PressureSince, l.Timeout = at(-d), timeout })
 	}
@@ -91,7 +91,7 @@ func TestPressureHoldsALoadForSoLongAtMost(t *testing.T) {
 	assert.Equal(t, map[string]Code{"x": CodeLimit}, why(d), "never above prepareQueueLength")
 }
 
-func TestOnAPressedNodeOnlyWhoFitsIsLetStart(t *testing.T) {
+func TestPressureStartsWithinBudget(t *testing.T) {
 	loads := []Load{
 		load("runs", PodVolumeBackup, in(InProgress), on("n1")),
 		load("waits", PodVolumeBackup, in(Prepared), on("n1"), func(l *Load) { l.PreparedAt = at(-5*time.Minute + 1) }),
@@ -130,7 +130,7 @@ func TestOnAPressedNodeOnlyWhoFitsIsLetStart(t *testing.T) {
 	assert.True(t, d.Notes(noon.Add(time.Hour))[0].Note.PressureSince.IsZero(), "that is the time of those who wait to be accepted")
 }
 
-func TestATicketToStartThatIsNotUsedGoesBack(t *testing.T) {
+func TestStartTicketUnusedRevoked(t *testing.T) {
 	x := load("x", PodVolumeBackup, in(Prepared), on("n1"), func(l *Load) { l.Started = &Ticket{Node: "n1", Epoch: 7, At: at(-TicketLife)} })
 	d := Decide(pressed(world(9, nodes(1, 4), x), "n1", tight(1)))
 	if assert.Len(t, d.Revoke, 1) {
@@ -138,7 +138,7 @@ func TestATicketToStartThatIsNotUsedGoesBack(t *testing.T) {
 	}
 }
 
-func TestAHoldIsRenewedWhenHalfOfItIsOver(t *testing.T) {
+func TestHoldRenewedOnPressedNode(t *testing.T) {
 	for left, want := range map[time.Duration]time.Time{HoldLifetime / 2: at(HoldLifetime / 2), HoldLifetime/2 - 1: at(HoldLifetime), -time.Hour: at(HoldLifetime)} {
 		w := pressed(world(9, nodes(1, 4)), "n1", tight(1))
 		w.Holds = map[string]time.Time{"n1": at(left), "n2": at(left)}
@@ -146,7 +146,7 @@ func TestAHoldIsRenewedWhenHalfOfItIsOver(t *testing.T) {
 	}
 }
 
-func TestVelerosShareANodesBudgetAndHaveTheirOwnSlots(t *testing.T) {
+func TestVelerosShareBudgetNotSlots(t *testing.T) {
 	fleet := nodes(1, 2)
 	fleet[0].Agents["other"] = Agent{Ready: true, Concurrency: 2}
 	other := func(l *Load) { l.Namespace = "other" }
@@ -162,14 +162,14 @@ func TestVelerosShareANodesBudgetAndHaveTheirOwnSlots(t *testing.T) {
 	assert.Equal(t, map[string]Code{"b": CodePressure, "c": CodePressure}, why(d))
 }
 
-func TestOtherDataMoversAreNeitherHeldNorCounted(t *testing.T) {
+func TestOtherDataMoversIgnored(t *testing.T) {
 	theirs := func(l *Load) { l.Mover = "theirs" }
 	d := Decide(world(1, nodes(1, 1), load("t1", DataUpload, theirs), load("t3", DataUpload, theirs, in(InProgress), on("n1")), load("t2", DataUpload, theirs, in(Accepted)), load("ours", DataUpload, func(l *Load) { l.Mover = "velero" })))
 	assert.Equal(t, []string{"ours"}, admitted(d))
 	assert.Empty(t, d.Waiting)
 }
 
-func TestWhatIsCanceledOrDeletedGetsNoTicketAndKeepsTheOneItHas(t *testing.T) {
+func TestCanceledLoadKeepsTicket(t *testing.T) {
 	cancel, deleted := func(l *Load) { l.Cancel = true }, func(l *Load) { l.Deleted = true }
 	d := Decide(world(1, nodes(1, 9), load("c", DataUpload, cancel), load("d", DataUpload, deleted), load("x", DataUpload)))
 	assert.Equal(t, []string{"x"}, admitted(d))
@@ -178,7 +178,7 @@ func TestWhatIsCanceledOrDeletedGetsNoTicketAndKeepsTheOneItHas(t *testing.T) {
 	assert.Empty(t, d.Revoke)
 }
 
-func TestTicketsGoBackTheNewestFirst(t *testing.T) {
+func TestRevokeNewestTicketsFirst(t *testing.T) {
 	d := Decide(world(2, nodes(1, 9),
 		load("accepted", DataUpload, in(Accepted)), load("old", DataUpload, ticket(7, at(-30*time.Second))),
 		load("new", DataUpload, ticket(7, noon)), load("unused", DataUpload, ticket(7, at(-TicketLife))), load("void", DataUpload, ticket(6, at(-time.Hour))),
@@ -196,7 +196,7 @@ func TestTicketsGoBackTheNewestFirst(t *testing.T) {
 	}
 }
 
-func TestANodeAgentThatStillHasALowerLimitIsNamed(t *testing.T) {
+func TestNodeAgentLowerLimitNamed(t *testing.T) {
 	fleet := nodes(2, 9)
 	fleet[0].Agents["velero"] = Agent{Ready: true, Concurrency: 9, PrepareLimit: 1}
 	loads := []Load{load("first", DataUpload, in(Accepted), on("n2")), load("bound", PodVolumeBackup, on("n1")), load("any", DataUpload)}
@@ -208,7 +208,7 @@ func TestANodeAgentThatStillHasALowerLimitIsNamed(t *testing.T) {
 	assert.Empty(t, Decide(world(4, fleet, loads...)).Admit)
 }
 
-func TestNotesAreWrittenWhenTheyAreWorthIt(t *testing.T) {
+func TestNotesWrittenWhenWorth(t *testing.T) {
 	note := func(n Note) func(*Load) { return func(l *Load) { l.Note = n } }
 	slot := load("slot", DataUpload, in(Accepted))
 	for name, c := range map[string]struct {

@@ -101,7 +101,7 @@ func (n *single) queue(loads int) {
 
 // A ticket that Velero cannot use, because another load runs, only costs writes
 // and the delay after it.
-func TestWhereOneLoadRunsAtATimePressureKeepsNoneForLongerThanItMay(t *testing.T) {
+func TestSingleConcurrencyHoldBounded(t *testing.T) {
 	const loads = 8
 	for _, row := range []struct {
 		name  string

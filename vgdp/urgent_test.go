@@ -20,7 +20,7 @@ func frozen(n int, node, namespace string) (list []Load) {
 	return list
 }
 
-func TestNoLoadPassesAnEarlierRestoreByItsHooks(t *testing.T) {
+func TestHooksPassNoEarlierRestore(t *testing.T) {
 	loads := append(frozen(1, "n1", "tenant"), load("z-restore", PodVolumeRestore, on("n1")))
 	for wait := time.Duration(0); wait < 3*Aging; wait += 7 * time.Minute {
 		loads[1].Created = at(-wait)
@@ -31,7 +31,7 @@ func TestNoLoadPassesAnEarlierRestoreByItsHooks(t *testing.T) {
 	}
 }
 
-func TestOfOneNodeAndOfOneNamespaceAFewLoadsAtOnceAreUrgent(t *testing.T) {
+func TestUrgentFewPerNodeAndNamespace(t *testing.T) {
 	tenant := slices.Concat(frozen(50, "n1", "a"), frozen(50, "n2", "a"), frozen(50, "n3", "a"), frozen(50, "n4", "a"), frozen(50, "n5", "a"))
 	in := world(0, nodes(5, 100), tenant...)
 	for i := range 5 {
@@ -44,7 +44,7 @@ func TestOfOneNodeAndOfOneNamespaceAFewLoadsAtOnceAreUrgent(t *testing.T) {
 	assert.Equal(t, []string{"a-n1-0", "b-n1-0"}, admitted(d), "two on a node")
 }
 
-func TestWhatRunsForAnApplicationThatStandsStillCountsAsUrgent(t *testing.T) {
+func TestUrgentCountsRunning(t *testing.T) {
 	for _, phase := range []Phase{Accepted, Prepared, InProgress} {
 		loads := frozen(2, "n1", "a")
 		loads[1].Phase, loads[1].PreparedAt = phase, noon
@@ -54,7 +54,7 @@ func TestWhatRunsForAnApplicationThatStandsStillCountsAsUrgent(t *testing.T) {
 }
 
 // One that no ticket helps keeps none of its own from being urgent.
-func TestALoadThatCannotGoTakesNobodysUrgency(t *testing.T) {
+func TestUrgentNotTakenByBlockedLoad(t *testing.T) {
 	for name, cannot := range map[string]func(*Load){
 		"its last ticket was not used":    func(l *Load) { l.Note.Unused, l.Note.UnusedAt = 1, at(-time.Second) },
 		"its node has no node-agent":      on("n9"),
@@ -72,7 +72,7 @@ func TestALoadThatCannotGoTakesNobodysUrgency(t *testing.T) {
 
 // A tenant makes a load with a hook each minute, in as many namespaces as it
 // likes; each minute one load of the node is done.
-func TestAScheduledBackupGetsItsTurnHoweverManyHooksThereAre(t *testing.T) {
+func TestOrderScheduledBesideHooks(t *testing.T) {
 	in := world(1, nodes(1, 1), load("backup", PodVolumeBackup, on("n1"), made(noon)))
 	for i := range 1000 {
 		in.Loads = append(in.Loads, load(fmt.Sprint("hook", i), PodVolumeBackup, on("n1"), podOf(fmt.Sprint("tenant", i)), hooks, made(in.Time)))

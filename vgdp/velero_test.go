@@ -13,7 +13,7 @@ import (
 
 // Where Velero does not count again although the count has changed, it decides
 // on a stale number. Here the number is that of the phases, always.
-func TestTheCountIsThatOfThePhasesAlsoWhereVelerosIsStale(t *testing.T) {
+func TestSlotsCountedByPhase(t *testing.T) {
 	rows := read[struct {
 		Invalidation []struct {
 			Old, New Phase
@@ -37,7 +37,7 @@ func TestTheCountIsThatOfThePhasesAlsoWhereVelerosIsStale(t *testing.T) {
 
 // A node-agent has its concurrency as a quota, which a load that it finds
 // running after a restart may exceed.
-func TestANodesPlacesAreVelerosQuota(t *testing.T) {
+func TestNodePlacesAsVeleroQuota(t *testing.T) {
 	sequences := read[struct {
 		Sequences []struct {
 			Limit int        `json:"limit"`
@@ -71,7 +71,7 @@ func TestANodesPlacesAreVelerosQuota(t *testing.T) {
 	}
 }
 
-func TestPhasesTimesAndLabelsAreVeleros(t *testing.T) {
+func TestPhasesAndLabelsAsVelero(t *testing.T) {
 	c := read[struct {
 		Phases, Terminal []Phase
 		PodLabels        map[Kind]string

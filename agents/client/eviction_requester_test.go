@@ -112,7 +112,7 @@ func chosenAt(t time.Time) evict.Victim {
 	return evict.Victim{UID: "u", Namespace: "shop", Name: "web", GraceSeconds: 20, Since: t, Plugin: "memory-stall", Why: "holds 3 GiB", Level: plugins.Hard, Resource: plugins.Memory, Urgent: true}
 }
 
-func TestWhatTheControllerAnswersMeansForThePod(t *testing.T) {
+func TestRequesterOutcomeOfAnswer(t *testing.T) {
 	for _, row := range []struct {
 		answer lease.Answer
 		want   evict.Outcome
@@ -143,7 +143,7 @@ func TestWhatTheControllerAnswersMeansForThePod(t *testing.T) {
 	}
 }
 
-func TestAPodIsAskedForInTheLeaseUntilTheAnswerIsThere(t *testing.T) {
+func TestRequesterAsksUntilAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, grants)
 		now := time.Now()
@@ -159,7 +159,7 @@ func TestAPodIsAskedForInTheLeaseUntilTheAnswerIsThere(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatComesLateIsTakenUpInALaterRound(t *testing.T) {
+func TestRequesterLateAnswerNextRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, nil)
 		v := chosenAt(time.Now())
@@ -189,7 +189,7 @@ func TestAnAnswerThatComesLateIsTakenUpInALaterRound(t *testing.T) {
 	})
 }
 
-func TestWhatARoundDoesNotAskForAgainIsWithdrawnAtOnce(t *testing.T) {
+func TestRequesterWithdrawsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, nil)
 		p.g.Evict(t.Context(), chosenAt(time.Now()), false)
@@ -207,7 +207,7 @@ func TestWhatARoundDoesNotAskForAgainIsWithdrawnAtOnce(t *testing.T) {
 }
 
 // What the controller would not read is not written.
-func TestAnAgentKeepsWithinTheBoundsOfWhatItsLeaseCarries(t *testing.T) {
+func TestRequesterLeaseBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -227,7 +227,7 @@ func TestAnAgentKeepsWithinTheBoundsOfWhatItsLeaseCarries(t *testing.T) {
 	})
 }
 
-func TestTheNextAgentLeavesAPendingRequestUntilItHasDecided(t *testing.T) {
+func TestRequesterRestartKeepsPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, nil)
 		v := chosenAt(time.Now())
@@ -251,7 +251,7 @@ func TestTheNextAgentLeavesAPendingRequestUntilItHasDecided(t *testing.T) {
 	})
 }
 
-func TestADryRunsAnswerIsNotTakenForTheOther(t *testing.T) {
+func TestRequesterDryRunAnswerApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, func(r lease.Request) lease.Answer {
 			if r.DryRun {
@@ -269,7 +269,7 @@ func TestADryRunsAnswerIsNotTakenForTheOther(t *testing.T) {
 
 // Memory fell below its floor while the controller was slow: what it refuses then
 // is what was asked for before.
-func TestARequestThatHasBecomeUrgentIsAnother(t *testing.T) {
+func TestRequesterUrgentAsksAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, nil)
 		v := chosenAt(time.Now())
@@ -296,7 +296,7 @@ func TestARequestThatHasBecomeUrgentIsAnother(t *testing.T) {
 	})
 }
 
-func TestOneThatGoesAloneIsNotAskedForAnyMore(t *testing.T) {
+func TestRequesterFallbackWithdraws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, nil)
 		v := chosenAt(time.Now())
@@ -310,7 +310,7 @@ func TestOneThatGoesAloneIsNotAskedForAnyMore(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatCannotBeReadIsNone(t *testing.T) {
+func TestRequesterUnreadableAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, nil)
 		p.annotations[lease.AnswersAnnotation] = `[{"uid":"u"`
@@ -318,7 +318,7 @@ func TestAnAnswerThatCannotBeReadIsNone(t *testing.T) {
 	})
 }
 
-func TestARoundThatEndsWaitsForNobody(t *testing.T) {
+func TestRequesterRoundEndCancelsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(t, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -19,7 +19,7 @@ func newReport() *Report { return &Report{Wake: func() {}} }
 // carried is what the Lease carries of a report.
 func carried(r *Report) map[string]string { return Annotations(r, nil) }
 
-func TestTheLeaseCarriesTheHighestLevelOfEachResource(t *testing.T) {
+func TestLeaseCarriesHighestLevels(t *testing.T) {
 	r := newReport()
 	assert.Empty(t, carried(r), "nothing was judged yet")
 	r.SetLevels(&plugins.Levels{Verdicts: []plugins.Verdict{
@@ -44,7 +44,7 @@ func TestLeaseReport(t *testing.T) {
 	assert.Equal(t, `{"pressure":{"disk":"soft"},"reported":{"cpu":"soft"},"notJudged":["network"]}`, carried(r)[lease.NodeAnnotation])
 }
 
-func TestTheLeaseCarriesHowManyDataMoversTheNodeTakes(t *testing.T) {
+func TestLeaseCarriesDataMoverBudget(t *testing.T) {
 	r := newReport()
 	r.SetBudget(&vgdp.Pressure{Budget: new(2)})
 	assert.Empty(t, carried(r), "nothing was judged yet")
@@ -59,7 +59,7 @@ func TestTheLeaseCarriesHowManyDataMoversTheNodeTakes(t *testing.T) {
 	assert.Equal(t, `{}`, carried(r)[lease.NodeAnnotation])
 }
 
-func TestTheLeaseCarriesWhatOuterPluginsSay(t *testing.T) {
+func TestLeaseCarriesOuterLevels(t *testing.T) {
 	r := newReport()
 	r.SetLevels(&plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "a", Resource: plugins.Disk, Level: plugins.Soft}}}, false)
 	r.SetOuter([]plugins.Verdict{
@@ -74,7 +74,7 @@ func TestTheLeaseCarriesWhatOuterPluginsSay(t *testing.T) {
 
 // Their owners decide what these rules see: three tenants' pods must not brake the
 // evictions of a cluster, nor hold its data mover loads.
-func TestRulesAboutSingleWorkloadsAreNoPressureOfTheNode(t *testing.T) {
+func TestLeaseOmitsPerWorkloadRules(t *testing.T) {
 	r := newReport()
 	r.SetLevels(&plugins.Levels{Verdicts: []plugins.Verdict{
 		{Plugin: "rss-overuse", Resource: plugins.Memory, Level: plugins.Hard, PerWorkload: true},
@@ -84,7 +84,7 @@ func TestRulesAboutSingleWorkloadsAreNoPressureOfTheNode(t *testing.T) {
 	assert.Equal(t, `{"pressure":{"memory":"soft"}}`, carried(r)[lease.NodeAnnotation])
 }
 
-func TestHoweverManyOuterPluginsThereAreTheLeaseStaysSmall(t *testing.T) {
+func TestLeaseBoundsOuterPlugins(t *testing.T) {
 	var said []plugins.Verdict
 	for i := range 64 { // as many as the agent asks, with the longest names
 		said = append(said, plugins.Verdict{Plugin: fmt.Sprintf("%0128d", i), Level: plugins.Soft})

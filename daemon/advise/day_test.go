@@ -109,7 +109,7 @@ func accepted(t *testing.T, a *Advice) *config.Agent {
 	return c.Current()
 }
 
-func TestADiskThatIsSlowOnCalmDaysGetsALineWithAMargin(t *testing.T) {
+func TestAdviseSlowDiskThreshold(t *testing.T) {
 	d := newDay()
 	d.await = 34
 	a := d.pass(25*time.Hour, 0).advice(t, nil)
@@ -120,7 +120,7 @@ func TestADiskThatIsSlowOnCalmDaysGetsALineWithAMargin(t *testing.T) {
 	assert.Equal(t, 50*time.Millisecond, accepted(t, a).Plugins.DiskContention.Await)
 }
 
-func TestABackupThatIsAloneOnADiskSaysNothingOfTheLine(t *testing.T) {
+func TestAdviseLoneBackupNoEvidence(t *testing.T) {
 	d := newDay()
 	d.await, d.busy = 240, 0.9
 	p := of(t, d.pass(25*time.Hour, 0).advice(t, nil), "diskContention.await")
@@ -130,7 +130,7 @@ func TestABackupThatIsAloneOnADiskSaysNothingOfTheLine(t *testing.T) {
 	assert.Equal(t, Change, of(t, d.pass(25*time.Hour, 0).advice(t, nil), "diskContention.await").Outcome)
 }
 
-func TestNoLineIsProposedBeyondWhatIsSafe(t *testing.T) {
+func TestAdviseBoundsThresholds(t *testing.T) {
 	d := newDay()
 	d.await, d.again = 400, 0.2
 	a := d.pass(25*time.Hour, 0).advice(t, nil)
@@ -141,7 +141,7 @@ func TestNoLineIsProposedBeyondWhatIsSafe(t *testing.T) {
 	assert.InDelta(t, mostRetransmits, accepted(t, a).Plugins.NetworkContention.Retransmits, 1e-9)
 }
 
-func TestHalfADayIsNotEnoughData(t *testing.T) {
+func TestAdviseNotEnoughData(t *testing.T) {
 	d := newDay()
 	d.await = 34
 	a := d.scarce().pass(12*time.Hour, 0.09).advice(t, nil)
@@ -155,7 +155,7 @@ func TestHalfADayIsNotEnoughData(t *testing.T) {
 	assert.Equal(t, config.Default(), *accepted(t, a))
 }
 
-func TestALineThatHealthyDaysKeepAwayFromStays(t *testing.T) {
+func TestAdviseKeepsThresholdWithMargin(t *testing.T) {
 	a := newDay().pass(24*time.Hour, 0).scarce().pass(time.Hour, 0.06).advice(t, nil)
 	p := of(t, a, "memoryStall.soft.stallFull")
 	assert.Equal(t, Keep, p.Outcome)
@@ -163,20 +163,20 @@ func TestALineThatHealthyDaysKeepAwayFromStays(t *testing.T) {
 	assert.Contains(t, p.Reason, "10.0 % leaves a margin of 1.7 ×: keep")
 }
 
-func TestStallWhileThereIsPlentyOfMemorySaysNothingOfTheLine(t *testing.T) {
+func TestAdviseStallWithAmpleMemory(t *testing.T) {
 	p := of(t, newDay().pass(25*time.Hour, 0.5).advice(t, nil), "memoryStall.soft.stallFull")
 	assert.Equal(t, Keep, p.Outcome)
 	assert.Contains(t, p.Reason, "memory was never scarce while the node was healthy")
 }
 
 // A node that stalls for half of the time serves no requests, with or without OOM kills.
-func TestStallBeyondTheBoundIsHarmAndRaisesNoLine(t *testing.T) {
+func TestAdviseStallBeyondBoundIsHarm(t *testing.T) {
 	p := of(t, newDay().pass(24*time.Hour, 0).scarce().pass(time.Hour, 0.5).advice(t, nil), "memoryStall.soft.stallFull")
 	assert.Equal(t, Keep, p.Outcome)
 	assert.Contains(t, p.Reason, "memory was never scarce while the node was healthy")
 }
 
-func TestHarmlessStallNearTheLineRaisesItButNotAboveHard(t *testing.T) {
+func TestAdviseRaisesSoftStallBelowHard(t *testing.T) {
 	d := newDay().pass(24*time.Hour, 0).scarce().pass(time.Hour, 0.09)
 	a := d.advice(t, nil)
 	assert.InDelta(t, 0.13, of(t, a, "memoryStall.soft.stallFull").Value, 1e-9)
@@ -186,7 +186,7 @@ func TestHarmlessStallNearTheLineRaisesItButNotAboveHard(t *testing.T) {
 }
 
 // Where hard looks back further than soft it may have seen less.
-func TestSoftIsNotRaisedAboveAHardThatStays(t *testing.T) {
+func TestAdviseSoftNotAboveKeptHard(t *testing.T) {
 	c := plugins.Default()
 	c.MemoryStall.Hard.StallFull = 0.12
 	w := Watcher{seconds: 2 * enoughSeconds, memory: memoryRecord{scarce: 1, soft: highest{value: 0.10}, hard: highest{value: 0.05}}}
@@ -195,7 +195,7 @@ func TestSoftIsNotRaisedAboveAHardThatStays(t *testing.T) {
 }
 
 // The stall before a kill was no good time; only what lies a minute off counts.
-func TestStallAroundAKillIsNotHarmless(t *testing.T) {
+func TestAdviseStallAroundOOMKill(t *testing.T) {
 	d := newDay().pass(24*time.Hour, 0).scarce().pass(10*time.Minute, 0.03).pass(time.Minute, 0.095)
 	d.kills++
 	a := d.pass(time.Minute, 0.095).pass(10*time.Minute, 0.03).advice(t, nil)
@@ -205,7 +205,7 @@ func TestStallAroundAKillIsNotHarmless(t *testing.T) {
 	assert.Equal(t, []uint64{1, 1}, []uint64{a.OOMKills, a.OOMKillsWithoutLevel})
 }
 
-func TestAnAdviceIsReadByPeople(t *testing.T) {
+func TestAdviseText(t *testing.T) {
 	d := newDay().pass(24*time.Hour, 0).scarce()
 	d.available = 2 * gib
 	a := d.pass(5*time.Minute, 0.5).pass(time.Hour, 0).advice(t, nil)

@@ -17,7 +17,7 @@ import (
 )
 
 // A slow and obvious quantile: sort, and count.
-func TestAQuantileIsAtMostATwentiethTooHigh(t *testing.T) {
+func TestQuantileErrorBound(t *testing.T) {
 	holds := func(values []uint32, q uint8) bool {
 		share := float64(q%100+1) / 100
 		var h histogram
@@ -38,7 +38,7 @@ func TestAQuantileIsAtMostATwentiethTooHigh(t *testing.T) {
 	require.NoError(t, quick.Check(holds, &quick.Config{MaxCount: 500}))
 }
 
-func TestWhateverWasSeenALineIsNeverLoweredNorRaisedBeyondItsBound(t *testing.T) {
+func TestAdviseNeverLowersOrExceedsBound(t *testing.T) {
 	holds := func(now, most, seen uint16, lacks bool) bool {
 		l := threshold{key: "k", unit: "ratio", now: float64(now%100+1) / 100, most: float64(most%100+1) / 100, step: 0.01, seen: float64(seen) / 1000}
 		if lacks {
@@ -91,7 +91,7 @@ func alarmsOf(resource plugins.Resource, moments ...said) Alarms {
 	return Alarms{}
 }
 
-func TestAnAlarmIsCountedInTheOneClassThatItIsOf(t *testing.T) {
+func TestAlarmCountedInOneClass(t *testing.T) {
 	on := func(n int, s said) []said {
 		s.level, s.pressing = plugins.Soft, plugins.Soft
 		return slices.Repeat([]said{s}, n)
@@ -121,7 +121,7 @@ func TestAnAlarmIsCountedInTheOneClassThatItIsOf(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptDoesNotGrowWithDisksAndScopes(t *testing.T) {
+func TestWatcherStateBounded(t *testing.T) {
 	var w Watcher
 	assert.Nil(t, w.disk(&snapshot.Disk{Name: "dm-0", Layer: snapshot.LayerStacked}, "boot"), "what stands on others repeats their IO")
 	for i := range 3000 {
@@ -135,7 +135,7 @@ func TestWhatIsKeptDoesNotGrowWithDisksAndScopes(t *testing.T) {
 	assert.Len(t, w.alarms.list, maxScopes)
 }
 
-func TestMinuteWithContentionIsNotCalm(t *testing.T) {
+func TestAdviseContentionMinuteIsNotCalm(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		d := newDay().pass(5*time.Minute, 0)
 		h := snapshot.History{Window: time.Minute, Keep: time.Hour, MaxGap: time.Hour}

@@ -15,7 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-func TestDecisionsOutliveTheAgentAndWhatIsSpoiledIsSaid(t *testing.T) {
+func TestDecisionsSurviveRestart(t *testing.T) {
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
 	c := config.Default().State

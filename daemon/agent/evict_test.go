@@ -129,7 +129,7 @@ func (c *carrying) chosen(t *testing.T, listed pods.List) (evict.Input, evict.De
 	return in, d, m
 }
 
-func TestAChoiceIsOnTheDiskWhenItIsAskedFor(t *testing.T) {
+func TestRoundSavesChoiceBeforeEviction(t *testing.T) {
 	c := newCarrying(t, "culprit")
 	in, d, m := c.chosen(t, c.cluster.pods.List(pods.DefaultRules()))
 	m = c.evict(t.Context(), in, &d, m)
@@ -138,7 +138,7 @@ func TestAChoiceIsOnTheDiskWhenItIsAskedFor(t *testing.T) {
 	assert.Equal(t, evict.Evicted, m.Victims[0].Outcome)
 }
 
-func TestAPodThatHasGoneSinceItWasChosenIsNotAskedFor(t *testing.T) {
+func TestRoundPodGoneSinceChosen(t *testing.T) {
 	c := newCarrying(t, "other")
 	listed := newCarrying(t, "culprit").cluster.pods.List(pods.DefaultRules())
 	in, d, m := c.chosen(t, listed)

@@ -11,7 +11,7 @@ import (
 
 // Rules that name pods for what they ask for, hold or wait for leave out those
 // that are ending. An owner may delete its pod with a grace period of a month.
-func TestAPodThatWasDeletedWithAMonthOfGraceIsEndingToRulesForAsLongAsWeWouldGiveIt(t *testing.T) {
+func TestLongGraceTerminatingIsBounded(t *testing.T) {
 	const most = time.Minute
 	start := time.Unix(1000, 0)
 	var e terminations

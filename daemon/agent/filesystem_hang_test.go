@@ -60,7 +60,7 @@ func runAgent(t *testing.T, text string) (url string, a *Agent) {
 	return url, a
 }
 
-func TestAnAgentThatEndsWaitsForASlowDisk(t *testing.T) {
+func TestAgentStopWaitsForSlowDisk(t *testing.T) {
 	var written atomic.Bool
 	t.Cleanup(func() { assert.True(t, written.Load(), "what was decided last is known to the next agent") }) // after the agent's end
 	_, a := runAgent(t, "workloads: {roots: [/plimsoll-none]}\n")
@@ -131,7 +131,7 @@ func countTicks(t *testing.T, url string, n uint64) (gap time.Duration) {
 // A peer's defects: the first scrape beside a hung mount never ends, and a race
 // with its result. Here scrapes come from the first moment on, several at a
 // time, and the detector of races looks on.
-func TestScrapesAreAnsweredAndTicksGoOnWhileAMountHangs(t *testing.T) {
+func TestAgentHungMountScrapesGoOn(t *testing.T) {
 	s := filesystemtest.New(t)
 	dead, alive := s.Fuse("dead"), s.Mount("tmpfs", "alive", "alive", "size=1m")
 	url := runningAgent(t, fmt.Sprintf("tick: 100ms\nwindow: 1s\nworkloads: {roots: [/plimsoll-none]}\npaths: {procfs: %s}\nfilesystems: {mounts: [%s, %s], every: 1s, timeout: 100ms}\n",

@@ -41,7 +41,7 @@ func TestUnjudgedResources(t *testing.T) {
 	assert.Equal(t, []string{"memory", "network"}, unjudgedResources(s))
 }
 
-func TestABeatWaitsForNobodyWhoWritesOfIt(t *testing.T) {
+func TestHeartbeatDoesNotWaitForLog(t *testing.T) {
 	h := ownBeat(t)
 	for range 1000 { // nobody reads the log
 		h.recordAttempt(lease.Attempt{Time: time.Now(), Outcome: lease.Rejected, Err: errors.New("no")})
@@ -49,7 +49,7 @@ func TestABeatWaitsForNobodyWhoWritesOfIt(t *testing.T) {
 	assert.EqualValues(t, 1000, h.view().Outcomes[lease.Rejected])
 }
 
-func TestReadinessSaysHowTheLeaseIs(t *testing.T) {
+func TestReadinessOfLease(t *testing.T) {
 	h := ownBeat(t)
 	require.EqualError(t, h.ready(), "lease: not renewed yet")
 	h.recordAttempt(lease.Attempt{Time: time.Now(), Outcome: lease.Rejected, Err: errors.New("why")})
@@ -62,7 +62,7 @@ func TestReadinessSaysHowTheLeaseIs(t *testing.T) {
 	require.NoError(t, h.ready(), "one that was lost is no reason")
 }
 
-func TestReadyIsSaidOnlyOfANodeThatThisAgentKeeps(t *testing.T) {
+func TestReadyConditionOnlyOfOwnLease(t *testing.T) {
 	list := []lease.Condition{{Type: "p/Mem"}}
 	closed := func(h *heartbeat) bool {
 		select {
@@ -103,7 +103,7 @@ func TestReadyIsSaidOnlyOfANodeThatThisAgentKeeps(t *testing.T) {
 }
 
 // A controller may have made the conditions Unknown meanwhile.
-func TestAfterASilenceTheNodeIsReadAnew(t *testing.T) {
+func TestHeartbeatGapRereadsNode(t *testing.T) {
 	up, told := time.Minute, 0
 	h, err := newHeartbeat(config.Default().Lease, "n1", &rest.Config{Host: "https://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
 
-func TestAnAgentWhoseRoundHangsIsNotReadyAndNotDead(t *testing.T) {
+func TestLivenessOfHungRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file, err := config.Open("", func(*config.Agent) {})
 		require.NoError(t, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
-func TestAReleaseFreesTheMoversThatAnAgentWhichIsGoneHasSlowedDown(t *testing.T) {
-	h := newHarbour(t)
+func TestMoverLimitsRemovedByRelease(t *testing.T) {
+	h := newMoverFixture(t)
 	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "cgroup.controllers"), []byte("cpu io memory\n"), 0o644))
 	c := h.config
 	c.State.Dir, c.Paths.Cgroupfs = h.state, h.dir

@@ -21,8 +21,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/throttle"
 )
 
-// harbour is a made-up node of cgroup v2 with one data mover on sda.
-type harbour struct {
+// moverFixture is a made-up node of cgroup v2 with one data mover on sda.
+type moverFixture struct {
 	t      *testing.T
 	dir    string // of the cgroup file system
 	state  string
@@ -34,9 +34,9 @@ type harbour struct {
 
 const moverPod = "/kubepods/besteffort/pod1"
 
-func newHarbour(t *testing.T) *harbour {
+func newMoverFixture(t *testing.T) *moverFixture {
 	t.Helper()
-	h := &harbour{t: t, dir: t.TempDir(), state: t.TempDir(), config: config.Default(), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	h := &moverFixture{t: t, dir: t.TempDir(), state: t.TempDir(), config: config.Default(), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 	h.config.VGDP.DryRun = false
 	require.NoError(t, os.MkdirAll(filepath.Join(h.dir, moverPod), 0o755))
 	h.write("8:0 rbps=max wbps=max riops=max wiops=max\n")
@@ -63,18 +63,18 @@ func limitText(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-func (h *harbour) write(text string) {
+func (h *moverFixture) write(text string) {
 	require.NoError(h.t, os.WriteFile(filepath.Join(h.dir, moverPod, "io.max"), []byte(text), 0o644))
 }
 
-func (h *harbour) read() string {
+func (h *moverFixture) read() string {
 	b, err := os.ReadFile(filepath.Join(h.dir, moverPod, "io.max"))
 	require.NoError(h.t, err)
 	return string(b)
 }
 
 // start an agent's part, as after a restart.
-func (h *harbour) start() {
+func (h *moverFixture) start() {
 	h.t.Helper()
 	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys", Cgroupfs: h.dir}, nil)
 	require.NoError(h.t, err)
@@ -85,7 +85,7 @@ func (h *harbour) start() {
 }
 
 // seen is a sample with a level of the disk, and whether it could be judged.
-func (h *harbour) seen(level plugins.Level, partial bool) *view.State {
+func (h *moverFixture) seen(level plugins.Level, partial bool) *view.State {
 	mover := snapshot.WorkloadState{
 		Workload: snapshot.Workload{Cgroup: moverPod, Kind: snapshot.KindPod}, Pod: &snapshot.Pod{Namespace: "velero", Name: "du-1", Mover: true},
 		Rates: snapshot.Some(snapshot.WorkloadRates{IO: []snapshot.WorkloadIORates{{Number: "8:0", ReadBytesPerSecond: 1000 << 20}}}),
@@ -100,7 +100,7 @@ func (h *harbour) seen(level plugins.Level, partial bool) *view.State {
 }
 
 // round passes some seconds and runs one.
-func (h *harbour) round(seconds int, level plugins.Level) {
+func (h *moverFixture) round(seconds int, level plugins.Level) {
 	h.now = h.now.Add(time.Duration(seconds) * time.Second)
 	h.movers.round(h.seen(level, false), &h.config)
 }
@@ -110,8 +110,8 @@ const (
 	fourOf = "8:0 rbps=838860800 wbps=838860800\n"
 )
 
-func TestAMoverIsSlowedDownAndFreedWhenItIsCalm(t *testing.T) {
-	h := newHarbour(t)
+func TestMoverThrottledAndReleased(t *testing.T) {
+	h := newMoverFixture(t)
 	h.round(0, plugins.Soft)
 	assert.Equal(t, fourOf, h.read())
 	assert.True(t, (*h.movers.throttledCgroups.Load())[moverPod], "its stall is our doing")
@@ -128,8 +128,8 @@ func TestAMoverIsSlowedDownAndFreedWhenItIsCalm(t *testing.T) {
 	assert.Empty(t, *h.movers.throttledCgroups.Load())
 }
 
-func TestAnAgentThatComesBackKeepsACurbUntilItExpires(t *testing.T) {
-	h := newHarbour(t)
+func TestMoverLimitSurvivesRestart(t *testing.T) {
+	h := newMoverFixture(t)
 	h.round(0, plugins.Soft)
 	h.start()
 	assert.True(t, (*h.movers.throttledCgroups.Load())[moverPod], "from the first sample on")
@@ -142,24 +142,24 @@ func TestAnAgentThatComesBackKeepsACurbUntilItExpires(t *testing.T) {
 	assert.Equal(t, free, h.read())
 }
 
-func TestAllIsUndone(t *testing.T) {
-	for what, undo := range map[string]func(h *harbour){
-		"at the end":              func(h *harbour) { h.movers.lift() },
-		"when it is switched off": func(h *harbour) { h.movers.disable() },
-		"by a dry run": func(h *harbour) {
+func TestMoverLimitsUndone(t *testing.T) {
+	for what, undo := range map[string]func(h *moverFixture){
+		"at the end":              func(h *moverFixture) { h.movers.lift() },
+		"when it is switched off": func(h *moverFixture) { h.movers.disable() },
+		"by a dry run": func(h *moverFixture) {
 			h.config.VGDP.DryRun = true
 			h.round(1, plugins.Soft)
 			assert.True(t, h.movers.shown.Load().DryRun)
 			assert.Nil(t, h.movers.pressure(h.now, true))
 			assert.Empty(t, h.movers.relief, "nothing is relieved")
 		},
-		"by the next agent, when it is off by then": func(h *harbour) {
+		"by the next agent, when it is off by then": func(h *moverFixture) {
 			h.start()
 			h.movers.disable()
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			h := newHarbour(t)
+			h := newMoverFixture(t)
 			h.round(0, plugins.Soft)
 			require.Equal(t, fourOf, h.read())
 			undo(h)
@@ -170,8 +170,8 @@ func TestAllIsUndone(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeKeptIsNotWritten(t *testing.T) {
-	h := newHarbour(t)
+func TestMoverLimitNotSavedNotWritten(t *testing.T) {
+	h := newMoverFixture(t)
 	h.movers.file.Path = filepath.Join(h.dir, moverPod, "io.max", "movers.json") // below a file
 	before := h.read()
 	h.round(0, plugins.Soft)
@@ -181,8 +181,8 @@ func TestWhatCannotBeKeptIsNotWritten(t *testing.T) {
 	assert.Empty(t, h.movers.relief, "nobody waits for what was not done")
 }
 
-func TestASpoiledStateIsSaidAndNothingIsTouched(t *testing.T) {
-	h := newHarbour(t)
+func TestMoverStateCorruptTouchesNothing(t *testing.T) {
+	h := newMoverFixture(t)
 	h.round(0, plugins.Soft)
 	path := filepath.Join(h.state, "movers.json")
 	b, err := os.ReadFile(path)
@@ -195,7 +195,7 @@ func TestASpoiledStateIsSaidAndNothingIsTouched(t *testing.T) {
 }
 
 // Whatever an agent before wrote down, one that reads it starts.
-func FuzzAnyStateIsReadOrRefused(f *testing.F) {
+func FuzzMoverState(f *testing.F) {
 	f.Add([]byte(`{"version":1}`))
 	f.Add([]byte(`{"version":1,"sha256":"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","memory":{}}`))
 	f.Add([]byte(`{"version":1,"sha256":"","memory":{"limits":[{"cgroup":"/../x","name":"read","ours":1,"written":true}]}}`))
@@ -211,8 +211,8 @@ func FuzzAnyStateIsReadOrRefused(f *testing.F) {
 	})
 }
 
-func TestReliefLastsFromTheFirstCurbOn(t *testing.T) {
-	h := newHarbour(t)
+func TestMoverReliefFromFirstLimit(t *testing.T) {
+	h := newMoverFixture(t)
 	h.round(0, plugins.Soft)
 	first := h.now
 	require.Len(t, h.movers.relief, 1)

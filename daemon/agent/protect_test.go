@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheOOMScoreIsLoweredAndNeverRaised(t *testing.T) {
+func TestOOMScoreOnlyLowered(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "oom_score_adj")
 	for was, want := range map[string]string{"0\n": "-997", "1000\n": "-997", "-997\n": "-997\n", "-1000\n": "-1000\n"} {
 		require.NoError(t, os.WriteFile(path, []byte(was), 0o600))

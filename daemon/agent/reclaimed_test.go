@@ -14,14 +14,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// lendingServer answers as an API server with one answer, which a test changes.
-type lendingServer struct {
+// reclaimedServer answers as an API server with one answer, which a test changes.
+type reclaimedServer struct {
 	code  int
 	body  string
 	asked int
 }
 
-func (s *lendingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *reclaimedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.asked++
 	if r.URL.Path != "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources/n1" || r.Method != http.MethodGet {
 		s.code, s.body = http.StatusTeapot, r.URL.Path
@@ -31,9 +31,9 @@ func (s *lendingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(s.body))
 }
 
-func lenderOf(t *testing.T) (*lendingServer, *reclaimedReader) {
+func newReclaimedReader(t *testing.T) (*reclaimedServer, *reclaimedReader) {
 	t.Helper()
-	s := &lendingServer{code: 200, body: `{"status":{"resources":{"allocatable":{"resource.katalyst.kubewharf.io/reclaimed_millicpu":"44k","resource.katalyst.kubewharf.io/reclaimed_memory":"2Gi","cpu":"7"}}}}`}
+	s := &reclaimedServer{code: 200, body: `{"status":{"resources":{"allocatable":{"resource.katalyst.kubewharf.io/reclaimed_millicpu":"44k","resource.katalyst.kubewharf.io/reclaimed_memory":"2Gi","cpu":"7"}}}}`}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	core, err := corev1client.NewForConfig(&rest.Config{Host: server.URL})
@@ -41,8 +41,8 @@ func lenderOf(t *testing.T) (*lendingServer, *reclaimedReader) {
 	return s, &reclaimedReader{rest: core.RESTClient(), node: "n1"}
 }
 
-func TestWhatIsLentIsReadNowAndThen(t *testing.T) {
-	s, l := lenderOf(t)
+func TestReclaimedPoll(t *testing.T) {
+	s, l := newReclaimedReader(t)
 	assert.Contains(t, l.absentReason(), "reclaimedOvercommit is off")
 	now := time.Unix(1000, 0)
 	l.poll(t.Context(), now)
@@ -59,7 +59,7 @@ func TestWhatIsLentIsReadNowAndThen(t *testing.T) {
 	assert.Equal(t, "the CustomNodeResource of this Node has no reclaimed resources", l.absentReason())
 }
 
-func TestWhatIsLentIsNotKnownFromAnOldAnswer(t *testing.T) {
+func TestReclaimedOldAnswerExpires(t *testing.T) {
 	for _, row := range []struct {
 		code int
 		body string
@@ -71,7 +71,7 @@ func TestWhatIsLentIsNotKnownFromAnOldAnswer(t *testing.T) {
 		{500, `{"kind":"Status","code":500,"message":"etcd is away"}`, "an error on the server", true},
 		{200, `{"status":7}`, "cannot unmarshal", true},
 	} {
-		s, l := lenderOf(t)
+		s, l := newReclaimedReader(t)
 		now := time.Unix(1000, 0)
 		l.poll(t.Context(), now)
 		require.Empty(t, l.absentReason())

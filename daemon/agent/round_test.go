@@ -15,7 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-func TestARoundKnowsWhoHurtsWhom(t *testing.T) {
+func TestRoundKnowsContention(t *testing.T) {
 	file, err := config.Open("", nil)
 	require.NoError(t, err)
 	a, s := &Agent{Config: file, movers: &moverLimits{}}, scenes.Contended()
@@ -26,7 +26,7 @@ func TestARoundKnowsWhoHurtsWhom(t *testing.T) {
 	assert.False(t, a.hasNewLevels(), "each sample is used once")
 }
 
-func TestALevelThatBecameHardWaitsForNoPause(t *testing.T) {
+func TestRoundOnNewHardLevelAtOnce(t *testing.T) {
 	at := func(l plugins.Level) *view.State {
 		return &view.State{Levels: &plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "p", Level: l}}}}
 	}

@@ -62,24 +62,24 @@ func at(ms ...time.Duration) func(func()) {
 	}
 }
 
-func TestATriggerWakesASampleAndTheTickerKeepsItsRhythm(t *testing.T) {
+func TestSampleWokenByTriggerKeepsTicks(t *testing.T) {
 	assert.Equal(t, []int64{1000, -1500, 2000, 3000}, sampled(t, 3500*time.Millisecond, 0, at(1500)))
 }
 
-func TestASampleIsWokenNoSoonerThanAMomentAfterTheOneBefore(t *testing.T) {
+func TestSampleMinimumGap(t *testing.T) {
 	assert.Equal(t, []int64{1000, -1230, 2000}, sampled(t, 2500*time.Millisecond, 30*time.Millisecond, at(1010)),
 		"fired while a sample was taken: looked at again 200 ms after its end")
 	assert.Equal(t, []int64{-500, 1000, 2000}, sampled(t, 2950*time.Millisecond, 0, at(500, 700)), "the tick came before and serves it")
 }
 
-func TestATickRightAfterASampleThatWasWokenIsServedByIt(t *testing.T) {
+func TestSampleServesTickRightAfter(t *testing.T) {
 	assert.Equal(t, []int64{1000, -1990, 3000}, sampled(t, 3500*time.Millisecond, 0, at(1990)))
 	assert.Equal(t, []int64{1000, -1700, 2000, 3000}, sampled(t, 3500*time.Millisecond, 0, at(1700)))
 	assert.Equal(t, []int64{1000, -1900, 3000}, sampled(t, 3500*time.Millisecond, 150*time.Millisecond, at(1900)),
 		"also when the tick came while it was taken: a tick is no reason to sample without a pause")
 }
 
-func TestAStallThatLastsWakesOneSampleInEveryWindow(t *testing.T) {
+func TestSampleLongStallOnePerWindow(t *testing.T) {
 	began := sampled(t, 60*time.Second, 20*time.Millisecond, func(wake func()) {
 		for range 6000 {
 			time.Sleep(10 * time.Millisecond)
@@ -104,7 +104,7 @@ func TestAStallThatLastsWakesOneSampleInEveryWindow(t *testing.T) {
 
 // A sample that takes longer than a tick is followed by the next at once, as
 // without triggers: they change nothing about a node that is that slow.
-func TestTriggersNeverOverlapASampleThatIsSlow(t *testing.T) {
+func TestSampleSlowNeverOverlaps(t *testing.T) {
 	began := sampled(t, 10*time.Second, 1300*time.Millisecond, func(wake func()) {
 		for range 1000 {
 			time.Sleep(10 * time.Millisecond)

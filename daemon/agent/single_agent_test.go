@@ -19,7 +19,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-func TestALeaseOfAnotherAgentIsTakenOverOnlyWhenNobodyRenewsIt(t *testing.T) {
+func TestOtherAgentLeaseTakeover(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	const interval, good = 10 * time.Second, 40 * time.Second
 	theirs := leaseHolder{"theirs", now.Add(-5 * time.Second), good}
@@ -73,7 +73,7 @@ func aloneHeart() *heartbeat {
 	return &heartbeat{id: "ours", log: slog.New(slog.DiscardHandler), otherAgent: make(chan string, 1), attempts: make(chan lease.Attempt, 1), beat: &lease.Heartbeat{Interval: 10 * time.Second}}
 }
 
-func TestAnAgentBesideAnotherOneDoesNotStartAndAfterItDoes(t *testing.T) {
+func TestOtherAgentBlocksStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		agent   string
 		renewed func(time.Duration) time.Duration
@@ -99,7 +99,7 @@ func TestAnAgentBesideAnotherOneDoesNotStartAndAfterItDoes(t *testing.T) {
 	}
 }
 
-func TestOfTwoAgentsThatStartedAtOnceOneEnds(t *testing.T) {
+func TestOtherAgentStartedAtOnce(t *testing.T) {
 	beaten := func(id, answered string) *heartbeat {
 		h := aloneHeart()
 		h.id, h.shown, h.beat.Uptime = id, view.Heartbeat{Outcomes: map[lease.Outcome]uint64{}}, uptime
@@ -115,7 +115,7 @@ func TestOfTwoAgentsThatStartedAtOnceOneEnds(t *testing.T) {
 	}
 }
 
-func TestAnAgentWithoutAStateToLockRuns(t *testing.T) {
+func TestStateDirNotLockable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	lock, err := LockStateDir(file, slog.New(slog.DiscardHandler))

@@ -17,7 +17,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestWhatKeepsTriggersAwayIsLoggedOnceAndShownAlways(t *testing.T) {
+func TestTriggersAbsentLoggedOnce(t *testing.T) {
 	proc := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(proc, "pressure"), 0o755))
 	for _, f := range []string{"memory", "io"} {
@@ -46,7 +46,7 @@ func TestWhatKeepsTriggersAwayIsLoggedOnceAndShownAlways(t *testing.T) {
 }
 
 // With pressure itself absent the reason stands there.
-func TestThatThereIsNoPSIIsNotSaidAgainForTriggers(t *testing.T) {
+func TestTriggersAbsentWithoutPSI(t *testing.T) {
 	why := snapshot.Absent{"memory": "no PSI: boot with psi=1", "io": "no PSI: boot with psi=1"}
 	s := &probes.TriggerState{Absent: snapshot.Absent{"host memory": why["memory"], "host io": why["io"], "/kubepods io": "off"}}
 	notes := triggerNotes(s, why)
@@ -56,7 +56,7 @@ func TestThatThereIsNoPSIIsNotSaidAgainForTriggers(t *testing.T) {
 	assert.Contains(t, strings.Join(triggerNotes(s, nil), "\n"), "psi=1")
 }
 
-func TestWhatIsArmedIsSaidWithTheWindowThatItCameTo(t *testing.T) {
+func TestTriggersText(t *testing.T) {
 	s := &probes.TriggerState{}
 	assert.Empty(t, triggersText(s, time.Second))
 	for _, cgroup := range []string{"", "/kubepods/burstable", "/kubepods"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
-func TestAnAgentIsRefusedWhileAnotherUsesItsState(t *testing.T) {
+func TestAgentStateLockRefusesSecond(t *testing.T) {
 	dir := t.TempDir()
 	other, err := state.Acquire(dir, time.Now(), state.BySystemd)
 	require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 )
 
-func TestFlagsSayWhetherThereIsAClusterWhateverTheFileSays(t *testing.T) {
+func TestFlagsOverrideClusterMode(t *testing.T) {
 	const alone, joined = "{standalone: true}", "{kubeconfig: /etc/file}"
 	for name, c := range map[string]struct {
 		file  string
@@ -35,7 +35,7 @@ func TestFlagsSayWhetherThereIsAClusterWhateverTheFileSays(t *testing.T) {
 	}
 }
 
-func TestADryRunByFlagIsOneOfEvictionsAndOfDataMovers(t *testing.T) {
+func TestFlagDryRunOfEvictionAndVGDP(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.yaml")
 	text := "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\neviction: {dryRun: false}\nvgdp: {dryRun: false}\n"
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
@@ -47,7 +47,7 @@ func TestADryRunByFlagIsOneOfEvictionsAndOfDataMovers(t *testing.T) {
 	}
 }
 
-func TestTheDoctorLooksForNoClusterOfAnAgentThatRunsStandalone(t *testing.T) {
+func TestDoctorStandaloneReadsNoCluster(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nkubernetes: {standalone: true}\n"), 0o600))
 	t.Setenv("KUBERNETES_SERVICE_HOST", "192.0.2.1") // as in a pod

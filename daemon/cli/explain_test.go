@@ -42,14 +42,14 @@ func told(args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), err.String()
 }
 
-func TestExplainAloneListsWhatCanBeExplained(t *testing.T) {
+func TestExplainListsTopics(t *testing.T) {
 	status, stdout, stderr := told("explain")
 	assert.Zero(t, status)
 	assert.Empty(t, stderr)
 	assert.Contains(t, stdout, "plimsoll explain eviction [NAME]")
 }
 
-func TestAnEvictionIsExplainedByTheAgentThatDecidedIt(t *testing.T) {
+func TestExplainEviction(t *testing.T) {
 	list := scenes.Decisions(false)
 	socket := answeringAgent(t, list)
 	status, stdout, stderr := told("explain", "eviction", "--api.socket", socket, "cart-66b8d-mm4qz")
@@ -64,7 +64,7 @@ func TestAnEvictionIsExplainedByTheAgentThatDecidedIt(t *testing.T) {
 	}
 }
 
-func TestExplainedAsJSONItIsTheDecisionsOfTheAPI(t *testing.T) {
+func TestExplainJSON(t *testing.T) {
 	list := scenes.Decisions(false)
 	socket := answeringAgent(t, list)
 	ids := func(args ...string) (all []string) {
@@ -82,21 +82,21 @@ func TestExplainedAsJSONItIsTheDecisionsOfTheAPI(t *testing.T) {
 	assert.Equal(t, []string{list[0].ID}, ids(list[0].ID))
 }
 
-func TestAnUnknownNameIsNotSoAndIsToldTheKnownOnes(t *testing.T) {
+func TestExplainUnknownName(t *testing.T) {
 	status, stdout, stderr := told("explain", "eviction", "nobody", "--api.socket", answeringAgent(t, scenes.Decisions(false)))
 	assert.Equal(t, exitFailure, status)
 	assert.Empty(t, stdout)
 	assert.Regexp(t, `^plimsoll: explain: eviction: "nobody": .*candidates are: batch/report-28f7c-x2k9p, .*\n$`, stderr)
 }
 
-func TestExplainWithoutAnAgentSaysWhereItLooked(t *testing.T) {
+func TestExplainWithoutAgent(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "none")
 	status, _, stderr := told("explain", "eviction", "--api.socket", socket)
 	assert.Equal(t, exitFailure, status)
 	assert.Equal(t, "plimsoll: explain: eviction: no agent is listening on "+socket+"\n", stderr)
 }
 
-func TestExplainIsUsedWronglyInOneLine(t *testing.T) {
+func TestExplainUsageErrors(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv("HOME", t.TempDir())
@@ -126,7 +126,7 @@ func kubeconfigOf(t *testing.T, url string) string {
 	return path
 }
 
-func TestWhereTheAgentCannotBeAskedTheEventsOfTheNodeTell(t *testing.T) {
+func TestExplainFallsBackToEvents(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/pods") { // the agent cannot be asked
 			w.WriteHeader(http.StatusForbidden)

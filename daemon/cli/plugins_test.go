@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
-func TestEachPluginHasALineAndEachSocketWithoutOneToo(t *testing.T) {
+func TestPluginsTable(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC)
 	list := web.Plugins{Plugins: []web.Plugin{
 		{Name: "memory-stall", Kind: "inner", Up: true, Scope: "node", Condition: "plimsoll.dev/MemoryContention"},

@@ -28,7 +28,7 @@ func recorded(t *testing.T) string {
 	return file
 }
 
-func TestAReplayIsWrittenAsAskedFor(t *testing.T) {
+func TestReplayOutputs(t *testing.T) {
 	file := recorded(t)
 	for output, begins := range map[string]string{"table": file + ": 5 samples", "json": "{\n  \"format\": \"plimsoll-replay/1\"", "svg": "<svg xmlns="} {
 		status, stdout, stderr := told("replay", "-o", output, file)
@@ -42,7 +42,7 @@ func TestAReplayIsWrittenAsAskedFor(t *testing.T) {
 	assert.Contains(t, warm, "as by an agent that has just started")
 }
 
-func TestAReplayIsJudgedByTheConfigurationThatIsNamed(t *testing.T) {
+func TestReplayConfigFlag(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "agent.yaml")
 	require.NoError(t, os.WriteFile(config, []byte("apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nplugins: {memoryStall: {enabled: false}}\n"), 0o600))
 	status, stdout, stderr := told("replay", "--config", config, recorded(t))
@@ -51,7 +51,7 @@ func TestAReplayIsJudgedByTheConfigurationThatIsNamed(t *testing.T) {
 	assert.NotContains(t, stdout, "memory-stall")
 }
 
-func TestAReplayIsUsedWronglyInOneLine(t *testing.T) {
+func TestReplayUsageErrors(t *testing.T) {
 	file := recorded(t)
 	for _, c := range []struct {
 		status int
@@ -74,7 +74,7 @@ func TestAReplayIsUsedWronglyInOneLine(t *testing.T) {
 	}
 }
 
-func TestWhereAReplayCannotGoOnItsReportEndsThere(t *testing.T) {
+func TestReplayStopsAtOverlap(t *testing.T) {
 	file := recorded(t)
 	status, stdout, stderr := told("replay", file, file)
 	assert.Equal(t, exitFailure, status)

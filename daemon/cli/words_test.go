@@ -100,7 +100,7 @@ func lines(t *testing.T, path string, visit func(place, text string)) {
 	}
 }
 
-func TestEachTextOfTheProgramHasTheWordsOfTheGlossary(t *testing.T) {
+func TestEachTextHasGlossaryWords(t *testing.T) {
 	not := notThese(t)
 	names := regexp.MustCompile("`[^`]*`|\\]\\([^)]*\\)") // tests and files have names of their own
 	n := 0

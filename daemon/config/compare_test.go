@@ -9,7 +9,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
-func TestDifferencesNameEachChangedKey(t *testing.T) {
+func TestConfigDifferences(t *testing.T) {
 	a, b := Default(), Default()
 	assert.Empty(t, Differences(&a, &b))
 
@@ -23,7 +23,7 @@ func TestDifferencesNameEachChangedKey(t *testing.T) {
 	assert.Equal(t, want, Differences(&b, &a))
 }
 
-func TestWhatIsBoundAtTheStartNeedsARestart(t *testing.T) {
+func TestConfigRestartNeeded(t *testing.T) {
 	a, b := Default(), Default()
 	walkedTo := func(change func(*Agent)) []string {
 		b = Default()

@@ -13,7 +13,7 @@ import (
 
 const controllerHead = "apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\n"
 
-func TestAControllersFileIsReadAsStrictlyAsAnAgents(t *testing.T) {
+func TestControllerConfigErrors(t *testing.T) {
 	for body, want := range map[string][]string{
 		"backup: {limit: 2}\n":                                 {`test.yaml:3: backup: unknown key (did you mean "backups"?)`},
 		"backups: {limit: two}\n":                              {`test.yaml:3: backups.limit: want a whole number in decimal, got "two"`},
@@ -39,7 +39,7 @@ func TestAControllersFileIsReadAsStrictlyAsAnAgents(t *testing.T) {
 		mistakes(t, file(""), DefaultController()))
 }
 
-func TestTheControllersDefaultsAreGoodAndPrintedAsTheyAreRead(t *testing.T) {
+func TestControllerConfigDefaults(t *testing.T) {
 	want := DefaultController()
 	assert.Empty(t, want.Validate())
 	assert.False(t, want.Backups.Enabled, "until it is handed over, the queue is Velero's")
@@ -54,7 +54,7 @@ func TestTheControllersDefaultsAreGoodAndPrintedAsTheyAreRead(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-func TestAControllersFileIsFollowedAndABadOneChangesNothing(t *testing.T) {
+func TestControllerConfigReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "controller.yaml")
 	put := func(body string) { require.NoError(t, os.WriteFile(path, []byte(controllerHead+body), 0o600)) }
 	put("backups: {limit: 2}\n")
@@ -74,7 +74,7 @@ func TestAControllersFileIsFollowedAndABadOneChangesNothing(t *testing.T) {
 	assert.Equal(t, []string{"election.duration"}, RestartNeeded(*f.Current(), changed))
 }
 
-func TestTheKindOfAFileIsWhatItSays(t *testing.T) {
+func TestConfigKindOf(t *testing.T) {
 	for text, want := range map[string]string{"": "", "a: [": "", "kind: X\n": "X", "a: 1\nkind: 'Y'\n": "Y", "- kind\n": ""} {
 		assert.Equal(t, want, KindOf([]byte(text)), text)
 	}

@@ -65,7 +65,7 @@ func polls(n int) {
 	synctest.Wait()
 }
 
-func TestWithoutAFileTheDefaultsAreInForce(t *testing.T) {
+func TestConfigWithoutFile(t *testing.T) {
 	running(t, "", func(t *testing.T, f *File, log *bytes.Buffer) {
 		polls(5)
 		assert.Equal(t, Default(), *f.Current())
@@ -76,7 +76,7 @@ func TestWithoutAFileTheDefaultsAreInForce(t *testing.T) {
 	})
 }
 
-func TestAnAgentDoesNotStartWithABadFile(t *testing.T) {
+func TestConfigBadFileStopsStart(t *testing.T) {
 	path := place(t, "tick: 10\nwindow: x\n")
 	f, err := Open(path, nil)
 	assert.Nil(t, f)
@@ -89,14 +89,14 @@ func TestAnAgentDoesNotStartWithABadFile(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-func TestAPipeIsRefusedInsteadOfWaitedFor(t *testing.T) {
+func TestConfigPipeRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(path, 0o600))
 	_, err := Open(path, nil)
 	require.EqualError(t, err, "read "+path+": not a regular file")
 }
 
-func TestFlagsOverrideTheFileAtEveryLoad(t *testing.T) {
+func TestConfigFlagsOverrideEachLoad(t *testing.T) {
 	path := place(t, "tick: 2s\nwindow: 20s\n")
 	f, err := Open(path, func(a *Agent) { a.Tick = 3 * time.Second })
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestFlagsOverrideTheFileAtEveryLoad(t *testing.T) {
 	require.EqualError(t, err, `flags: log.level: want one of debug, info, warn, error, got "loud"`)
 }
 
-func TestAChangedFileIsPutInForceOnceItIsWholeAndLogged(t *testing.T) {
+func TestConfigReloadWhenWhole(t *testing.T) {
 	path := place(t, "")
 	running(t, path, func(t *testing.T, f *File, log *bytes.Buffer) {
 		before := f.Current()
@@ -141,7 +141,7 @@ func TestAChangedFileIsPutInForceOnceItIsWholeAndLogged(t *testing.T) {
 	})
 }
 
-func TestAFileThatIsBeingWrittenIsNotPutInForce(t *testing.T) {
+func TestConfigPartialWriteIgnored(t *testing.T) {
 	path := place(t, "tick: 2s\n")
 	running(t, path, func(t *testing.T, f *File, _ *bytes.Buffer) {
 		before := f.Current()
@@ -166,7 +166,7 @@ func TestAFileThatIsBeingWrittenIsNotPutInForce(t *testing.T) {
 	})
 }
 
-func TestABadFileLeavesTheLastGoodOneInForce(t *testing.T) {
+func TestConfigBadFileKeepsLastGood(t *testing.T) {
 	path := place(t, "tick: 2s\n")
 	running(t, path, func(t *testing.T, f *File, log *bytes.Buffer) {
 		good := f.Current()
@@ -197,7 +197,7 @@ func TestABadFileLeavesTheLastGoodOneInForce(t *testing.T) {
 	})
 }
 
-func TestAMissingFileIsAnErrorUntilItIsBack(t *testing.T) {
+func TestConfigFileMissing(t *testing.T) {
 	path := place(t, "tick: 2s\n")
 	running(t, path, func(t *testing.T, f *File, _ *bytes.Buffer) {
 		good := f.Current()
@@ -225,7 +225,7 @@ func TestAMissingFileIsAnErrorUntilItIsBack(t *testing.T) {
 }
 
 // A kubelet updates a ConfigMap by renaming a symlink to a directory.
-func TestAConfigMapThatIsSwappedBySymlinkIsLoaded(t *testing.T) {
+func TestConfigMapSymlinkSwap(t *testing.T) {
 	dir := t.TempDir()
 	for version, body := range map[string]string{"1": "tick: 2s\n", "2": "tick: 3s\n"} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o700))
@@ -243,7 +243,7 @@ func TestAConfigMapThatIsSwappedBySymlinkIsLoaded(t *testing.T) {
 	})
 }
 
-func TestAReloadTakesEffectAtOnceAndEveryoneSeesAWholeConfiguration(t *testing.T) {
+func TestConfigReloadAtomic(t *testing.T) {
 	path := place(t, "tick: 1s\nwindow: 10s\n")
 	f := open(t, path)
 	const reloads = 50
@@ -270,7 +270,7 @@ func TestAReloadTakesEffectAtOnceAndEveryoneSeesAWholeConfiguration(t *testing.T
 	readers.Wait()
 }
 
-func TestAHugeFileIsRefusedWithoutBeingReadWhole(t *testing.T) {
+func TestConfigHugeFileRefused(t *testing.T) {
 	path := place(t, "")
 	require.NoError(t, os.Truncate(path, 1<<40)) // sparse
 	_, err := Open(path, nil)

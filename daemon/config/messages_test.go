@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestAMistypedKeyIsRecognised(t *testing.T) {
+func TestUnknownKeySuggestion(t *testing.T) {
 	tests := map[string]string{
 		"tikc: 1s\n": `test.yaml:3: tikc: unknown key (did you mean "tick"?)`,
 		"plugins: {memoryStall: {soft: {stallFul: 0.1}}}\n": `test.yaml:3: plugins.memoryStall.soft.stallFul: unknown key (did you mean "stallFull"?)`,
@@ -21,7 +21,7 @@ func TestAMistypedKeyIsRecognised(t *testing.T) {
 	}
 }
 
-func TestTheEditDistanceCountsLetters(t *testing.T) {
+func TestEditDistance(t *testing.T) {
 	for _, tt := range []struct {
 		a, b string
 		want int

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestAFileThatIsNoYAMLNamesTheLine(t *testing.T) {
+func TestDecodeNotYAMLNamesLine(t *testing.T) {
 	tests := map[string]struct {
 		data string
 		want string
@@ -40,7 +40,7 @@ func TestAFileThatIsNoYAMLNamesTheLine(t *testing.T) {
 	}
 }
 
-func TestOneDocumentMayHaveItsMarkers(t *testing.T) {
+func TestDecodeDocumentMarkers(t *testing.T) {
 	var got everything
 	assert.NoError(t, Decode("test.yaml", append([]byte("---\n"), append(file("word: x\n"), "...\n"...)...), &got))
 	assert.Equal(t, "x", got.Word)

@@ -28,7 +28,7 @@ func printed(t *testing.T, d Document) string {
 	return b.String()
 }
 
-func TestWhatIsPrintedLooksAsPeopleWriteIt(t *testing.T) {
+func TestPrintLooksHandwritten(t *testing.T) {
 	got := printed(t, everything{
 		shared: shared{"text"},
 		Word:   "10", Pause: 2 * time.Minute, Share: 0.1, Size: 256 << 20, Names: []string{"/a/b", "host:1"},
@@ -86,7 +86,7 @@ parts:
 	assert.Empty(t, cmp.Diff(want, got))
 }
 
-func TestWhatIsPrintedReadsBackTheSame(t *testing.T) {
+func TestPrintRoundTrip(t *testing.T) {
 	property := func(want everything) bool {
 		text := printed(t, want)
 		var got everything
@@ -96,7 +96,7 @@ func TestWhatIsPrintedReadsBackTheSame(t *testing.T) {
 	require.NoError(t, quick.Check(property, &quick.Config{MaxCount: 500}))
 }
 
-func TestAnAgentThatIsPrintedReadsBackTheSame(t *testing.T) {
+func TestPrintAgentRoundTrip(t *testing.T) {
 	property := func(want validAgent) bool {
 		require.Empty(t, want.Validate())
 		text := printed(t, want.Agent)
@@ -206,7 +206,7 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 	return reflect.ValueOf(validAgent{a})
 }
 
-func TestDurationsAndSizesAreShort(t *testing.T) {
+func TestFormatDurationsAndSizes(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"0s": 0, "1s": time.Second, "1m": time.Minute, "1m30s": 90 * time.Second, "1h": time.Hour, "1h0m30s": time.Hour + 30*time.Second,
 		"10m": 10 * time.Minute, "20h": 20 * time.Hour, "1h10m": 70 * time.Minute, "100ms": 100 * time.Millisecond, "-2m": -2 * time.Minute,
@@ -223,7 +223,7 @@ func TestDurationsAndSizesAreShort(t *testing.T) {
 	}
 }
 
-func TestPrintingToABrokenPipeIsAnError(t *testing.T) {
+func TestPrintBrokenPipe(t *testing.T) {
 	broken := errors.New("broken pipe")
 	assert.ErrorIs(t, Print(brokenPipe{broken}, Default()), broken)
 	assert.ErrorIs(t, Markdown(brokenPipe{broken}), broken)

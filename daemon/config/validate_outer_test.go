@@ -9,7 +9,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
-func TestWhatIsSaidOfOuterPluginsIsChecked(t *testing.T) {
+func TestValidateOuter(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Outer)
 		key    string

@@ -14,7 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-func TestTheDefaultsAreWhatIsDocumentedAndGood(t *testing.T) {
+func TestAgentDefaults(t *testing.T) {
 	a := Default()
 	require.Empty(t, a.Validate())
 	assert.Equal(t, 1*time.Second, a.Tick)
@@ -29,7 +29,7 @@ func TestTheDefaultsAreWhatIsDocumentedAndGood(t *testing.T) {
 	assert.Equal(t, []string{"127.0.0.1:9773"}, Default().Web.ListenAddresses, "each caller has its own")
 }
 
-func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
+func TestValidateContradictions(t *testing.T) {
 	tests := map[string]struct {
 		change func(*Agent)
 		keys   []string
@@ -382,7 +382,7 @@ func TestValuesThatContradictEachOtherAreRefused(t *testing.T) {
 	}
 }
 
-func TestValuesAtTheirBoundsAreGood(t *testing.T) {
+func TestValidateAtBounds(t *testing.T) {
 	a := Default()
 	a.Tick, a.Window, a.Watchdog, a.Eviction.Round = 2*time.Second, 4*time.Second, 20*time.Second, 2*time.Second
 	a.History = 34 * time.Second
@@ -402,7 +402,7 @@ func TestValuesAtTheirBoundsAreGood(t *testing.T) {
 	assert.Empty(t, a.Validate(), "files alone are judged")
 }
 
-func TestPeriodsNearTheEndOfTimeDoNotWrapAround(t *testing.T) {
+func TestValidateOverflow(t *testing.T) {
 	a := Default()
 	a.Tick = math.MaxInt64
 	var keys []string
@@ -412,7 +412,7 @@ func TestPeriodsNearTheEndOfTimeDoNotWrapAround(t *testing.T) {
 	assert.Subset(t, keys, []string{"tick", "window", "watchdog", "eviction.round"})
 }
 
-func TestAnAddressIsAHostAndAPort(t *testing.T) {
+func TestValidateAddress(t *testing.T) {
 	for _, good := range []string{":0", ":9773", "127.0.0.1:9773", "[::1]:65535", "localhost:1", "[fe80::1%eth0]:1"} {
 		assert.Empty(t, addressProblem(good), good)
 	}
@@ -421,7 +421,7 @@ func TestAnAddressIsAHostAndAPort(t *testing.T) {
 	}
 }
 
-func TestAPlaceIsAnAbsoluteCleanPath(t *testing.T) {
+func TestValidatePath(t *testing.T) {
 	for _, bad := range []string{"proc", "/proc/", "//proc", "/a/../proc", "/a/.", "."} {
 		a := Default()
 		a.Paths = Paths{bad, bad, bad, bad}

@@ -33,7 +33,7 @@ func leading(t *testing.T) *Controller {
 	return c
 }
 
-func TestAControllerWhoseLoopIsStuckIsNotReadyAndThenDead(t *testing.T) {
+func TestControllerHungLoopReadyThenLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := leading(t)
 		require.NoError(t, c.ready(), "what waits for its first lists is not stuck")
@@ -53,7 +53,7 @@ func TestAControllerWhoseLoopIsStuckIsNotReadyAndThenDead(t *testing.T) {
 	})
 }
 
-func TestALoopThatRestsLongByItselfIsNotStuck(t *testing.T) {
+func TestControllerLongIdleLoopIsAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := leading(t)
 		c.liveness.Record(loopBackups)
@@ -65,7 +65,7 @@ func TestALoopThatRestsLongByItselfIsNotStuck(t *testing.T) {
 }
 
 // A leader whose loop is stuck does not end its term: the process must end.
-func TestAControllerWhoseLoopIsStuckEndsAndSaysWhy(t *testing.T) {
+func TestControllerHungLoopEndsProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := leading(t)
 		stuck := make(chan struct{})
@@ -79,7 +79,7 @@ func TestAControllerWhoseLoopIsStuckEndsAndSaysWhy(t *testing.T) {
 	})
 }
 
-func TestTheWatchdogIsFedByALoopThatWorks(t *testing.T) {
+func TestControllerFeedsWatchdog(t *testing.T) {
 	next := systemdHears(t)
 	t.Setenv("WATCHDOG_USEC", "60000000")
 	c := leading(t)
@@ -92,7 +92,7 @@ func TestTheWatchdogIsFedByALoopThatWorks(t *testing.T) {
 	assert.Contains(t, next(), "WATCHDOG=1")
 }
 
-func TestEachLoopOfTheControllerBeatsWhenItLooks(t *testing.T) {
+func TestControllerLoopsRecordPasses(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}`), 0o600))
 	file, err := config.OpenOf("", config.DefaultController, func(c *config.Controller) { c.Kubernetes.Kubeconfig = kubeconfig })

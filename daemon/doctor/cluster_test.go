@@ -62,7 +62,7 @@ func inCluster(t *testing.T, how *rest.Config) []Row {
 	return Examination{Cluster: how, EvictsDirectly: true}.cluster(t.Context())
 }
 
-func TestAnApiServerThatAnswersIsNamedWithItsVersion(t *testing.T) {
+func TestDoctorAPIServerVersion(t *testing.T) {
 	how, _ := apiServerOf(t, good)
 	rows := inCluster(t, how)
 	r := row(t, rows, "API server")
@@ -71,7 +71,7 @@ func TestAnApiServerThatAnswersIsNamedWithItsVersion(t *testing.T) {
 	assert.False(t, Failed(rows))
 }
 
-func TestAnApiServerThatIsAwayFailsInOneRow(t *testing.T) {
+func TestDoctorAPIServerUnreachable(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	s.Close()
 	rows := inCluster(t, &rest.Config{Host: s.URL})
@@ -81,7 +81,7 @@ func TestAnApiServerThatIsAwayFailsInOneRow(t *testing.T) {
 	assert.False(t, slices.ContainsFunc(rows, func(r Row) bool { return r.Check == "rights" }), "nobody can say what is allowed")
 }
 
-func TestWhatIsNoKubernetesOrTooOldFails(t *testing.T) {
+func TestDoctorAPIServerTooOld(t *testing.T) {
 	for version, want := range map[string]string{
 		`{"major":"1","minor":"29+","gitVersion":"v1.29.9"}`: "older than 1.30",
 		`<html>welcome</html>`:                               "not a Kubernetes API server",
@@ -97,7 +97,7 @@ func TestWhatIsNoKubernetesOrTooOldFails(t *testing.T) {
 	assert.Equal(t, Pass, row(t, inCluster(t, how), "API server").Result)
 }
 
-func TestEachVerbThatTheManifestGrantsIsAskedFor(t *testing.T) {
+func TestDoctorAsksForEachRight(t *testing.T) {
 	how, asked := apiServerOf(t, good)
 	r := row(t, inCluster(t, how), "rights")
 	assert.Equal(t, Pass, r.Result, r.Finding)
@@ -110,7 +110,7 @@ func TestEachVerbThatTheManifestGrantsIsAskedFor(t *testing.T) {
 	assert.Contains(t, r.Finding, fmt.Sprintf("all %d", len(needed)))
 }
 
-func TestMissingRightsAreNamed(t *testing.T) {
+func TestDoctorMissingRights(t *testing.T) {
 	how, _ := apiServerOf(t, good, "create pods/eviction", "patch nodes/status")
 	r := row(t, inCluster(t, how), "rights")
 	assert.Equal(t, Fail, r.Result)
@@ -123,7 +123,7 @@ func TestMissingRightsAreNamed(t *testing.T) {
 	assert.Contains(t, r.Finding, "missing: get customnoderesources.node.katalyst.kubewharf.io (apply deploy/rbac.yaml, deploy/rbac-katalyst.yaml)")
 }
 
-func TestAServerThatWillNotSayWhatIsAllowedFails(t *testing.T) {
+func TestDoctorRightsNotAnswered(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/version" {
 			fmt.Fprint(w, good)
@@ -137,7 +137,7 @@ func TestAServerThatWillNotSayWhatIsAllowedFails(t *testing.T) {
 	assert.Contains(t, r.Finding, "check the right to list pods")
 }
 
-func TestADryRunIsAWarningAndOnlyInACluster(t *testing.T) {
+func TestDoctorDryRunWarns(t *testing.T) {
 	how, _ := apiServerOf(t, good)
 	r := row(t, Examination{Cluster: how, DryRun: true}.cluster(t.Context()), "dry run")
 	assert.Equal(t, Warn, r.Result)
@@ -147,12 +147,12 @@ func TestADryRunIsAWarningAndOnlyInACluster(t *testing.T) {
 	assert.Equal(t, []Row{{Pass, "API server", "no kubeconfig: the agent can only run with --standalone"}}, alone)
 }
 
-func TestAKubeconfigThatCannotBeUsedFails(t *testing.T) {
+func TestDoctorKubeconfigUnusable(t *testing.T) {
 	rows := Examination{ClusterErr: errors.New("kubeconfig: stat /x: no such file or directory")}.cluster(t.Context())
 	assert.Equal(t, []Row{{Fail, "API server", "kubeconfig: stat /x: no such file or directory"}}, rows)
 }
 
-func TestTheStateDirectoryMustBeWritableOrMakable(t *testing.T) {
+func TestDoctorStateDirectory(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o755))
@@ -169,7 +169,7 @@ func TestTheStateDirectoryMustBeWritableOrMakable(t *testing.T) {
 	}
 }
 
-func TestAConcurrencyOfOneIsAWarning(t *testing.T) {
+func TestDoctorConcurrencyOfOne(t *testing.T) {
 	assert.Equal(t, Row{Pass, "data movers", "not limited (vgdp.enabled: false)"}, Examination{}.loads())
 	one := Examination{MoverConcurrency: 1}.loads()
 	assert.Equal(t, Warn, one.Result)

@@ -35,7 +35,7 @@ func row(t *testing.T, rows []Row, check string) Row {
 	return Row{}
 }
 
-func TestThisMachineIsExaminedWithoutAnAgent(t *testing.T) {
+func TestDoctorOnThisMachine(t *testing.T) {
 	rows := patient(t).Examine(t.Context())
 	for _, r := range rows {
 		assert.NotEmpty(t, r.Finding, r.Check)
@@ -47,7 +47,7 @@ func TestThisMachineIsExaminedWithoutAnAgent(t *testing.T) {
 	assert.Equal(t, Pass, row(t, rows, "web address").Result)
 }
 
-func TestEveryMistakeOfTheConfigurationIsARow(t *testing.T) {
+func TestDoctorConfigErrorsOneRowEach(t *testing.T) {
 	p := patient(t)
 	p.ConfigFile, p.ConfigErrors = "a.yaml", []string{"a.yaml:3: tick: x", "a.yaml:4: window: y"}
 	rows := p.config()
@@ -57,7 +57,7 @@ func TestEveryMistakeOfTheConfigurationIsARow(t *testing.T) {
 	assert.False(t, Failed(p.config()))
 }
 
-func TestAMachineWithoutPSIFailsAndIsToldWhy(t *testing.T) {
+func TestDoctorWithoutPSI(t *testing.T) {
 	proc := t.TempDir()
 	for _, f := range []string{"stat", "meminfo", "vmstat", "diskstats", "1/net/dev", "net/softnet_stat"} {
 		b, err := os.ReadFile(filepath.Join("/proc", f))
@@ -72,7 +72,7 @@ func TestAMachineWithoutPSIFailsAndIsToldWhy(t *testing.T) {
 	assert.Contains(t, r.Finding, "CONFIG_PSI")
 }
 
-func TestALinkWithoutASpeedIsNamedUntilItIsConfigured(t *testing.T) {
+func TestDoctorLinkSpeedUnknown(t *testing.T) {
 	proc, sys := t.TempDir(), t.TempDir()
 	for path, text := range map[string]string{
 		proc + "/stat": "cpu 1 2 3 4\n", proc + "/1/net/dev": "1\n2\n  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n",
@@ -93,7 +93,7 @@ func TestALinkWithoutASpeedIsNamedUntilItIsConfigured(t *testing.T) {
 	}
 }
 
-func TestAProcThatIsNotMountedIsOneRow(t *testing.T) {
+func TestDoctorProcNotMounted(t *testing.T) {
 	p := patient(t)
 	p.Paths.Procfs = t.TempDir()
 	r := row(t, p.Examine(t.Context()), "kernel files")
@@ -101,7 +101,7 @@ func TestAProcThatIsNotMountedIsOneRow(t *testing.T) {
 	assert.Contains(t, r.Finding, "is it mounted?")
 }
 
-func TestAPortThatSomebodyElseHasFails(t *testing.T) {
+func TestDoctorPortInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
@@ -113,7 +113,7 @@ func TestAPortThatSomebodyElseHasFails(t *testing.T) {
 	assert.Equal(t, Pass, address(t.Context(), l.Addr().String(), true).Result, "unless it is our own agent's")
 }
 
-func TestASocketThatCannotBeMadeFails(t *testing.T) {
+func TestDoctorSocketCannotBeMade(t *testing.T) {
 	p := patient(t)
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -130,7 +130,7 @@ func notThere(t *testing.T, p Examination) error {
 	return err
 }
 
-func TestASocketThatAnswersNonsenseFails(t *testing.T) {
+func TestDoctorSocketAnswersNonsense(t *testing.T) {
 	p := patient(t)
 	require.NoError(t, os.MkdirAll(filepath.Dir(p.Socket), 0o755))
 	l, err := net.Listen("unix", p.Socket)
@@ -149,7 +149,7 @@ func TestASocketThatAnswersNonsenseFails(t *testing.T) {
 	assert.Equal(t, Fail, p.socket(notThere(t, p)).Result)
 }
 
-func TestAProbeWithANoteWarns(t *testing.T) {
+func TestDoctorProbeNoteWarns(t *testing.T) {
 	probe := snapshot.Probe{Name: "workloads", Duration: 30 * time.Millisecond}
 	assert.Equal(t, Row{Pass, "probe workloads", "read in 30ms"}, probeRow(probe, &snapshot.Sample{}))
 	probe.Note = "read every 3rd tick: it costs 3 % of a core"
@@ -158,7 +158,7 @@ func TestAProbeWithANoteWarns(t *testing.T) {
 	assert.Equal(t, Row{Warn, "probe workloads", "no cgroup layout"}, probeRow(probe, &snapshot.Sample{}), "the error counts for more")
 }
 
-func TestANICWhoseSpeedIsUnknownIsNamed(t *testing.T) {
+func TestDoctorUnknownSpeedNICs(t *testing.T) {
 	assert.Equal(t, []string{"eth0"}, unknownSpeed([]snapshot.NIC{
 		{Name: "eth0", Physical: true},
 		{Name: "eth1", Physical: true, SpeedBytesPerSecond: snapshot.Some(uint64(1))},
@@ -166,7 +166,7 @@ func TestANICWhoseSpeedIsUnknownIsNamed(t *testing.T) {
 	}))
 }
 
-func TestKernelReleasesAreRead(t *testing.T) {
+func TestDoctorKernelRelease(t *testing.T) {
 	for release, want := range map[string][2]int{
 		"6.1.0-28-amd64": {6, 1}, "5.4": {5, 4}, "4.18.0-553.el8.x86_64": {4, 18}, "6.12-rc1": {6, 12},
 	} {
@@ -180,7 +180,7 @@ func TestKernelReleasesAreRead(t *testing.T) {
 	}
 }
 
-func TestWhatAVerdictNeedsFailsAndWhatIsOnlyShownWarns(t *testing.T) {
+func TestDoctorProbeFailOrWarn(t *testing.T) {
 	s := &snapshot.Sample{}
 	assert.Equal(t, Fail, probeRow(snapshot.Probe{Name: "vmstat", Error: "x"}, s).Result)
 	assert.Equal(t, Fail, probeRow(snapshot.Probe{Name: "pressure", Error: "x"}, s).Result)

@@ -11,7 +11,7 @@ import (
 )
 
 // Every check that the sources name, with those of probes as one.
-func TestEveryRowStandsInTheDocument(t *testing.T) {
+func TestDoctorRowsDocumented(t *testing.T) {
 	document, err := os.ReadFile("../../docs/troubleshooting.md")
 	require.NoError(t, err)
 	sources, err := filepath.Glob("*.go")

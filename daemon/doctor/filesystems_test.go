@@ -12,7 +12,7 @@ import (
 
 // On a starved machine neither an answer nor the end of the wait for it comes in
 // time: that is no all-clear.
-func TestAFilesystemThatWasNotReadInTimeIsNotSaidToBeRead(t *testing.T) {
+func TestDoctorFilesystemReadLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		known []snapshot.Filesystem
 		want  string

@@ -50,7 +50,7 @@ func workloads(image string, args ...string) string {
 	return fmt.Sprintf(`{"items":[{"metadata":{"namespace":"kube-system","name":"it"},"spec":{"template":{"spec":{"containers":[{"image":%q,"args":%s}]}}}}]}`, image, list)
 }
 
-func TestProgramsThatActOnOurTaintsAreNamed(t *testing.T) {
+func TestDoctorNeighboursOfTaints(t *testing.T) {
 	const deployments, maps = "/apis/apps/v1/deployments", "/api/v1/namespaces/kube-system/configmaps"
 	var known []string
 	for _, key := range taintKeys() {
@@ -83,7 +83,7 @@ func TestProgramsThatActOnOurTaintsAreNamed(t *testing.T) {
 	assert.Empty(t, neighbours(t.Context(), clusterOf(t, map[string]string{"ours": "forbidden", deployments: "forbidden"})), "an agent sees nothing of it")
 }
 
-func TestAPolicyBindingKindOrLevelThatIsMissingIsNamed(t *testing.T) {
+func TestDoctorMissingPolicies(t *testing.T) {
 	rows := neighbours(t.Context(), clusterOf(t, map[string]string{"ours": "{}"}))
 	assert.Equal(t, []Row{
 		{Pass, "admission policies", "all 4 that bind agents to their nodes, with their bindings, are installed"},
@@ -117,7 +117,7 @@ func TestAPolicyBindingKindOrLevelThatIsMissingIsNamed(t *testing.T) {
 	}
 }
 
-func TestAGateThatNobodyInstalledIsNoFailure(t *testing.T) {
+func TestDoctorGateNotInstalled(t *testing.T) {
 	rows := neighbours(t.Context(), clusterOf(t, map[string]string{}))
 	assert.Equal(t, Pass, row(t, rows, "gate").Result, "who wants no load held has none of it")
 	assert.Equal(t, Fail, row(t, rows, "admission policies").Result)

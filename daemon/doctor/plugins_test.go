@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
-func TestWhereOuterPluginsAreLookedForIsExamined(t *testing.T) {
+func TestDoctorPluginDirectories(t *testing.T) {
 	own, open, sticky := t.TempDir(), t.TempDir(), t.TempDir()
 	require.NoError(t, os.Chmod(own, 0o711))
 	require.NoError(t, os.Chmod(open, 0o777))

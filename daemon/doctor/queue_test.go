@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestWhoIsInChargeOfTheBackupQueueIsSaid(t *testing.T) {
+func TestDoctorBackupQueueOwner(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	held := func(by string, ago time.Duration) *coordinationv1.Lease {
 		at := metav1.NewMicroTime(now.Add(-ago))

@@ -16,7 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
-func TestASecondAgentOfANodeIsSeen(t *testing.T) {
+func TestDoctorSecondAgent(t *testing.T) {
 	p := Examination{StateDir: t.TempDir(), StartedBy: state.BySystemd}
 	assert.Equal(t, Pass, p.singleAgent(false).Result, "none runs")
 	lock, err := state.Acquire(p.StateDir, time.Now(), state.ByPod)
@@ -32,7 +32,7 @@ func TestASecondAgentOfANodeIsSeen(t *testing.T) {
 	assert.Equal(t, Pass, p.singleAgent(false).Result, "it has ended")
 }
 
-func TestAnAgentWithAnotherStateIsSeenInTheLease(t *testing.T) {
+func TestDoctorSecondAgentInLease(t *testing.T) {
 	for name, c := range map[string]struct {
 		annotation, ours string
 		age              time.Duration

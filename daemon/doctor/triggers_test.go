@@ -22,7 +22,7 @@ func triggered(t *testing.T) Examination {
 	return p
 }
 
-func TestTheDoctorArmsTriggersForAMoment(t *testing.T) {
+func TestDoctorTriggersArmed(t *testing.T) {
 	if _, err := os.Stat("/proc/pressure/io"); err != nil {
 		t.Skipf("needs PSI: %v", err)
 	}
@@ -38,7 +38,7 @@ func TestTheDoctorArmsTriggersForAMoment(t *testing.T) {
 	assert.Equal(t, Row{Pass, triggersCheck, "2 can be armed over 1s: host"}, r)
 }
 
-func TestTriggersThatAreSwitchedOffAreNotTried(t *testing.T) {
+func TestDoctorTriggersOff(t *testing.T) {
 	p := triggered(t)
 	p.Triggers.Enabled = false
 	r := row(t, p.Examine(t.Context()), triggersCheck)
@@ -48,7 +48,7 @@ func TestTriggersThatAreSwitchedOffAreNotTried(t *testing.T) {
 
 // Without PSI neither pressure can be read nor a trigger armed; what to do
 // about it is said once.
-func TestAMachineWithoutPSIHasNoTriggersAndSaysTheCureOnce(t *testing.T) {
+func TestDoctorTriggersWithoutPSI(t *testing.T) {
 	p := triggered(t)
 	p.Paths.Procfs = t.TempDir()
 	for _, f := range []string{"stat", "meminfo"} {

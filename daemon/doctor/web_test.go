@@ -62,7 +62,7 @@ func (s served) after(part time.Duration, config string) []Row {
 	return Examination{WebConfig: s.file("web.yaml", config)}.webConfig(s.from.Add(part))
 }
 
-func TestWhatClientsShowToGetInIsSaid(t *testing.T) {
+func TestDoctorWebAuthentication(t *testing.T) {
 	s := newServed(t)
 	s.file("ca.pem", string(must(os.ReadFile(s.path("cert.pem")))))
 	web := s.path("web.yaml")
@@ -90,7 +90,7 @@ func must(b []byte, err error) []byte {
 	return b
 }
 
-func TestAWebConfigurationThatNoAgentStartsWithFails(t *testing.T) {
+func TestDoctorWebConfigBroken(t *testing.T) {
 	s := newServed(t)
 	s.file("other.pem", string(must(os.ReadFile(newServed(t).path("key.pem")))))
 	s.file("empty.pem", "")
@@ -114,7 +114,7 @@ func TestAWebConfigurationThatNoAgentStartsWithFails(t *testing.T) {
 	assert.Contains(t, rows[0].Finding, "no such file")
 }
 
-func TestACertificateIsExaminedForItsLife(t *testing.T) {
+func TestDoctorCertificateExpiry(t *testing.T) {
 	s := newServed(t)
 	until := s.from.Add(24 * time.Hour).UTC().Format(time.RFC3339)
 	for part, want := range map[time.Duration]Row{
@@ -128,7 +128,7 @@ func TestACertificateIsExaminedForItsLife(t *testing.T) {
 	}
 }
 
-func TestWhoMayReadSecretsOrChangeTheFilesIsSaid(t *testing.T) {
+func TestDoctorWebFilePermissions(t *testing.T) {
 	s := newServed(t)
 	web, key, cert := s.file("web.yaml", withTLS+oneUser), s.path("key.pem"), s.path("cert.pem")
 	found := func() Row { return Examination{WebConfig: web}.webConfig(s.from)[0] }
@@ -154,7 +154,7 @@ func TestWhoMayReadSecretsOrChangeTheFilesIsSaid(t *testing.T) {
 	assert.Equal(t, Pass, Examination{WebConfig: s.path("plain.yaml")}.webConfig(s.from)[0].Result, "there is no secret in it")
 }
 
-func TestTokensNeedAnAPIServerAndTheRightToAskAboutThem(t *testing.T) {
+func TestDoctorTokenReview(t *testing.T) {
 	alone := Examination{TokenReview: true}
 	r := row(t, alone.webConfig(time.Now()), webCheck)
 	assert.Equal(t, Fail, r.Result)

@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/backup"
 )
 
-func TestABackupsPlaceIsToldWithAllThatAreAheadOfIt(t *testing.T) {
+func TestExplainBackupQueuePlace(t *testing.T) {
 	now := time.Date(2026, 3, 1, 2, 10, 0, 0, time.UTC)
 	made := now.Add(-10 * time.Minute)
 	in := backup.Input{

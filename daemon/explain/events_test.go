@@ -51,7 +51,7 @@ func apiServer(t *testing.T, status int, events ...corev1.Event) (client *corev1
 	return client, asked
 }
 
-func TestOnlyTheAgentsEventsAboutThatNodeAreAskedFor(t *testing.T) {
+func TestEventsOnlyAgentsOfNode(t *testing.T) {
 	client, asked := apiServer(t, http.StatusOK, event(1, "PressureEviction", "shop/cart: working set"))
 	_, err := Events(t.Context(), client, "node-a", "")
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestOnlyTheAgentsEventsAboutThatNodeAreAskedFor(t *testing.T) {
 	assert.Equal(t, "involvedObject.kind=Node,involvedObject.name=node-a,source=plimsoll-agent", asked.Query().Get("fieldSelector"))
 }
 
-func TestEventsComeNewestFirst(t *testing.T) {
+func TestEventsNewestFirst(t *testing.T) {
 	often := event(5, "PressureDecision", "soft level: no pod is evicted")
 	often.Count = 3
 	undated := event(0, "PressureEvictionDryRun", "dry run: shop/cart: working set")
@@ -74,7 +74,7 @@ func TestEventsComeNewestFirst(t *testing.T) {
 		"2026-03-01 12:00:01 UTC, 1 min 4 s ago: PressureEviction\n  shop/cart: working set\n", b.String())
 }
 
-func TestANameChoosesTheEventsThatMentionIt(t *testing.T) {
+func TestEventsFilteredByName(t *testing.T) {
 	client, _ := apiServer(t, http.StatusOK, event(1, "PressureEviction", "shop/cart: x (decision d1)"), event(2, "PressureDecision", "the pressure has ended (decision d2)"))
 	for _, name := range []string{"shop/cart", "d1"} {
 		list, err := Events(t.Context(), client, "node-a", name)
@@ -87,14 +87,14 @@ func TestANameChoosesTheEventsThatMentionIt(t *testing.T) {
 	assert.ErrorContains(t, err, "none of 2 Events about node node-a mentions it")
 }
 
-func TestANodeWithoutEventsIsSaidToHaveNone(t *testing.T) {
+func TestEventsNone(t *testing.T) {
 	client, _ := apiServer(t, http.StatusOK)
 	_, err := Events(t.Context(), client, "node-b", "")
 	require.ErrorIs(t, err, ErrNoEvents)
 	assert.ErrorContains(t, err, "node node-b")
 }
 
-func TestWhatTheApiServerRefusesIsSaid(t *testing.T) {
+func TestEventsForbidden(t *testing.T) {
 	client, _ := apiServer(t, http.StatusForbidden)
 	_, err := Events(t.Context(), client, "node-a", "")
 	require.ErrorContains(t, err, "events of node node-a: events is forbidden")

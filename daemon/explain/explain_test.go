@@ -60,7 +60,7 @@ func about(t *testing.T, list []evict.Decision, name string) string {
 	return b.String()
 }
 
-func TestWhatIsSaidOfKnownDecisionsIsTheGoldenText(t *testing.T) {
+func TestExplainGolden(t *testing.T) {
 	list := scenes.Decisions(false)
 	golden(t, "newest", newest(t, list))
 	golden(t, "evicted", about(t, list, evicted))
@@ -71,7 +71,7 @@ func TestWhatIsSaidOfKnownDecisionsIsTheGoldenText(t *testing.T) {
 	golden(t, "contended", newest(t, hurt)+"\n"+about(t, hurt, hurt[0].ID))
 }
 
-func TestWhyItWasEvictedFitsOneScreen(t *testing.T) {
+func TestExplainEvictedFitsScreen(t *testing.T) {
 	text := about(t, scenes.Decisions(false), evicted)
 	for _, want := range []string{
 		evicted + " evicted", "memory-stall hard since", "working set 3.0 GiB", "Burstable", "priority 100", "ReplicaSet cart-66b8d",
@@ -82,7 +82,7 @@ func TestWhyItWasEvictedFitsOneScreen(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(text, "\n"), 24)
 }
 
-func TestWhyItWaitsIsToldInTheApiServersOwnWords(t *testing.T) {
+func TestExplainBlockedQuotesAPIServer(t *testing.T) {
 	text := about(t, scenes.Decisions(false), blocked)
 	assert.Contains(t, text, "skipped: pdb")
 	assert.Contains(t, text, "The disruption budget report needs 1 healthy pods and has 1 currently")
@@ -90,7 +90,7 @@ func TestWhyItWaitsIsToldInTheApiServersOwnWords(t *testing.T) {
 	assert.Contains(t, text, "decision    evicted: "+evicted, "and who went instead")
 }
 
-func TestAPodIsFoundByEachOfItsNames(t *testing.T) {
+func TestExplainFindsPodByEachName(t *testing.T) {
 	list := scenes.Decisions(false)
 	for _, name := range []string{
 		evicted, "cart-66b8d-mm4qz", "41aa9e07-0000-4000-8000-00000000000a", "/kubepods.slice/pod-a.slice",
@@ -105,7 +105,7 @@ func TestAPodIsFoundByEachOfItsNames(t *testing.T) {
 	assert.Len(t, found, 1, "an ID is of one decision")
 }
 
-func TestAnUnknownNameIsToldWhatNamesThereAre(t *testing.T) {
+func TestExplainUnknownPodListsNames(t *testing.T) {
 	_, err := About(scenes.Decisions(false), "shop/nobody")
 	require.ErrorIs(t, err, ErrNotInDecisions)
 	assert.Contains(t, err.Error(), `"shop/nobody"`)
@@ -126,18 +126,18 @@ func TestAnUnknownNameIsToldWhatNamesThereAre(t *testing.T) {
 	assert.ErrorContains(t, err, "web/p11 and 28 more")
 }
 
-func TestAPartOfANameIsNoName(t *testing.T) {
+func TestExplainPartialNameNotFound(t *testing.T) {
 	for _, name := range []string{"cart", "shop", "shop/", ""} {
 		_, err := About(scenes.Decisions(false), name)
 		assert.ErrorIs(t, err, ErrNotInDecisions, "%q", name)
 	}
 }
 
-func TestBeforeAnyDecisionThatIsSaid(t *testing.T) {
+func TestExplainBeforeFirstDecision(t *testing.T) {
 	assert.Equal(t, "No decision yet: no level has changed since the agent started.\n", newest(t, nil))
 }
 
-func TestAnEvictionThatIsNotOverYetSaysSo(t *testing.T) {
+func TestExplainTerminatingEviction(t *testing.T) {
 	list := scenes.Decisions(false)
 	list[1].TerminatedAt, list[1].After = time.Time{}, nil
 	text := about(t, list, evicted)
@@ -145,7 +145,7 @@ func TestAnEvictionThatIsNotOverYetSaysSo(t *testing.T) {
 	assert.Contains(t, text, "pressure    not known until the pod has terminated")
 }
 
-func TestADryRunIsNeverToldAsAnEviction(t *testing.T) {
+func TestExplainDryRun(t *testing.T) {
 	list := scenes.Decisions(true)
 	for _, text := range []string{newest(t, list), about(t, list, evicted), about(t, list, list[0].ID)} {
 		assert.Contains(t, text, "dry run")
@@ -156,7 +156,7 @@ func TestADryRunIsNeverToldAsAnEviction(t *testing.T) {
 	assert.Contains(t, about(t, list, evicted), evicted+" would be evicted")
 }
 
-func TestManyDecisionsDoNotFloodTheScreen(t *testing.T) {
+func TestExplainManyDecisionsAbridged(t *testing.T) {
 	var list []evict.Decision
 	for i := range 50 {
 		d := scenes.Decisions(false)[1]
@@ -171,7 +171,7 @@ func TestManyDecisionsDoNotFloodTheScreen(t *testing.T) {
 	assert.NotContains(t, text, "d10")
 }
 
-func TestAnEvictionOfLongAgoIsStillTold(t *testing.T) {
+func TestExplainOldEvictionShown(t *testing.T) {
 	all := scenes.Decisions(false)
 	list := append(slices.Repeat([]evict.Decision{all[2]}, 20), all[1])
 	text := newest(t, list)
@@ -179,7 +179,7 @@ func TestAnEvictionOfLongAgoIsStillTold(t *testing.T) {
 	assert.Contains(t, text, "evicted (decision "+all[1].ID+")")
 }
 
-func TestCandidatesThatWereNotKeptAreCounted(t *testing.T) {
+func TestExplainOmittedCandidatesCounted(t *testing.T) {
 	d := scenes.Decisions(false)[1]
 	d.Omitted = 7
 	assert.Contains(t, newest(t, []evict.Decision{d}), "1 pdb, 1 daemonset, 1 not-a-pod, 7 not stored")
@@ -187,7 +187,7 @@ func TestCandidatesThatWereNotKeptAreCounted(t *testing.T) {
 	assert.Contains(t, about(t, []evict.Decision{d}, evicted), "3 of 11")
 }
 
-func TestANameChosenToDoHarmIsOnlyText(t *testing.T) {
+func TestHostileNameIsOnlyText(t *testing.T) {
 	const evil = "web/\x1b[2J\u202e\n"
 	d := scenes.Decisions(false)[1]
 	d.Reason, d.ID = evil, evil
@@ -203,7 +203,7 @@ func TestANameChosenToDoHarmIsOnlyText(t *testing.T) {
 	}
 }
 
-func TestADecisionOverTheWireIsToldTheSame(t *testing.T) {
+func TestExplainOverTheWire(t *testing.T) {
 	list := scenes.Decisions(false)
 	b, err := json.Marshal(list)
 	require.NoError(t, err)

@@ -55,7 +55,7 @@ func answer(now time.Time) *admission.Preview {
 	return a
 }
 
-func TestWhatALoadWaitsForIsTold(t *testing.T) {
+func TestExplainLoadWaits(t *testing.T) {
 	now := time.Date(2026, 3, 1, 2, 10, 0, 0, time.UTC)
 	a := answer(now)
 	told := func(i int) string {
@@ -86,7 +86,7 @@ Pod velero/first, phase Pending
 	}
 }
 
-func TestALoadIsNamedWithItsKindOrWithout(t *testing.T) {
+func TestExplainLoadKind(t *testing.T) {
 	for said, want := range map[string][]vgdp.Kind{
 		"a": admission.Kinds(), "du/a": {vgdp.DataUpload}, "DataDownload/a": {vgdp.DataDownload}, "podvolumebackups/a": {vgdp.PodVolumeBackup}, "PVR/a": {vgdp.PodVolumeRestore},
 	} {

@@ -140,7 +140,7 @@ func (s *guarded) status(path string, by client) int {
 	return status
 }
 
-func TestOverTLSTheServerProvesWhoItIsAndPlainTextIsRefused(t *testing.T) {
+func TestAuthTLSServerIdentity(t *testing.T) {
 	s := guard(t, withTLS, nil)
 	status, text, err := s.get("/metrics", client{})
 	require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestOverTLSTheServerProvesWhoItIsAndPlainTextIsRefused(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, status)
 }
 
-func TestAClientCertificateThatIsMissingExpiredOrSomebodyElsesGetsNoConnection(t *testing.T) {
+func TestAuthClientCertificateRequired(t *testing.T) {
 	s := guard(t, required(), nil)
 	for name, cert := range map[string]*tls.Certificate{
 		"none": nil, "expired": s.authority.client(-time.Hour), "of another authority": newAuthority(t).client(time.Hour),
@@ -170,7 +170,7 @@ func TestAClientCertificateThatIsMissingExpiredOrSomebodyElsesGetsNoConnection(t
 	assert.Equal(t, http.StatusOK, s.status("/", good), "it has proved who it is")
 }
 
-func TestAWrongPasswordIsRefusedAndHealthNeedsNone(t *testing.T) {
+func TestAuthPasswordWrong(t *testing.T) {
 	s := guard(t, withUsers, nil)
 	for name, by := range map[string]client{
 		"none": {}, "wrong": {user: "prometheus", password: "load lime"}, "nobody": {user: "somebody", password: secret}, "a token": {token: secret},
@@ -184,7 +184,7 @@ func TestAWrongPasswordIsRefusedAndHealthNeedsNone(t *testing.T) {
 	assert.Equal(t, http.StatusOK, s.status("/", good))
 }
 
-func TestPagesAreForThoseWhoHaveProvedWhoTheyAre(t *testing.T) {
+func TestAuthPagesNeedIdentity(t *testing.T) {
 	s := guard(t, offered(), nil)
 	assert.Equal(t, http.StatusOK, s.status("/metrics", client{}), "the file asks nobody who it is")
 	assert.Equal(t, http.StatusNotFound, s.status("/", client{}))
@@ -193,7 +193,7 @@ func TestPagesAreForThoseWhoHaveProvedWhoTheyAre(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, guard(t, "", nil).status("/", client{user: "prometheus", password: secret}), "nobody checks")
 }
 
-func TestPasswordsChangeWhileTheServerRuns(t *testing.T) {
+func TestAuthPasswordsReload(t *testing.T) {
 	s := guard(t, withUsers, nil)
 	by := client{user: "prometheus", password: secret}
 	assert.Equal(t, http.StatusOK, s.status("/", by))
@@ -205,7 +205,7 @@ func TestPasswordsChangeWhileTheServerRuns(t *testing.T) {
 	assert.Equal(t, http.StatusOK, s.status("/", by))
 }
 
-func TestAFileThatTurnsBadLetsNobodyIn(t *testing.T) {
+func TestAuthBadFileRefusesAll(t *testing.T) {
 	s := guard(t, withUsers, nil)
 	by := client{user: "prometheus", password: secret}
 	assert.Equal(t, http.StatusOK, s.status("/metrics", by))
@@ -219,7 +219,7 @@ func TestAFileThatTurnsBadLetsNobodyIn(t *testing.T) {
 	assert.Equal(t, http.StatusInternalServerError, s.status("/metrics", by))
 }
 
-func TestACertificateThatIsReplacedIsServedOnTheNextConnection(t *testing.T) {
+func TestAuthServerCertificateReload(t *testing.T) {
 	s := guard(t, withTLS, nil)
 	assert.Equal(t, http.StatusOK, s.status("/metrics", client{}))
 	old := s.authority
@@ -231,7 +231,7 @@ func TestACertificateThatIsReplacedIsServedOnTheNextConnection(t *testing.T) {
 	require.ErrorAs(t, err, &unknown)
 }
 
-func TestAnAuthorityOfClientsThatIsReplacedIsTrustedNoMore(t *testing.T) {
+func TestAuthClientCAReload(t *testing.T) {
 	s := guard(t, required(), nil)
 	by := client{cert: s.authority.client(time.Hour), trusts: s.authority, sessions: tls.NewLRUClientSessionCache(1)}
 	assert.Equal(t, http.StatusOK, s.status("/metrics", by))
@@ -249,7 +249,7 @@ func TestAnAuthorityOfClientsThatIsReplacedIsTrustedNoMore(t *testing.T) {
 	assert.Equal(t, http.StatusOK, s.status("/metrics", by))
 }
 
-func TestABadFileIsOneLineAtTheStart(t *testing.T) {
+func TestAuthBadFileAtStartOneLine(t *testing.T) {
 	dir := t.TempDir()
 	for text, why := range map[string]string{
 		"tls_server_config: {cert_file: cert.pem}\n":                     "missing one of key or key_file",
@@ -270,7 +270,7 @@ func TestABadFileIsOneLineAtTheStart(t *testing.T) {
 	assert.False(t, errors.Is(err, net.ErrClosed))
 }
 
-func TestASiteThatPointsItsOwnNameAtLoopbackReadsNothing(t *testing.T) {
+func TestAuthHostMustBeAddress(t *testing.T) {
 	h := RequireAddressHost(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for host, want := range map[string]int{
 		"127.0.0.1:9773": http.StatusOK, "127.0.0.1": http.StatusOK, "[::1]:9773": http.StatusOK, "[::1]": http.StatusOK,

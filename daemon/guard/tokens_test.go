@@ -20,9 +20,9 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
-// vouchers is a STAND-IN for the API server, in which each token is the name of
+// fakeReviews is a STAND-IN for the API server, in which each token is the name of
 // its user: of these two alone.
-type vouchers struct {
+type fakeReviews struct {
 	away          atomic.Bool
 	asked         atomic.Int64
 	clock         atomic.Int64                                        // seconds
@@ -30,16 +30,16 @@ type vouchers struct {
 	scraperIsGone atomic.Bool
 }
 
-func (v *vouchers) tokens() *Tokens {
+func (v *fakeReviews) tokens() *Tokens {
 	return &Tokens{
-		Reviews: tokenReviews{vouchers: v}, Accesses: accesses{vouchers: v}, Log: slog.New(slog.DiscardHandler),
+		Reviews: tokenReviews{fakeReviews: v}, Accesses: accesses{fakeReviews: v}, Log: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return time.Unix(v.clock.Load(), 0) },
 	}
 }
 
 type tokenReviews struct {
 	authenticationclient.TokenReviewInterface
-	*vouchers
+	*fakeReviews
 }
 
 func (v tokenReviews) Create(_ context.Context, r *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
@@ -58,7 +58,7 @@ func (v tokenReviews) Create(_ context.Context, r *authenticationv1.TokenReview,
 
 type accesses struct {
 	authorizationclient.SubjectAccessReviewInterface
-	*vouchers
+	*fakeReviews
 }
 
 func (v accesses) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
@@ -68,8 +68,8 @@ func (v accesses) Create(_ context.Context, r *authorizationv1.SubjectAccessRevi
 	return r, nil
 }
 
-func TestATokenIsJudgedByTheAPIServer(t *testing.T) {
-	v := &vouchers{}
+func TestAuthTokenReview(t *testing.T) {
+	v := &fakeReviews{}
 	s := guard(t, "", v.tokens())
 	for token, want := range map[string]int{
 		"": http.StatusUnauthorized, "stranger": http.StatusUnauthorized, "passerby": http.StatusForbidden, "scraper": http.StatusOK,
@@ -85,8 +85,8 @@ func TestATokenIsJudgedByTheAPIServer(t *testing.T) {
 	}, v.last.Load().Spec)
 }
 
-func TestAnswersHoldForAWhileAlsoWithoutTheAPIServerAndNoLonger(t *testing.T) {
-	v := &vouchers{}
+func TestAuthTokenCacheExpiry(t *testing.T) {
+	v := &fakeReviews{}
 	s := guard(t, "", v.tokens())
 	scraper, passerby := client{token: "scraper"}, client{token: "passerby"}
 	assert.Equal(t, http.StatusOK, s.status("/metrics", scraper))
@@ -111,8 +111,8 @@ func TestAnswersHoldForAWhileAlsoWithoutTheAPIServerAndNoLonger(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, s.status("/metrics", scraper))
 }
 
-func TestStrangersTokensTakeNoRoomFromThoseOfOthers(t *testing.T) {
-	v := &vouchers{}
+func TestAuthTokenCacheBounded(t *testing.T) {
+	v := &fakeReviews{}
 	tokens := v.tokens()
 	status, err := tokens.status(t.Context(), "scraper", "get", "/metrics")
 	require.NoError(t, err)
@@ -139,8 +139,8 @@ func TestStrangersTokensTakeNoRoomFromThoseOfOthers(t *testing.T) {
 	assert.Equal(t, before, v.asked.Load(), "no cluster makes such a token")
 }
 
-func TestWhereThereArePasswordsAndTokensEitherWillDo(t *testing.T) {
-	s := guard(t, withUsers, (&vouchers{}).tokens())
+func TestAuthPasswordOrToken(t *testing.T) {
+	s := guard(t, withUsers, (&fakeReviews{}).tokens())
 	assert.Equal(t, http.StatusOK, s.status("/metrics", client{user: "prometheus", password: secret}))
 	assert.Equal(t, http.StatusOK, s.status("/metrics", client{token: "scraper"}))
 	assert.Equal(t, http.StatusUnauthorized, s.status("/metrics", client{user: "prometheus", password: "wrong"}))
@@ -150,8 +150,8 @@ func TestWhereThereArePasswordsAndTokensEitherWillDo(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, s.status("/metrics", client{}), "without passwords a token is needed")
 }
 
-func TestAClientCertificateDoesNotReplaceTheToken(t *testing.T) {
-	s := guard(t, required(), (&vouchers{}).tokens())
+func TestAuthCertificateBesideToken(t *testing.T) {
+	s := guard(t, required(), (&fakeReviews{}).tokens())
 	by := client{cert: s.authority.client(time.Hour)}
 	assert.Equal(t, http.StatusUnauthorized, s.status("/metrics", by))
 	by.token = "scraper"
@@ -161,7 +161,7 @@ func TestAClientCertificateDoesNotReplaceTheToken(t *testing.T) {
 	require.Error(t, err)
 }
 
-func FuzzNoHeaderButATokensIsTakenForOne(f *testing.F) {
+func FuzzAuthBearerHeader(f *testing.F) {
 	for _, seed := range []string{"Bearer x", "bearer  x ", "Basic Og==", "Bearer", "", "Bearerx", "bEaReR a b"} {
 		f.Add(seed)
 	}

@@ -37,7 +37,7 @@ func systemdHears(t *testing.T) (next func() string) {
 	}
 }
 
-func TestSystemdHearsThatAProgramIsReadyOnceAndThatItLivesEachTime(t *testing.T) {
+func TestNotifyReadyOnceThenWatchdog(t *testing.T) {
 	next := systemdHears(t)
 	t.Setenv("WATCHDOG_USEC", "60000000")
 	s := &Service{Log: slog.New(slog.DiscardHandler)}
@@ -49,7 +49,7 @@ func TestSystemdHearsThatAProgramIsReadyOnceAndThatItLivesEachTime(t *testing.T)
 	assert.Equal(t, "STATUS=three WATCHDOG_USEC=1000000 WATCHDOG=1", next(), "another configuration")
 }
 
-func TestAUnitWithoutAWatchdogGetsNone(t *testing.T) {
+func TestNotifyWithoutWatchdog(t *testing.T) {
 	next := systemdHears(t)
 	t.Setenv("WATCHDOG_USEC", "")
 	s := &Service{Log: slog.New(slog.DiscardHandler)}
@@ -57,7 +57,7 @@ func TestAUnitWithoutAWatchdogGetsNone(t *testing.T) {
 	assert.Equal(t, "STATUS=one READY=1", next())
 }
 
-func TestAReloadIsBetweenReloadingAndReady(t *testing.T) {
+func TestNotifyReload(t *testing.T) {
 	next := systemdHears(t)
 	s := &Service{Log: slog.New(slog.DiscardHandler)}
 	reloads := 0
@@ -75,7 +75,7 @@ func TestAReloadIsBetweenReloadingAndReady(t *testing.T) {
 	assert.Equal(t, 3, reloads)
 }
 
-func TestAHangupReloadsAndTheEndIsTold(t *testing.T) {
+func TestHangupReloads(t *testing.T) {
 	next := systemdHears(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &Service{Log: slog.New(slog.DiscardHandler)}
@@ -103,7 +103,7 @@ func TestAHangupReloadsAndTheEndIsTold(t *testing.T) {
 	assert.NoError(t, <-ended)
 }
 
-func TestThatNobodyHearsIsLoggedOnce(t *testing.T) {
+func TestNotifyFailureLoggedOnce(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "gone"))
 	var said bytes.Buffer
 	s := &Service{Log: slog.New(slog.NewTextHandler(&said, nil))}

@@ -20,7 +20,7 @@ func of(uid, holder string, ago time.Duration) coordinationv1.Lease {
 	}
 }
 
-func TestWhoMayLiveIsWaitedForUntilHeMustHaveRenewedHisLease(t *testing.T) {
+func TestReleaseWaitsForLiveLeases(t *testing.T) {
 	beats := liveLeases([]coordinationv1.Lease{of("ended-long-ago", "n1", 31*time.Second), of("given-back", "", time.Second), {}, of("a", "n2", time.Second), of("b", "n3", 29*time.Second)}, now())
 	assert.Len(t, beats, 2)
 
@@ -36,7 +36,7 @@ func TestWhoMayLiveIsWaitedForUntilHeMustHaveRenewedHisLease(t *testing.T) {
 	assert.Empty(t, beats, "he would have")
 }
 
-func TestWhoGivesHisLeaseBackOrDeletesItHasEnded(t *testing.T) {
+func TestReleaseLeaseEnded(t *testing.T) {
 	for name, leases := range map[string][]coordinationv1.Lease{"back": {of("a", "", 0)}, "deleted": nil} {
 		beats := liveLeases([]coordinationv1.Lease{of("a", "n2", time.Second)}, now())
 		assert.Empty(t, renewedSince(beats, leases, now()), name)

@@ -24,7 +24,7 @@ func play(t *testing.T, names ...string) (*Report, error) {
 	return p.Report(), err
 }
 
-func TestRecordingsArePlayedInOrderOfTimeWhateverTheirOrder(t *testing.T) {
+func TestReplayOrdersRecordings(t *testing.T) {
 	n := newNode().seconds(61, 0).short(20).seconds(60, 0)
 	whole, err := play(t, recordingFile(t, "all.rec", n.samples))
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestRecordingsArePlayedInOrderOfTimeWhateverTheirOrder(t *testing.T) {
 	assert.Empty(t, parts.Gaps)
 }
 
-func TestBootsArePlayedInOrderAlsoWhenTheClockWasSet(t *testing.T) {
+func TestReplayOrdersBoots(t *testing.T) {
 	n := newNode().seconds(20, 0)
 	first := n.samples
 	n.samples = nil
@@ -68,7 +68,7 @@ func TestBootsArePlayedInOrderAlsoWhenTheClockWasSet(t *testing.T) {
 	require.EqualError(t, err, late+": sample 1: "+errMachine.Error(), "with the clock that was set later it comes after, and does not fit")
 }
 
-func TestWhatDoesNotFollowIsRefusedByNameAndPlace(t *testing.T) {
+func TestReplayRefusesMismatch(t *testing.T) {
 	n := newNode().seconds(30, 0)
 	a, b := recordingFile(t, "a.rec", n.samples[:20]), recordingFile(t, "b.rec", n.samples[10:])
 	r, err := play(t, b, a)
@@ -86,7 +86,7 @@ func TestWhatDoesNotFollowIsRefusedByNameAndPlace(t *testing.T) {
 	require.ErrorContains(t, err, "sample 1: it is of another boot and not later than the recording before it: another machine, or the clock was set back")
 }
 
-func TestARecordingWithoutItsEndGivesWhatIsInIt(t *testing.T) {
+func TestReplayTruncatedRecording(t *testing.T) {
 	n := newNode().seconds(61, 0).short(20)
 	file := recordingFile(t, "whole", n.samples)
 	b, err := os.ReadFile(file)
@@ -107,7 +107,7 @@ func zipped(lines ...string) []byte {
 	return b.Bytes()
 }
 
-func TestABadRecordingIsOneLineThatNamesFileAndPlace(t *testing.T) {
+func TestReplayBadRecordingError(t *testing.T) {
 	const header = `{"format":"plimsoll-recording/1"}`
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
@@ -141,7 +141,7 @@ func TestABadRecordingIsOneLineThatNamesFileAndPlace(t *testing.T) {
 	}
 }
 
-func TestStandardInputIsPlayedAlone(t *testing.T) {
+func TestReplayStandardInput(t *testing.T) {
 	b, err := os.ReadFile(recordingFile(t, "a", newNode().seconds(5, 0).samples))
 	require.NoError(t, err)
 	p := player(nil)
@@ -151,7 +151,7 @@ func TestStandardInputIsPlayedAlone(t *testing.T) {
 	require.ErrorContains(t, err, "-: standard input cannot be combined")
 }
 
-func TestAReplayEndsWhenItIsToldTo(t *testing.T) {
+func TestReplayCancelled(t *testing.T) {
 	file := recordingFile(t, "a", newNode().seconds(50, 0).samples)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -159,7 +159,7 @@ func TestAReplayEndsWhenItIsToldTo(t *testing.T) {
 	require.EqualError(t, err, file+": sample 1: stopped by a signal")
 }
 
-func TestAClockThatStandsStillWithinARecordingIsAGap(t *testing.T) {
+func TestReplayClockStandsStill(t *testing.T) {
 	n := newNode().seconds(20, 0)
 	samples := append(append([]*snapshot.Sample{}, n.samples...), n.samples[19])
 	r, err := play(t, recordingFile(t, "a", append(samples, n.seconds(3, 0).samples[20:]...)))

@@ -184,9 +184,9 @@ func asWanted(l labelled.Label, s spell) bool {
 	})
 }
 
-// TestTheLabelledRecordingsAreJudgedAsTheirLabelsSay compares the levels of real
+// TestLabelledRecordings compares the levels of real
 // recordings with their labels; docs/judgement.md is its table.
-func TestTheLabelledRecordingsAreJudgedAsTheirLabelsSay(t *testing.T) {
+func TestLabelledRecordings(t *testing.T) {
 	labels, err := labelled.Load(labelledSet)
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, len(labels), 12)

@@ -29,7 +29,7 @@ func says(t *testing.T, s *snapshot.Sample, level plugins.Level) {
 	s.OuterVerdicts = said
 }
 
-func TestAReplayKnowsWhatOuterPluginsSaid(t *testing.T) {
+func TestReplayOuterVerdicts(t *testing.T) {
 	n := newNode().seconds(90, 0)
 	says(t, n.samples[30], plugins.Hard)
 	says(t, n.samples[40], plugins.None)
@@ -46,7 +46,7 @@ func TestAReplayKnowsWhatOuterPluginsSaid(t *testing.T) {
 	assert.Equal(t, evict.CodeEnded, r.Decisions[len(r.Decisions)-1].Code)
 }
 
-func TestWhatPluginsSaidThatCannotBeReadIsTold(t *testing.T) {
+func TestReplayOuterVerdictsUnreadable(t *testing.T) {
 	n := newNode().seconds(20, 0)
 	n.samples[3].OuterVerdicts = json.RawMessage(`{"not":"a list"}`)
 	r, err := play(t, recordingFile(t, "recording", n.samples))

@@ -39,7 +39,7 @@ func firstAlarm(list []*snapshot.Sample, j judge) float64 {
 
 // The kernel's avg10 of a stall of every task passes 10 % with the first update
 // and 60 % with the fifth: 1-e^(-t/10) every two seconds.
-func TestThePeersAlarmWhenTheirDocumentationSays(t *testing.T) {
+func TestPeerRulesAlarmTimes(t *testing.T) {
 	plenty := snapshot.Memory{AvailableBytes: snapshot.Some[uint64](1 << 30), FreeBytes: snapshot.Some[uint64](1 << 30)}
 	stalls := peerNode(120, plenty, true)
 	assert.InDelta(t, 2, firstAlarm(stalls, &naivePSI{}), 0)
@@ -48,7 +48,7 @@ func TestThePeersAlarmWhenTheirDocumentationSays(t *testing.T) {
 	assert.InDelta(t, -1, firstAlarm(stalls, &kubelet{}), 0, "there is plenty")
 }
 
-func TestTheKubeletCountsInactiveFilePagesAsAvailableAndLooksEveryTenSeconds(t *testing.T) {
+func TestPeerRulesKubelet(t *testing.T) {
 	mib := func(free, inactive uint64) snapshot.Memory {
 		return snapshot.Memory{FreeBytes: snapshot.Some(free << 20), InactiveFileBytes: snapshot.Some(inactive << 20)}
 	}
@@ -57,7 +57,7 @@ func TestTheKubeletCountsInactiveFilePagesAsAvailableAndLooksEveryTenSeconds(t *
 	assert.InDelta(t, -1, firstAlarm(peerNode(60, mib(40, 80), false), &kubelet{}), 0)
 }
 
-func TestOomdKillsWhenSwapAndMemoryAreUsedUp(t *testing.T) {
+func TestPeerRulesOomd(t *testing.T) {
 	m := snapshot.Memory{
 		AvailableBytes: snapshot.Some[uint64](100 << 20), SwapTotalBytes: snapshot.Some[uint64](1000), SwapFreeBytes: snapshot.Some[uint64](99),
 	}
@@ -69,7 +69,7 @@ func TestOomdKillsWhenSwapAndMemoryAreUsedUp(t *testing.T) {
 }
 
 // spells are what the table is made of.
-func TestSpellsAreHeldAgainstTheLabel(t *testing.T) {
+func TestSpellsAgainstLabel(t *testing.T) {
 	of := func(r plugins.Resource, l plugins.Level, from, to float64) spell {
 		s := spell{alarm: alarm{r, "", l}}
 		s.From, s.To = from, to

@@ -21,7 +21,7 @@ func known(change func(large, small *snapshot.Pod)) *snapshot.Cluster {
 	return snapshot.NewCluster(pods, snapshot.Reclaimable{}, nil)
 }
 
-func TestAReplayKnowsThePodsThatTheRecordingHas(t *testing.T) {
+func TestReplayKnowsRecordedPods(t *testing.T) {
 	n := newNode()
 	n.small = 20 * gib
 	n.seconds(40, 0).short(10)

@@ -28,7 +28,7 @@ func stalls(t *testing.T, r *Report) *Scope {
 	return nil
 }
 
-func TestAShortageIsReplayedWithItsLevelsAndWhoWouldHaveGone(t *testing.T) {
+func TestReplayShortage(t *testing.T) {
 	n := newNode().seconds(61, 0).short(20).seconds(60, 0)
 	r := replayed(player(nil), n)
 	assert.Equal(t, []string{"memory-stall node none>hard at 1m3s", "memory-stall node hard>none at 1m50s"}, levels(r))
@@ -69,7 +69,7 @@ func TestAShortageIsReplayedWithItsLevelsAndWhoWouldHaveGone(t *testing.T) {
 	}
 }
 
-func TestAPodOfTheLowestClassGoesFirst(t *testing.T) {
+func TestReplayLowestClassEvictedFirst(t *testing.T) {
 	n := newNode()
 	n.small = 20 * gib
 	n.seconds(40, 0).short(10)
@@ -81,7 +81,7 @@ func TestAPodOfTheLowestClassGoesFirst(t *testing.T) {
 	assert.Equal(t, "pod/"+smallUID, going.Name)
 }
 
-func TestWithoutPodsNoneIsEvictedAndTheFirstCandidateIsNamed(t *testing.T) {
+func TestReplayWithoutPods(t *testing.T) {
 	n := newNode().seconds(40, 0).short(10)
 	for _, s := range n.samples {
 		s.Workloads = s.Workloads[2:]
@@ -91,14 +91,14 @@ func TestWithoutPodsNoneIsEvictedAndTheFirstCandidateIsNamed(t *testing.T) {
 	assert.Equal(t, "no pod evicted: none of 1 candidates is evicted; for 1 of them: not a pod; first of 1 candidates: backup.service, working set 1024 MiB", d.text())
 }
 
-func TestConfigurationWithoutEvictions(t *testing.T) {
+func TestReplayEvictionsOff(t *testing.T) {
 	c := defaults()
 	c.Eviction.Enabled = false
 	r := replayed(player(c), newNode().seconds(40, 0).short(10))
 	assert.Equal(t, evict.CodeOff, r.Decisions[0].Code)
 }
 
-func TestAnotherThresholdGivesOtherLevelsOfTheSameRecording(t *testing.T) {
+func TestReplayOtherThreshold(t *testing.T) {
 	n := newNode().seconds(61, 0).short(20).seconds(60, 0)
 	c := defaults()
 	c.Plugins.MemoryStall.Hard.StallFull = 0.7
@@ -124,7 +124,7 @@ func changing(random *rand.Rand) *node {
 }
 
 // The slow obvious version: the agent's own parts, one after the other.
-func TestTheLevelsAreThoseOfTheAgentsOwnChain(t *testing.T) {
+func TestReplayLevelsModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	hard := 0
 	for range 20 {
@@ -151,7 +151,7 @@ func TestTheLevelsAreThoseOfTheAgentsOwnChain(t *testing.T) {
 	require.Greater(t, hard, 10, "there was something to see")
 }
 
-func TestAllTimeIsAccountedFor(t *testing.T) {
+func TestReplayAccountsForAllTime(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 20 {
 		n := newNode()
@@ -179,7 +179,7 @@ func TestAllTimeIsAccountedFor(t *testing.T) {
 	}
 }
 
-func TestAGapIsShownAndNothingIsJudgedAcrossIt(t *testing.T) {
+func TestReplayGapNotJudged(t *testing.T) {
 	n := newNode().seconds(61, 0).short(10)
 	n.pass(time.Minute, 0).seconds(40, 0)
 	r := replayed(player(nil), n)
@@ -192,7 +192,7 @@ func TestAGapIsShownAndNothingIsJudgedAcrossIt(t *testing.T) {
 	assert.Equal(t, []string{"memory-stall node none>hard at 1m3s", "memory-stall node hard>none at 2m40s"}, levels(r), "a gap is no calm")
 }
 
-func TestARebootEndsEveryLevelAndBeginsAnew(t *testing.T) {
+func TestReplayRebootEndsLevels(t *testing.T) {
 	n := newNode().seconds(61, 0).short(10).reboot().seconds(400, 0).short(10)
 	r := replayed(player(nil), n)
 	require.Len(t, r.Gaps, 1)
@@ -205,7 +205,7 @@ func TestARebootEndsEveryLevelAndBeginsAnew(t *testing.T) {
 	assert.InDelta(t, 70+61+399+3, r.Changes[2].OffsetSeconds, 1, "the new boot's own shortage")
 }
 
-func TestWhatWasLearnedOfTheDisksOutlivesAReboot(t *testing.T) {
+func TestReplayBaselinesSurviveReboot(t *testing.T) {
 	c := defaults()
 	before := newChain(c, false, nil)
 	learned := plugins.Baselines{"wwid:1": {Device: "sda"}}
@@ -213,7 +213,7 @@ func TestWhatWasLearnedOfTheDisksOutlivesAReboot(t *testing.T) {
 	assert.Equal(t, learned, newChain(c, false, before).set.Baselines())
 }
 
-func TestANodeThatHasJustBootedWarmsUpAndAnAgentOnlyOnDemand(t *testing.T) {
+func TestReplayWarmUp(t *testing.T) {
 	soft := func(n *node) *node {
 		n.available = 5 * gib
 		return n.seconds(100, 0.2)
@@ -230,7 +230,7 @@ func TestANodeThatHasJustBootedWarmsUpAndAnAgentOnlyOnDemand(t *testing.T) {
 	assert.Empty(t, replayed(player(nil), soft(booted)).Changes)
 }
 
-func TestARecordingOfASlowerTickIsNotAllGaps(t *testing.T) {
+func TestReplaySlowTickNoGaps(t *testing.T) {
 	n := newNode()
 	for range 40 {
 		n.pass(10*time.Second, 0)
@@ -248,14 +248,14 @@ func TestARecordingOfASlowerTickIsNotAllGaps(t *testing.T) {
 	assert.InDelta(t, 1, replayed(player(nil), fast).TickSeconds, 0)
 }
 
-func TestOneSampleIsAReport(t *testing.T) {
+func TestReplayOneSample(t *testing.T) {
 	r := replayed(player(nil), newNode().seconds(1, 0))
 	assert.Equal(t, uint64(1), r.Samples)
 	assert.Zero(t, r.Seconds)
 	assert.Len(t, r.Gaps, 0)
 }
 
-func TestAScopeThatIsThereNoMoreEndsItsLevel(t *testing.T) {
+func TestReplayScopeRemovedEndsLevel(t *testing.T) {
 	var l scopes
 	at := instant{time: time.Unix(1, 0)}
 	l.add(at, &plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "p", Scope: "sda", Level: plugins.Soft}, {Plugin: "p", Scope: "sdb"}}})
@@ -271,7 +271,7 @@ func TestAScopeThatIsThereNoMoreEndsItsLevel(t *testing.T) {
 	assert.InDelta(t, 2, reports[1].NoneSeconds, 0)
 }
 
-func TestOnlyARiseIsCountedAsOne(t *testing.T) {
+func TestReplayRisesCounted(t *testing.T) {
 	var l scopes
 	for _, level := range []plugins.Level{plugins.Soft, plugins.Hard, plugins.Soft, plugins.None, plugins.Soft, plugins.Soft, plugins.None, plugins.Hard} {
 		l.add(instant{}, &plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "p", Scope: "sda", Level: level}}})
@@ -280,7 +280,7 @@ func TestOnlyARiseIsCountedAsOne(t *testing.T) {
 	assert.Equal(t, []uint64{2, 2}, []uint64{r.RoseToSoft, r.RoseToHard})
 }
 
-func TestWhatFlapsForDaysIsBoundedAndCounted(t *testing.T) {
+func TestReplayFlapBounded(t *testing.T) {
 	const total = 42_000
 	n := newNode()
 	c := defaults()
@@ -319,7 +319,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-func TestScopesWithoutEndAreBounded(t *testing.T) {
+func TestReplayScopesBounded(t *testing.T) {
 	var l scopes
 	for i := range maxScopes + 5 {
 		l.add(instant{}, &plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "p", Scope: string(rune('a' + i))}}})
@@ -328,7 +328,7 @@ func TestScopesWithoutEndAreBounded(t *testing.T) {
 	assert.Equal(t, uint64(5), l.omitted)
 }
 
-func TestOfAllThatAPointStandsForTheWorstIsKept(t *testing.T) {
+func TestPlotPointKeepsWorst(t *testing.T) {
 	is := func(v float64) Comparison { return Comparison{Observed: snapshot.Some(v)} }
 	calm, bad := Rules{Soft: is(0.1), Hard: is(0.2)}, Rules{Level: plugins.Hard, Soft: is(0.3), Hard: is(0.1)}
 	s := scope{report: Scope{Operator: ">="}}
@@ -339,7 +339,7 @@ func TestOfAllThatAPointStandsForTheWorstIsKept(t *testing.T) {
 	assert.Equal(t, Rules{Level: plugins.Hard, Soft: is(0.1), Hard: is(0.1)}, s.worst(calm, bad))
 }
 
-func TestARuleIsNamedByTheComparisonInTheVerdictsOwnUnit(t *testing.T) {
+func TestPlotRuleInVerdictUnit(t *testing.T) {
 	v := plugins.Verdict{Unit: "seconds", Operator: ">=", Evidence: []plugins.Evidence{
 		{Rule: plugins.Soft, Unit: "ratio", Operator: ">=", Observed: snapshot.Some(0.5), Threshold: 0.05},
 		{Rule: plugins.Hard, Unit: "seconds", Operator: ">=", Observed: snapshot.Some(0.9), Threshold: 0.8},
@@ -354,14 +354,14 @@ func TestARuleIsNamedByTheComparisonInTheVerdictsOwnUnit(t *testing.T) {
 	assert.InDelta(t, 0.03, worst.Observed, 0)
 }
 
-func TestAPointThatStandsForAGapTooBreaksTheLine(t *testing.T) {
+func TestPlotPointOfGapBreaksLine(t *testing.T) {
 	var line trace[int]
 	line.add(1, false, 1, func(a, b int) int { return max(a, b) })
 	line.add(1.01, true, 2, func(a, b int) int { return max(a, b) })
 	assert.Equal(t, []Point[int]{{1, true, 2}}, line.points)
 }
 
-func TestAPlotsPeakIsNeverLostInAnyLength(t *testing.T) {
+func TestPlotPeakNeverLost(t *testing.T) {
 	join := func(a, b int) int { return max(a, b) }
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 50 {
@@ -391,7 +391,7 @@ func TestAPlotsPeakIsNeverLostInAnyLength(t *testing.T) {
 	}
 }
 
-func TestAReportIsReadBackFromItsJSON(t *testing.T) {
+func TestReplayReportJSONRoundTrip(t *testing.T) {
 	n := newNode().seconds(61, 0).short(20).pass(time.Minute, 0).seconds(60, 0)
 	r := replayed(player(nil), n)
 	b, err := json.Marshal(r)
@@ -409,7 +409,7 @@ func TestAReportIsReadBackFromItsJSON(t *testing.T) {
 }
 
 // A link has two directions, of which the verdict shows the fuller one.
-func TestTheWorstOfARuleIsOfTheComparisonThatTheVerdictShows(t *testing.T) {
+func TestPlotWorstOfShownComparison(t *testing.T) {
 	evidence := func(rule plugins.Level, observed float64) plugins.Evidence {
 		return plugins.Evidence{Rule: rule, Observed: some(observed), Operator: ">=", Unit: "ratio", Threshold: 0.9}
 	}

@@ -40,7 +40,7 @@ func written(t *testing.T, write func(io.Writer, *Report) error, r *Report) stri
 }
 
 // A real machine, recorded by the agent; see testdata/README.md.
-func TestARecordedShortageIsWrittenAsItWas(t *testing.T) {
+func TestReplayGoldenRealShortage(t *testing.T) {
 	r, err := play(t, "testdata/shortage-vm-2GiB.rec")
 	require.NoError(t, err)
 	golden(t, "shortage.table.golden.txt", written(t, WriteTable, r))
@@ -65,19 +65,19 @@ func eventful(t *testing.T) *Report {
 	return r
 }
 
-func TestTheTableHasALineForEachChangeDecisionAndGapAndASummary(t *testing.T) {
+func TestReplayGoldenEventful(t *testing.T) {
 	golden(t, "eventful.table.golden.txt", written(t, WriteTable, eventful(t)))
 	golden(t, "eventful.golden.svg", written(t, WriteSVG, eventful(t)))
 }
 
-func TestTheTableSaysWhenNothingHappened(t *testing.T) {
+func TestReplayTableNothingHappened(t *testing.T) {
 	table := written(t, WriteTable, replayed(player(nil), newNode().seconds(61, 0)))
 	assert.Contains(t, table, "no level changed and no decision was made")
 	assert.Contains(t, table, "judged with the default configuration, as by an agent that has been running for a long time")
 	assert.Contains(t, table, "Pods: a recording has none from the API server.")
 }
 
-func TestTheTableSaysWhereItCouldNotGoOnAndWhatIsLeftOut(t *testing.T) {
+func TestReplayTableStoppedAndOmitted(t *testing.T) {
 	r := eventful(t)
 	r.Failed, r.Config, r.WarmUp, r.Omitted.Changes = "b.rec: sample 7: spoiled", "agent.yaml", true, 12
 	table := written(t, WriteTable, r)
@@ -108,7 +108,7 @@ func hostile(t *testing.T) *Report {
 	return r
 }
 
-func TestWhatWasNotJudgedIsNotCalledCalm(t *testing.T) {
+func TestReplayTableUnjudgedIsNotNone(t *testing.T) {
 	n := newNode().seconds(61, 0)
 	r := replayed(player(nil), n)
 	assert.Equal(t, "No level was reached", r.headline())
@@ -125,7 +125,7 @@ func TestWhatWasNotJudgedIsNotCalledCalm(t *testing.T) {
 	assert.Equal(t, "No level was reached; some measurements are missing", (&Report{}).headline(), "no plugin is switched on")
 }
 
-func TestNamesOfOthersAreOnlyEverText(t *testing.T) {
+func TestReplayHostileNamesAreText(t *testing.T) {
 	r := hostile(t)
 	for line := range strings.SplitSeq(written(t, WriteTable, r), "\n") {
 		assert.NotRegexp(t, `[\x00-\x1f\x{202e}]`, line)
@@ -152,7 +152,7 @@ func wellFormed(t *testing.T, svg string) map[string]int {
 	}
 }
 
-func TestThePlotIsOneFileThatLoadsAndRunsNothing(t *testing.T) {
+func TestPlotSVGInert(t *testing.T) {
 	for name, r := range map[string]*Report{"eventful": eventful(t), "hostile": hostile(t)} {
 		svg := written(t, WriteSVG, r)
 		elements := wellFormed(t, svg)
@@ -168,7 +168,7 @@ func TestThePlotIsOneFileThatLoadsAndRunsNothing(t *testing.T) {
 	}
 }
 
-func TestThePlotSaysInWordsWhatItDraws(t *testing.T) {
+func TestPlotSVGWords(t *testing.T) {
 	svg := written(t, WriteSVG, eventful(t))
 	for _, words := range []string{
 		"memory-stall: hard 47 s, soft 1 min 15 s", "soft ≥ 10.0 %", "hard ≥ 25.0 %", "a.rec (Linux 6.1.0 x86_64)",
@@ -181,7 +181,7 @@ func TestThePlotSaysInWordsWhatItDraws(t *testing.T) {
 
 var geometry = regexp.MustCompile(`points="([^"]*)"`)
 
-func TestEveryPointOfThePlotLiesInItsArea(t *testing.T) {
+func TestPlotPointsInArea(t *testing.T) {
 	for _, r := range []*Report{eventful(t), replayed(player(nil), newNode().seconds(1, 0)), replayed(player(nil), newNode().seconds(3, 0))} {
 		svg := written(t, WriteSVG, r)
 		for _, m := range geometry.FindAllStringSubmatch(svg, -1) {
@@ -197,7 +197,7 @@ func TestEveryPointOfThePlotLiesInItsArea(t *testing.T) {
 	}
 }
 
-func TestOfManyScopesThoseThatMatterAreDrawn(t *testing.T) {
+func TestPlotChoosesScopes(t *testing.T) {
 	r := eventful(t)
 	for i := range 30 {
 		r.Scopes = append(r.Scopes, Scope{Plugin: "quiet", Scope: fmt.Sprint(i), Soft: &Extreme{Observed: float64(i), Threshold: 100}})
@@ -216,7 +216,7 @@ func TestOfManyScopesThoseThatMatterAreDrawn(t *testing.T) {
 	assert.NotContains(t, names, "quiet 0")
 }
 
-func TestLinesAreBrokenWhereNothingIsKnown(t *testing.T) {
+func TestPlotLinesBreakWhereUnknown(t *testing.T) {
 	r := &Report{Seconds: 10}
 	some, none := snapshot.Some(1.0), snapshot.Opt[float64]{}
 	points := []Point[snapshot.Opt[float64]]{{0, false, some}, {1, false, some}, {2, false, none}, {3, false, some}, {5, true, some}, {6, false, some}}
@@ -224,7 +224,7 @@ func TestLinesAreBrokenWhereNothingIsKnown(t *testing.T) {
 	assert.Equal(t, []polyline{{"thin", "0.0,7.0 100.0,7.0"}, {"thin", "300.0,7.0 300.0,7.0"}, {"thin", "500.0,7.0 600.0,7.0"}}, got)
 }
 
-func TestASecondOfADayIsSeen(t *testing.T) {
+func TestPlotShortBandVisible(t *testing.T) {
 	for _, from := range []float64{0, 500, 999.99, 1000} {
 		b := newBand("hard", from, from, 0, 1, "")
 		var x, w float64
@@ -237,7 +237,7 @@ func TestASecondOfADayIsSeen(t *testing.T) {
 	}
 }
 
-func TestTheAxisHasAFewRoundTimesInAnyLength(t *testing.T) {
+func TestPlotAxisTicks(t *testing.T) {
 	for _, whole := range []float64{0, 1, 59, 61, 3600, 86_400, 7 * 86_400, 400 * 86_400} {
 		step := tickStep(whole)
 		assert.LessOrEqual(t, whole/step.Seconds(), float64(ticksWanted), "%v", whole)
@@ -247,7 +247,7 @@ func TestTheAxisHasAFewRoundTimesInAnyLength(t *testing.T) {
 	}
 }
 
-func TestTextIsBrokenToFit(t *testing.T) {
+func TestPlotTextWraps(t *testing.T) {
 	for _, text := range []string{"", "word", strings.Repeat("word ", 60), strings.Repeat("ä", 200), "a " + strings.Repeat("b", 100) + " c"} {
 		lines := wrap(text)
 		for _, l := range lines {

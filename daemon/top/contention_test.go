@@ -49,7 +49,7 @@ func after(t *testing.T, frame, words string) []string {
 	return nil
 }
 
-func TestContentionIsFirstBelowTheHeader(t *testing.T) {
+func TestTopContentionBelowHeader(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {120, 40}} {
 		frame := frameOf(scenes.Contended(), size[0], size[1], false)
 		hurt, judged := strings.Index(frame, "CONTENTION 10.0 s"), strings.Index(frame, "memory-stall")
@@ -61,7 +61,7 @@ func TestContentionIsFirstBelowTheHeader(t *testing.T) {
 	}
 }
 
-func TestBusyDeviceIsOneLine(t *testing.T) {
+func TestTopBusyDeviceOneLine(t *testing.T) {
 	busy := onDisk("nvme0n1", snapshot.ContentionBusy)
 	busy.Culprits = []snapshot.Culprit{culpritNamed("backup.service", 0.97)}
 	lines := after(t, frameOf(contending(busy), 120, 40, false), "CONTENTION")
@@ -71,11 +71,11 @@ func TestBusyDeviceIsOneLine(t *testing.T) {
 	assert.True(t, strings.HasPrefix(lines[1], "memory-stall"))
 }
 
-func TestWhereNothingIsInUseNothingIsSaid(t *testing.T) {
+func TestTopNoContentionNoSection(t *testing.T) {
 	assert.NotContains(t, frameOf(contending(), 80, 24, false), "CONTENTION")
 }
 
-func TestWhatTheKernelDoesNotTellIsNotCalledCalm(t *testing.T) {
+func TestTopSufferersUnknown(t *testing.T) {
 	c := onDisk("sda", snapshot.ContentionUnknown)
 	c.Absent.Because("sufferers", "no PSI")
 	c.Culprits = []snapshot.Culprit{culpritNamed("backup.service", 0.97)}
@@ -84,13 +84,13 @@ func TestWhatTheKernelDoesNotTellIsNotCalledCalm(t *testing.T) {
 	assert.NotContains(t, frame, "no contention")
 }
 
-func TestOneSideThatIsEmptySaysSo(t *testing.T) {
+func TestTopContentionOneSideEmpty(t *testing.T) {
 	c := onDisk("sda", snapshot.ContentionPresent)
 	c.Sufferers = []snapshot.Sufferer{suffererNamed("web/db", 0.4)}
 	assert.Regexp(t, `^ +no workload found using it +40\.0 % +web/db$`, after(t, frameOf(contending(c), 80, 24, false), "sda  contention")[1])
 }
 
-func TestManyDevicesLeaveRoomForTheRest(t *testing.T) {
+func TestTopManyDevicesBounded(t *testing.T) {
 	var list []snapshot.Contention
 	for i := range 40 {
 		c := onDisk(fmt.Sprintf("sd%02d", i), snapshot.ContentionPresent)
@@ -106,7 +106,7 @@ func TestManyDevicesLeaveRoomForTheRest(t *testing.T) {
 	assert.Equal(t, 40, strings.Count(frameOf(contending(list...), 120, 1000, false), "contention  coverage"), "without a terminal all of it is shown")
 }
 
-func TestALongNameKeepsItsEnds(t *testing.T) {
+func TestTopShortensLongName(t *testing.T) {
 	assert.Equal(t, "payment…5-x2k9p", shorten("payments/checkout-7d9c8b6f5-x2k9p", 15))
 	for width := 1; width < 40; width++ {
 		got := shorten("payments/checkout-7d9c8b6f5-x2k9p", width)
@@ -116,7 +116,7 @@ func TestALongNameKeepsItsEnds(t *testing.T) {
 	assert.Equal(t, `\x1b[2J`, shorten("\x1b[2J", 20))
 }
 
-func TestCalmDevicesOfAPluginShareALine(t *testing.T) {
+func TestTopDevicesWithoutLevelShareLine(t *testing.T) {
 	s := scenes.Contended()
 	for i := range 12 {
 		v := s.Levels.Verdicts[3]

@@ -10,7 +10,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 )
 
-func TestTopTellsWhatDataMoversMayDoWhereThereAreAny(t *testing.T) {
+func TestTopDataMovers(t *testing.T) {
 	s := scenes.Evicted()
 	with := func(l *view.DataMovers) string {
 		c := *s.Cluster

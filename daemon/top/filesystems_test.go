@@ -19,7 +19,7 @@ func lineWith(frame, word string) string {
 	return ""
 }
 
-func TestATallTerminalShowsFilesystemsAndWhichOfThemHangs(t *testing.T) {
+func TestTopFilesystems(t *testing.T) {
 	frame := frameOf(scenes.MemoryHard(), 120, 44, false)
 	assert.Contains(t, lineWith(frame, "/data xfs"), "6.0 %")
 	hung := lineWith(frame, "/mnt/backup nfs4")
@@ -32,19 +32,19 @@ func TestATallTerminalShowsFilesystemsAndWhichOfThemHangs(t *testing.T) {
 	assert.NotContains(t, lineWith(first, "/ ext4"), "answered", "a first question is no trouble yet")
 }
 
-func TestAFilesystemOfTheKubeletIsCalledSo(t *testing.T) {
+func TestTopKubeletFilesystem(t *testing.T) {
 	s := scenes.Calm()
 	s.Snapshot.Filesystems[0].Use = snapshot.UseKubelet
 	assert.Contains(t, frameOf(s, 120, 40, false), s.Snapshot.Filesystems[0].Mountpoint+" "+s.Snapshot.Filesystems[0].Type+", the kubelet's")
 }
 
-func TestANodeWithoutWatchedFilesystemsLosesNoLineToThem(t *testing.T) {
+func TestTopWithoutFilesystems(t *testing.T) {
 	s := scenes.Calm()
 	s.Snapshot.Filesystems = nil
 	assert.NotContains(t, frameOf(s, 120, 40, false), "FILESYSTEM")
 }
 
-func TestTheFullestOfManyFilesystemsAreShown(t *testing.T) {
+func TestTopFullestFilesystems(t *testing.T) {
 	s := scenes.Calm()
 	for _, name := range []string{"/v1", "/v2", "/v3", "/v4"} {
 		s.Snapshot.Filesystems = append(s.Snapshot.Filesystems, snapshot.Filesystem{

@@ -14,11 +14,11 @@ import (
 
 const stamp = "2026-03-01T12:02:05Z "
 
-func TestTheFirstLineIsASummary(t *testing.T) {
+func TestLinesFirstIsSummary(t *testing.T) {
 	assert.Equal(t, []string{stamp + "node-a: No pressure; standalone mode: evictions disabled"}, Lines(nil, scenes.Calm()))
 }
 
-func TestWhatIsWrongFromTheStartIsSaidAtOnce(t *testing.T) {
+func TestLinesInitialProblems(t *testing.T) {
 	lines := Lines(nil, scenes.EverythingAbsent())
 	assert.Len(t, lines, 1+2+1+6+1, "summary, two resources that were not judged, note, six probes, configuration")
 	assert.Equal(t, "2026-03-01T12:00:00Z node-a: No pressure found; not judged: memory, CPU; standalone mode: evictions disabled", lines[0])
@@ -26,7 +26,7 @@ func TestWhatIsWrongFromTheStartIsSaidAtOnce(t *testing.T) {
 	assert.Contains(t, lines[10], "unknown key")
 }
 
-func TestWhereNothingChangedNothingIsSaid(t *testing.T) {
+func TestLinesUnchangedIsEmpty(t *testing.T) {
 	for name, s := range allScenes() {
 		if s != nil {
 			assert.Empty(t, Lines(s, s), name)
@@ -34,7 +34,7 @@ func TestWhereNothingChangedNothingIsSaid(t *testing.T) {
 	}
 }
 
-func TestALevelThatChangesIsALineWithItsReason(t *testing.T) {
+func TestLinesLevelChange(t *testing.T) {
 	calm, hard := scenes.Calm(), scenes.MemoryHard()
 	up := Lines(calm, hard)
 	assert.Len(t, up, 4)
@@ -45,14 +45,14 @@ func TestALevelThatChangesIsALineWithItsReason(t *testing.T) {
 	assert.Contains(t, down[0], "Memory: hard → none (memory-stall)")
 }
 
-func TestAPluginThatIsSwitchedOffUnderPressureIsSaidToBe(t *testing.T) {
+func TestLinesPluginOffUnderPressure(t *testing.T) {
 	off := scenes.MemoryHard()
 	off.Levels = &plugins.Levels{}
 	assert.Equal(t, []string{stamp + "Memory: hard → no longer judged (memory-stall)"}, Lines(scenes.MemoryHard(), off))
 	assert.Empty(t, Lines(scenes.Calm(), off), "without pressure nothing is lost")
 }
 
-func TestAWorkloadThatThrashesAtItsOwnLimitIsALineWhenItBeginsAndEnds(t *testing.T) {
+func TestLinesWorkloadAtOwnLimit(t *testing.T) {
 	calm, own := scenes.Calm(), scenes.OwnLimit()
 	assert.Equal(t, []string{stamp + "cache.service is at its own memory limit: its own pressure, not the node's (memory stall 83.0 %, limit hit 1200 times)"}, Lines(calm, own))
 	assert.Equal(t, []string{stamp + "cache.service no longer stalls at its own limit"}, Lines(own, calm))
@@ -61,7 +61,7 @@ func TestAWorkloadThatThrashesAtItsOwnLimitIsALineWhenItBeginsAndEnds(t *testing
 	assert.Equal(t, []string{stamp + "cache.service, which stalled at its own limit, no longer exists"}, Lines(own, gone))
 }
 
-func TestAProbeThatFailsIsALineWhenItBeginsAndEnds(t *testing.T) {
+func TestLinesProbeFails(t *testing.T) {
 	with := func(err string) *view.State {
 		s := scenes.Calm()
 		s.Snapshot.Probes = []snapshot.Probe{{Name: "cpu"}, {Name: "disks", Error: err}}
@@ -72,7 +72,7 @@ func TestAProbeThatFailsIsALineWhenItBeginsAndEnds(t *testing.T) {
 	assert.Equal(t, []string{stamp + "probe disks recovered"}, Lines(with("permission denied"), with("")))
 }
 
-func TestAReloadThatDidNotWorkIsALine(t *testing.T) {
+func TestLinesReloadFails(t *testing.T) {
 	with := func(err string) *view.State {
 		s := scenes.Calm()
 		s.Agent.ConfigError = err
@@ -83,7 +83,7 @@ func TestAReloadThatDidNotWorkIsALine(t *testing.T) {
 	assert.Equal(t, []string{stamp + "configuration: the file is valid again and in force"}, Lines(with("line 7"), with("")))
 }
 
-func TestAnEvictionIsALineAndItsEndAnother(t *testing.T) {
+func TestLinesEviction(t *testing.T) {
 	with := func(e *view.Eviction) *view.State {
 		s := scenes.Calm()
 		s.LastEviction = e
@@ -100,14 +100,14 @@ func TestAnEvictionIsALineAndItsEndAnother(t *testing.T) {
 	assert.Empty(t, Lines(with(dry), with(nil)), "one that is kept no more is no news")
 }
 
-func TestInAClusterAPluginOnlyNames(t *testing.T) {
+func TestLinesDryRunCandidates(t *testing.T) {
 	up := Lines(scenes.Evicted(), scenes.DryRun())
 	assert.Contains(t, up, stamp+"Memory: candidate: pod 8d1c2f6e, working set 5.0 GiB")
 	assert.Contains(t, up[len(up)-1], "dry run: would evict shop/cart-66b8d-mm4qz")
 	assert.Contains(t, Lines(nil, scenes.DryRun())[0], "DRY RUN: decides, but writes nothing")
 }
 
-func TestANoteOfAProbeIsALineWhenItComesAndWhenItGoes(t *testing.T) {
+func TestLinesProbeNote(t *testing.T) {
 	with := func(note string) *view.State {
 		s := scenes.Calm()
 		s.Snapshot.Probes = []snapshot.Probe{{Name: "cpu"}, {Name: "workloads", Note: note}}

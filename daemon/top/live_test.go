@@ -19,7 +19,7 @@ func sized(width, height int) func() (int, int, error) {
 	return func() (int, int, error) { return width, height, nil }
 }
 
-func TestWithoutATerminalOnlyChangesAreWritten(t *testing.T) {
+func TestLiveWithoutTerminalChangesOnly(t *testing.T) {
 	var out strings.Builder
 	l := &Live{Out: &out, Page: address}
 	l.Show(nil)
@@ -105,7 +105,7 @@ func (s *terminal) lines() []string {
 	return list
 }
 
-func TestATerminalShowsTheNewestFrameAndNothingOfTheOneBefore(t *testing.T) {
+func TestLiveFrameReplacesLast(t *testing.T) {
 	for _, width := range []int{80, 32} {
 		var out strings.Builder
 		l := &Live{Out: &out, Page: address, Size: sized(width, 24)}
@@ -125,7 +125,7 @@ func TestATerminalShowsTheNewestFrameAndNothingOfTheOneBefore(t *testing.T) {
 	}
 }
 
-func TestATerminalIsGivenBackAsItWas(t *testing.T) {
+func TestLiveRestoresTerminal(t *testing.T) {
 	var out strings.Builder
 	l := &Live{Out: &out, Size: sized(80, 24)}
 	l.Show(scenes.Calm())
@@ -139,7 +139,7 @@ func TestATerminalIsGivenBackAsItWas(t *testing.T) {
 	assert.True(t, strings.HasSuffix(out.String(), "\n"), "the prompt comes below the last frame")
 }
 
-func TestATerminalThatWasNeverDrawnOnIsLeftAlone(t *testing.T) {
+func TestLiveUntouchedTerminal(t *testing.T) {
 	var out strings.Builder
 	l := &Live{Out: &out, Size: sized(80, 24)}
 	l.Close()
@@ -151,7 +151,7 @@ func TestATerminalThatWasNeverDrawnOnIsLeftAlone(t *testing.T) {
 	assert.Equal(t, written, out.Len(), "it is given back once")
 }
 
-func TestATerminalThatDoesNotTellItsSizeIsTakenForAUsualOne(t *testing.T) {
+func TestLiveUnknownTerminalSize(t *testing.T) {
 	for _, size := range []func() (int, int, error){sized(0, 0), func() (int, int, error) { return 0, 0, errors.New("no") }} {
 		var out strings.Builder
 		l := &Live{Out: &out, Size: size}
@@ -161,7 +161,7 @@ func TestATerminalThatDoesNotTellItsSizeIsTakenForAUsualOne(t *testing.T) {
 	}
 }
 
-func TestAFrameFollowsTheSizeOfTheTerminal(t *testing.T) {
+func TestLiveFollowsResize(t *testing.T) {
 	var out strings.Builder
 	height := 24
 	l := &Live{Out: &out, Size: func() (int, int, error) { return 80, height, nil }}

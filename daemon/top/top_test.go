@@ -36,7 +36,7 @@ func frameOf(s *view.State, width, height int, color bool) string {
 	return b.String()
 }
 
-func TestTheFrameOfAKnownStateIsTheGoldenFrame(t *testing.T) {
+func TestTopGoldenFrames(t *testing.T) {
 	for name, s := range allScenes() {
 		for _, size := range [][2]int{{80, 24}, {120, 40}} {
 			got := frameOf(s, size[0], size[1], false)
@@ -51,7 +51,7 @@ func TestTheFrameOfAKnownStateIsTheGoldenFrame(t *testing.T) {
 	}
 }
 
-func TestAFrameNeverLeavesItsTerminal(t *testing.T) {
+func TestTopFrameFitsTerminal(t *testing.T) {
 	for name, s := range allScenes() {
 		for _, size := range [][2]int{{80, 24}, {40, 10}, {12, 5}, {1, 1}, {200, 60}} {
 			lines := strings.Split(strings.TrimSuffix(frameOf(s, size[0], size[1], false), "\n"), "\n")
@@ -63,7 +63,7 @@ func TestAFrameNeverLeavesItsTerminal(t *testing.T) {
 	}
 }
 
-func TestAUsualTerminalShowsWhatMatters(t *testing.T) {
+func TestTopFrameEssentials(t *testing.T) {
 	frame := frameOf(scenes.MemoryHard(), 80, 24, false)
 	for _, want := range []string{"node-a", "Memory: hard since 12 s", "evictions disabled", "threshold >= 25.0 %", "candidates:", "pod 8d1c2f6e", "nvme0n1", "containerd.service", "cache.service"} {
 		assert.Contains(t, frame, want)
@@ -72,7 +72,7 @@ func TestAUsualTerminalShowsWhatMatters(t *testing.T) {
 	assert.Contains(t, frameOf(scenes.Calm(), 80, 24, false), "eth0")
 }
 
-func TestATallTerminalShowsMore(t *testing.T) {
+func TestTopTallTerminalShowsMore(t *testing.T) {
 	s := scenes.Calm()
 	for i := range 100 {
 		w := s.Snapshot.Workloads[i%5]
@@ -87,7 +87,7 @@ func TestATallTerminalShowsMore(t *testing.T) {
 
 var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-func TestWithoutColoursTheSameWordsAreSaid(t *testing.T) {
+func TestTopWithoutColours(t *testing.T) {
 	for name, s := range allScenes() {
 		plain, colored := frameOf(s, 100, 30, false), frameOf(s, 100, 30, true)
 		assert.NotContains(t, plain, "\x1b", name)
@@ -96,7 +96,7 @@ func TestWithoutColoursTheSameWordsAreSaid(t *testing.T) {
 	}
 }
 
-func TestNoNameReachesTheTerminalRaw(t *testing.T) {
+func TestTopNamesEscaped(t *testing.T) {
 	s := scenes.Hostile()
 	colored := sgr.ReplaceAllString(frameOf(s, 400, 60, true), "")
 	texts := append(Lines(nil, s), strings.Split(colored, "\n")...)
@@ -106,7 +106,7 @@ func TestNoNameReachesTheTerminalRaw(t *testing.T) {
 	assert.Contains(t, colored, `\x1b]0;owned\x07`)
 }
 
-func TestNothingIsCalledWellThatWasNotJudged(t *testing.T) {
+func TestTopUnjudgedIsNotGreen(t *testing.T) {
 	frame := frameOf(scenes.EverythingAbsent(), 80, 24, true)
 	assert.Contains(t, frame, "No pressure found; not judged: memory, CPU")
 	assert.Contains(t, frame, "the kernel was started without psi=1")
@@ -114,13 +114,13 @@ func TestNothingIsCalledWellThatWasNotJudged(t *testing.T) {
 	assert.Contains(t, frameOf(scenes.Calm(), 80, 24, true), "\x1b[32m")
 }
 
-func TestWhatIsAbsentIsNoNumber(t *testing.T) {
+func TestTopAbsentIsNoNumber(t *testing.T) {
 	frame := frameOf(scenes.EverythingAbsent(), 80, 24, false)
 	assert.NotRegexp(t, `\s0 (%|kB/s|kbit/s)|\s0/s`, frame)
 	assert.Contains(t, frame, "unavailable (")
 }
 
-func TestAStateThatCameOverTheSocketHasNoPlot(t *testing.T) {
+func TestTopRemoteStateHasNoPlot(t *testing.T) {
 	s := scenes.Calm()
 	s.Snapshot = &snapshot.Snapshot{Time: s.Snapshot.Time, Pressure: s.Snapshot.Pressure, WindowSeconds: 10}
 	frame := frameOf(s, 80, 24, false)
@@ -128,7 +128,7 @@ func TestAStateThatCameOverTheSocketHasNoPlot(t *testing.T) {
 	assert.Contains(t, frame, "1.2 %")
 }
 
-func TestTheGaugeMarksTheThreshold(t *testing.T) {
+func TestTopGaugeMarksThreshold(t *testing.T) {
 	v := plugins.Verdict{Observed: snapshot.Some(0.05), Threshold: snapshot.Some(0.1), Unit: "ratio"}
 	assert.Equal(t, "[###   |     ]", gauge(v, 12))
 	v.Observed = snapshot.Some(0.2)
@@ -137,7 +137,7 @@ func TestTheGaugeMarksTheThreshold(t *testing.T) {
 	assert.Equal(t, "[            ]", gauge(v, 12))
 }
 
-func TestAPlotIsEmptyWhereNothingIsKnown(t *testing.T) {
+func TestTopPlotEmptyWhereUnknown(t *testing.T) {
 	point := func(ago, some float64) snapshot.TrendPoint {
 		return snapshot.TrendPoint{AgoSeconds: ago, Stall: snapshot.Ratios{IO: snapshot.StallRatio{Some: snapshot.Some(some)}}}
 	}
@@ -146,7 +146,7 @@ func TestAPlotIsEmptyWhereNothingIsKnown(t *testing.T) {
 	assert.Equal(t, "▁ ▂█", got, "each sign is the highest of its time")
 }
 
-func TestANarrowTableLosesItsLastColumns(t *testing.T) {
+func TestTopNarrowTableDropsColumns(t *testing.T) {
 	row := line{{"a-long-name-of-a-thing", plain}, {"11", plain}, {"22", plain}}
 	wide := table{head: []string{"NAME", "one", "two"}, rows: []line{row}}
 	var b strings.Builder
@@ -157,7 +157,7 @@ func TestANarrowTableLosesItsLastColumns(t *testing.T) {
 	assert.Equal(t, "a-long-name-of-a-thing   11   22", b.String())
 }
 
-func TestTheHeaderSaysWhatTheAgentMayDo(t *testing.T) {
+func TestTopHeaderMode(t *testing.T) {
 	for _, c := range []struct {
 		state *view.State
 		want  string
@@ -175,12 +175,12 @@ func TestTheHeaderSaysWhatTheAgentMayDo(t *testing.T) {
 	assert.Contains(t, strings.Split(frameOf(scenes.DryRun(), 80, 24, true), "\n")[1], marked)
 }
 
-func TestTheNewestEvictionIsALine(t *testing.T) {
+func TestTopLastEviction(t *testing.T) {
 	assert.Contains(t, frameOf(scenes.Evicted(), 120, 40, false), "last eviction, 1 min 10 s ago: evicted shop/cart-66b8d-mm4qz: working set 3.0 GiB; terminated after 14 s\n")
 	assert.NotContains(t, frameOf(scenes.Calm(), 120, 40, false), "last eviction")
 }
 
-func TestANoteOfAProbeStandsBelowTheNumbers(t *testing.T) {
+func TestTopProbeNote(t *testing.T) {
 	s := scenes.Calm()
 	s.Snapshot.Probes = append(s.Snapshot.Probes, snapshot.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"})
 	for _, size := range [][2]int{{80, 24}, {120, 40}} {

@@ -10,7 +10,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-func TestWhatDataMoversMayDoIsOneLine(t *testing.T) {
+func TestDataMoversText(t *testing.T) {
 	assert.Equal(t, "0 running", (&view.DataMovers{}).Text())
 	l := view.DataMovers{DryRun: true, Running: 3, Budget: new(1), StartHoldUntil: time.Date(2026, 3, 1, 12, 0, 5, 0, time.UTC), Throttled: make([]view.Throttled, 2)}
 	assert.Equal(t, "3 running, budget 1, start hold until 12:00:05 UTC, 2 throttled (dry run: budget not published, no mover throttled)", l.Text())

@@ -57,7 +57,7 @@ func TestContentionSentence(t *testing.T) {
 	}
 }
 
-func TestBusyIsNotCalledContentionNorUnknownCalm(t *testing.T) {
+func TestContentionText(t *testing.T) {
 	known := snapshot.Some(1.0)
 	for want, c := range map[string]*snapshot.Contention{
 		"contention":                        nvme(snapshot.ContentionPresent, known, nil, sufferer("a", 0.3, false)),
@@ -103,7 +103,7 @@ func TestContentionHasPodNames(t *testing.T) {
 }
 
 // The scene is what the tests of the page and of the terminal look at.
-func TestTheMadeUpContentionIsThatOfRealSamples(t *testing.T) {
+func TestContentionSceneFromRealSamples(t *testing.T) {
 	list := scenes.Contended().Contention()
 	var states []snapshot.ContentionState
 	for _, c := range list {

@@ -16,7 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestTheMadeUpDecisionsAreThoseOfRealRounds(t *testing.T) {
+func TestDecisionScenesFromRealRounds(t *testing.T) {
 	code := func(list []evict.Decision) (codes []evict.Code) {
 		for _, d := range list {
 			codes = append(codes, d.Code)
@@ -27,7 +27,7 @@ func TestTheMadeUpDecisionsAreThoseOfRealRounds(t *testing.T) {
 	assert.Equal(t, []evict.Code{evict.CodeWouldEvict, evict.CodeSoft}, code(scenes.Decisions(true)))
 }
 
-func TestAStateKeepsItsOwnWhenTheClusterIsAdded(t *testing.T) {
+func TestStateWithClusterKeepsOwn(t *testing.T) {
 	bare, cluster := scenes.Calm(), &view.Cluster{Pods: 3}
 	with := bare.WithCluster(cluster, scenes.Decisions(false))
 	assert.Same(t, cluster, with.Cluster)
@@ -37,7 +37,7 @@ func TestAStateKeepsItsOwnWhenTheClusterIsAdded(t *testing.T) {
 	assert.Nil(t, (*view.State)(nil).WithCluster(cluster, nil), "before the first tick there is no state")
 }
 
-func TestTheNewestEvictionIsTheOneThatHappenedLast(t *testing.T) {
+func TestStateLastEviction(t *testing.T) {
 	list := scenes.Decisions(false)
 	got := scenes.Calm().WithCluster(nil, list).LastEviction
 	assert.Equal(t, &view.Eviction{
@@ -46,7 +46,7 @@ func TestTheNewestEvictionIsTheOneThatHappenedLast(t *testing.T) {
 	assert.Nil(t, scenes.Calm().WithCluster(nil, list[2:]).LastEviction, "no pod evicted")
 }
 
-func TestEachOutcomeHasWordsOfItsOwn(t *testing.T) {
+func TestDecisionTexts(t *testing.T) {
 	for code, want := range map[evict.Code]string{
 		evict.CodeEvicted: "evicted", evict.CodeWouldEvict: "dry run: would evict", evict.CodeEnded: "pressure ended",
 		evict.CodeUnknownOutcome: "eviction outcome unknown", evict.CodeSoft: "no eviction needed",
@@ -65,14 +65,14 @@ func TestEachOutcomeHasWordsOfItsOwn(t *testing.T) {
 	assert.Equal(t, "skipped: terminating", view.CandidateText(&evict.Considered{Code: evict.CodeTerminating, Pod: other}), "another one is ending")
 }
 
-func TestWhatIsNotKnownOfAPodIsNotMadeUp(t *testing.T) {
+func TestPodTextUnknownParts(t *testing.T) {
 	assert.Equal(t, "BestEffort (low QoS: evicted first) · priority 0 · no owner · requests no memory", view.PodText(&pods.Pod{QoS: "BestEffort", LowQoS: true}))
 	assert.Equal(t, " · priority 0 · no owner · requests no memory and 1.5 CPUs", view.PodText(&pods.Pod{CPURequestMillicores: 1500}))
 	assert.Equal(t, "Guaranteed · priority -5 · StatefulSet db · requests 2.0 GiB of memory",
 		view.PodText(&pods.Pod{QoS: "Guaranteed", Priority: -5, Owner: pods.Owner{Kind: "StatefulSet", Name: "db"}, MemoryRequestBytes: 2 << 30}))
 }
 
-func TestTheApiServersWordsAreSaidOnce(t *testing.T) {
+func TestAnswerTextOnce(t *testing.T) {
 	a := evict.Answer{Outcome: evict.Blocked, Code: http.StatusTooManyRequests, Text: "not now"}
 	assert.Equal(t, "blocked (429): not now", view.AnswerText(a, ""))
 	assert.Equal(t, "blocked (429)", view.AnswerText(a, "the API server: not now"))
@@ -80,7 +80,7 @@ func TestTheApiServersWordsAreSaidOnce(t *testing.T) {
 	assert.Equal(t, `unknown-outcome: \x1b[2J`, view.AnswerText(evict.Answer{Outcome: evict.UnknownOutcome, Text: "\x1b[2J"}, ""), "no answer has no status")
 }
 
-func TestHowFarThePressureFellIsSaidForEachCause(t *testing.T) {
+func TestPressureChangesPerCause(t *testing.T) {
 	cause := func(scope string, level plugins.Level, observed snapshot.Opt[float64], line float64) evict.Cause {
 		return evict.Cause{
 			Plugin: "disk-contention", Scope: scope, Level: level, Observed: observed, Operator: ">=", Threshold: snapshot.Some(line), Unit: "seconds", Reason: "as it is",
@@ -99,7 +99,7 @@ func TestHowFarThePressureFellIsSaidForEachCause(t *testing.T) {
 	assert.Empty(t, view.PressureChanges(&evict.Decision{Causes: d.Causes}), "empty before the cooldown is over")
 }
 
-func TestWhenTheVictimIsGone(t *testing.T) {
+func TestTerminatedText(t *testing.T) {
 	d := &evict.Decision{Code: evict.CodeEvicted, Time: scenes.Start()}
 	assert.Equal(t, "not yet", view.TerminatedText(d))
 	d.TerminatedAt = scenes.Start().Add(75 * time.Second)
@@ -107,7 +107,7 @@ func TestWhenTheVictimIsGone(t *testing.T) {
 	assert.Empty(t, view.TerminatedText(&evict.Decision{Code: evict.CodeWouldEvict, DryRun: true}), "no pod evicted")
 }
 
-func TestTheModeSaysWhetherPodsCanBeEvicted(t *testing.T) {
+func TestModeText(t *testing.T) {
 	state := func(c *view.Cluster) *view.State { return &view.State{Agent: view.Agent{Mode: "cluster"}, Cluster: c} }
 	since := scenes.Start()
 	const dry = "DRY RUN: decides, but writes nothing"
@@ -120,7 +120,7 @@ func TestTheModeSaysWhetherPodsCanBeEvicted(t *testing.T) {
 	assert.Equal(t, dry+" · pods not listed yet, evictions paused", state(&view.Cluster{DryRun: true}).ModeText())
 }
 
-func TestThePressureCarriesTheClusterThereAndBack(t *testing.T) {
+func TestPressureCarriesCluster(t *testing.T) {
 	s := scenes.Evicted()
 	back := s.Pressure().State(s.Snapshot)
 	require.NotNil(t, back.Cluster)

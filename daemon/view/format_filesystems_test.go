@@ -20,7 +20,7 @@ func mountpoints(list []snapshot.Filesystem) []string {
 	return out
 }
 
-func TestWhoLooksAfterAFilesystemIsShownWhereItIsNotTheNode(t *testing.T) {
+func TestFilesystemKindText(t *testing.T) {
 	for use, want := range map[snapshot.FilesystemUse]string{
 		"": "xfs", snapshot.UseNode: "xfs", snapshot.UseKubelet: "xfs, the kubelet's", snapshot.UseVolume: "xfs, a pod's volume",
 	} {
@@ -28,7 +28,7 @@ func TestWhoLooksAfterAFilesystemIsShownWhereItIsNotTheNode(t *testing.T) {
 	}
 }
 
-func TestTheFullestFilesystemsAndThoseThatHangAreShown(t *testing.T) {
+func TestFilesystemsShownFirst(t *testing.T) {
 	hung := filled("/c", 100, 100)
 	hung.Absent = snapshot.Absent{"statfs": "statfs hangs"}
 	s := &State{Snapshot: &snapshot.Snapshot{Filesystems: []snapshot.Filesystem{
@@ -42,7 +42,7 @@ func TestTheFullestFilesystemsAndThoseThatHangAreShown(t *testing.T) {
 	assert.Empty(t, rest)
 }
 
-func TestAFilesystemIsMarkedWhereAKubeletWouldEvict(t *testing.T) {
+func TestFilesystemLowSpace(t *testing.T) {
 	assert.True(t, LowSpace(filled("/", 9, 100)))
 	assert.True(t, LowSpace(filled("/", 0, 100)))
 	assert.False(t, LowSpace(filled("/", 10, 100)))
@@ -58,7 +58,7 @@ func TestAFilesystemIsMarkedWhereAKubeletWouldEvict(t *testing.T) {
 	assert.Equal(t, "2 h 5 min ago", Ago(7500))
 }
 
-func TestAFilesystemThatHangsIsAmongWhatIsNotMeasured(t *testing.T) {
+func TestFilesystemHungIsAbsence(t *testing.T) {
 	s := judgedBy()
 	s.Snapshot.Filesystems = []snapshot.Filesystem{
 		{Mountpoint: "/a", Absent: snapshot.Absent{"statfs": "statfs hangs"}},

@@ -19,7 +19,7 @@ func stalled(name string, memory, io, cores float64, set uint64) snapshot.Worklo
 	return w
 }
 
-func TestWorkloadsWithPressureOfTheirOwnComeFirst(t *testing.T) {
+func TestWorkloadOrder(t *testing.T) {
 	s := &State{Snapshot: &snapshot.Snapshot{Workloads: []snapshot.WorkloadState{
 		{Workload: snapshot.Workload{Cgroup: "/unseen", Name: "unseen"}},
 		stalled("large", 0, 0, 0.1, 9<<30), stalled("busy", 0.0004, 0, 4, 1), stalled("io", 0.0002, 0.3, 0, 1), stalled("memory", 0.2, 0, 0, 1),
@@ -31,7 +31,7 @@ func TestWorkloadsWithPressureOfTheirOwnComeFirst(t *testing.T) {
 	assert.Equal(t, []string{"memory", "io", "busy", "large", "unseen"}, names, "what is below a tenth of a percent is noise")
 }
 
-func TestAWorkloadIsAtItsOwnLimitOnlyIfItHitsItAndStalls(t *testing.T) {
+func TestWorkloadAtOwnLimit(t *testing.T) {
 	with := func(hits uint64, stall float64) bool {
 		w := stalled("w", stall, 0, 0, 0)
 		r, _ := w.Rates.Get()
@@ -45,7 +45,7 @@ func TestAWorkloadIsAtItsOwnLimitOnlyIfItHitsItAndStalls(t *testing.T) {
 	assert.False(t, AtOwnLimit(&snapshot.WorkloadState{}))
 }
 
-func TestStallIsSomeWhereTheKernelDoesNotTellFull(t *testing.T) {
+func TestStallSomeWithoutFull(t *testing.T) {
 	assert.InDelta(t, 0.4, Stall(snapshot.StallRatio{Some: snapshot.Some(0.4)}), 0)
 	assert.InDelta(t, 0.1, Stall(snapshot.StallRatio{Some: snapshot.Some(0.4), Full: snapshot.Some(0.1)}), 0)
 	assert.Negative(t, Stall(snapshot.StallRatio{}))
@@ -55,7 +55,7 @@ func nic(name string, physical bool, bytes float64) snapshot.NICState {
 	return snapshot.NICState{NIC: snapshot.NIC{Name: name, Physical: physical}, Rates: snapshot.Some(snapshot.NICRates{ReceiveBytesPerSecond: bytes})}
 }
 
-func TestPhysicalNICsComeFirstAndQuietVirtualOnesAreApart(t *testing.T) {
+func TestNICOrder(t *testing.T) {
 	list := []snapshot.NICState{nic("cali1", false, 5000), nic("eth0", true, 0), nic("lo", false, 1e9), nic("veth0", false, 10), {NIC: snapshot.NIC{Name: "new"}}}
 	for i := range maxVirtual {
 		list = append(list, nic("z"+string(rune('a'+i)), false, 1e6))
@@ -70,7 +70,7 @@ func TestPhysicalNICsComeFirstAndQuietVirtualOnesAreApart(t *testing.T) {
 	assert.Equal(t, []string{"lo", "veth0", "new", "cali1"}, names, "the quietest of too many virtual ones is apart as well")
 }
 
-func TestALoopDiskIsShownOnlyWhileItWorks(t *testing.T) {
+func TestLoopDiskShownWhileBusy(t *testing.T) {
 	disk := func(name string, reads float64) snapshot.DiskState {
 		return snapshot.DiskState{Disk: snapshot.Disk{Name: name}, Rates: snapshot.Some(snapshot.DiskRates{ReadsPerSecond: reads})}
 	}
@@ -80,7 +80,7 @@ func TestALoopDiskIsShownOnlyWhileItWorks(t *testing.T) {
 	assert.Len(t, idle, 2)
 }
 
-func TestDevicesThatRepeatOthersStandBelowTheLeaves(t *testing.T) {
+func TestStackedDisksBelowLeaves(t *testing.T) {
 	disk := func(name string, l snapshot.Layer, reads float64) snapshot.DiskState {
 		return snapshot.DiskState{Disk: snapshot.Disk{Name: name, Layer: l}, Rates: snapshot.Some(snapshot.DiskRates{ReadsPerSecond: reads})}
 	}
@@ -110,7 +110,7 @@ func TestDevicesThatRepeatOthersStandBelowTheLeaves(t *testing.T) {
 	assert.Equal(t, "eth9", BusiestNICs(ordered, 2)[1].Name)
 }
 
-func TestADeviceSaysWhatDrivesItAndWhatItStandsOn(t *testing.T) {
+func TestDeviceKindText(t *testing.T) {
 	for want, d := range map[string]snapshot.Disk{
 		"lvm on nvme0n1":                  {Kind: "lvm", Slaves: []string{"nvme0n1"}, Layer: snapshot.LayerStacked},
 		"md on sda, sdb, sdc and 21 more": {Kind: "md", Slaves: append([]string{"sda", "sdb", "sdc"}, make([]string, 21)...)},
@@ -130,14 +130,14 @@ func TestADeviceSaysWhatDrivesItAndWhatItStandsOn(t *testing.T) {
 	}
 }
 
-func TestTheBusiestKeepTheirOrder(t *testing.T) {
+func TestBusiestKeepOrder(t *testing.T) {
 	self := func(v float64) float64 { return v }
 	assert.Equal(t, []float64{3, 9}, Busiest([]float64{1, 3, 2, 9}, 2, self))
 	assert.Equal(t, []float64{1, 3}, Busiest([]float64{1, 3}, 5, self))
 	assert.Empty(t, Busiest([]float64{1, 3}, -1, self))
 }
 
-func TestWhatManyLackForOneReasonIsSaidOnce(t *testing.T) {
+func TestAbsencesGroupedByReason(t *testing.T) {
 	s := judgedBy()
 	s.Snapshot.Pressure.Totals.Absent = snapshot.Absent{"memory": "no PSI"}
 	for _, name := range []string{"/a", "/b", "/c\x1b"} {
@@ -152,12 +152,12 @@ func TestWhatManyLackForOneReasonIsSaidOnce(t *testing.T) {
 	}, s.Absences())
 }
 
-func TestAProbeFailedIfItHasAnError(t *testing.T) {
+func TestFailedProbes(t *testing.T) {
 	s := &State{Snapshot: &snapshot.Snapshot{Probes: []snapshot.Probe{{Name: "cpu"}, {Name: "disks", Error: "no"}}}}
 	assert.Equal(t, []snapshot.Probe{{Name: "disks", Error: "no"}}, s.FailedProbes())
 }
 
-func TestAProbeMaySucceedAndStillHaveANote(t *testing.T) {
+func TestNotedProbes(t *testing.T) {
 	slow := snapshot.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"}
 	both := snapshot.Probe{Name: "disks", Error: "sdb: input/output error", Note: "read every 2nd tick"}
 	s := &State{Snapshot: &snapshot.Snapshot{Probes: []snapshot.Probe{{Name: "cpu"}, slow, both}}}

@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestValuesAreWrittenWithTheirUnit(t *testing.T) {
+func TestFormatUnits(t *testing.T) {
 	for want, got := range map[string]string{
 		"0 B": Bytes(0), "512 B": Bytes(512), "1.0 KiB": Bytes(1024), "1.5 GiB": Bytes(1.5 * (1 << 30)), "16.0 GiB": Bytes(16 << 30), "300 MiB": Bytes(300 << 20),
 		"1.9 TB": Size(1_920_383_410_176), "67.1 MB": Size(64 << 20),
@@ -28,14 +28,14 @@ func TestValuesAreWrittenWithTheirUnit(t *testing.T) {
 	}
 }
 
-func TestNoRoundingReachesTheNextUnit(t *testing.T) {
+func TestFormatRoundingStaysInUnit(t *testing.T) {
 	assert.Equal(t, "1.0 MiB", Bytes(1<<20-1))
 	assert.Equal(t, "1.0 MB", Size(999_960))
 	assert.Equal(t, "1.0 ms", Seconds(999.96e-6))
 	assert.Equal(t, "100", Number(99.96))
 }
 
-func TestAgesHaveAtMostTwoUnits(t *testing.T) {
+func TestFormatAge(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"0 s": -time.Second, "12 s": 12 * time.Second, "59 s": 59*time.Second + 999*time.Millisecond, "1 min": time.Minute, "3 min 20 s": 200 * time.Second,
 		"2 h 5 min": 2*time.Hour + 5*time.Minute + 7*time.Second, "1 d": 24 * time.Hour, "3 d 4 h": 76 * time.Hour,
@@ -44,18 +44,18 @@ func TestAgesHaveAtMostTwoUnits(t *testing.T) {
 	}
 }
 
-func TestWhatIsAbsentIsNeverZero(t *testing.T) {
+func TestFormatAbsentIsNotZero(t *testing.T) {
 	assert.Equal(t, "–", Optional(snapshot.Opt[float64]{}, Ratio))
 	assert.Equal(t, "0 %", Optional(snapshot.Some(0.0), Ratio))
 }
 
-func TestAReasonIsThatOfTheFirstKeyThatHasOne(t *testing.T) {
+func TestAbsentReasonOfFirstKey(t *testing.T) {
 	absent := snapshot.Absent{"rates": "first sample\x1b[2J"}
 	assert.Equal(t, `first sample\x1b[2J`, AbsentReason(absent, "memoryBytes", "rates"))
 	assert.Equal(t, "not measured", AbsentReason(absent, "memoryBytes"))
 }
 
-func TestNamesCannotCommandATerminalNorTurnTheText(t *testing.T) {
+func TestPrintableEscapesControlCharacters(t *testing.T) {
 	for name, want := range map[string]string{
 		"nvme0n1": "nvme0n1", "größe": "größe", "\x1b[31mred": `\x1b[31mred`, "a\nb\x7f": `a\x0ab\x7f`, "\xff": `\xff`,
 		"\u202egnp": `\u202egnp`, "\u009b2J": `\u009b2J`, "\u200b": `\u200b`,
@@ -79,7 +79,7 @@ func judgedBy(list ...plugins.Verdict) *State {
 	return &State{Snapshot: &snapshot.Snapshot{Time: time.Unix(100, 0)}, Levels: &plugins.Levels{Verdicts: list}}
 }
 
-func TestTheHeadlineIsTheWholeVerdictInOneLine(t *testing.T) {
+func TestHeadline(t *testing.T) {
 	memory := plugins.Verdict{Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Since: time.Unix(88, 0)}
 	disk := plugins.Verdict{Plugin: "disk", Resource: plugins.Disk, Scope: "sda", Since: time.Unix(40, 0)}
 	cpu := plugins.Verdict{Plugin: "cpu-contention", Resource: plugins.CPU, Scope: "node"}
@@ -113,13 +113,13 @@ func TestTheHeadlineIsTheWholeVerdictInOneLine(t *testing.T) {
 	assert.False(t, judgedBy(memory, cpu).AllClear(), "what has just started has not judged")
 }
 
-func TestALevelThatWasNotJudgedInFullSaysSo(t *testing.T) {
+func TestLevelText(t *testing.T) {
 	assert.Equal(t, "none", LevelText(plugins.Verdict{}))
 	assert.Equal(t, "none found, measurements missing", LevelText(plugins.Verdict{Absent: "no PSI"}))
 	assert.Equal(t, "hard: threshold met", LevelText(plugins.Verdict{Level: plugins.Hard, Absent: "no PSI"}))
 }
 
-func TestTheModeSaysWhatItMeans(t *testing.T) {
+func TestModeTextStandalone(t *testing.T) {
 	assert.Equal(t, "standalone mode: evictions disabled", (&State{Agent: Agent{Mode: "standalone"}}).ModeText())
 	assert.Equal(t, "something else", (&State{Agent: Agent{Mode: "something else"}}).ModeText())
 }

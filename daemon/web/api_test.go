@@ -39,7 +39,7 @@ func ask(t *testing.T, s *Server, path string, into any) {
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), into), w.Body)
 }
 
-func TestDecisionsComeNewestFirstWithTheFactsOfTheirPods(t *testing.T) {
+func TestAPIDecisionsNewestFirst(t *testing.T) {
 	var body struct{ Decisions []map[string]any }
 	ask(t, serverOf(scenes.Evicted()), "/api/v1/decisions", &body)
 	require.Len(t, body.Decisions, 3)
@@ -58,13 +58,13 @@ func TestDecisionsComeNewestFirstWithTheFactsOfTheirPods(t *testing.T) {
 	assert.Equal(t, "blocked", first["answers"].([]any)[0].(map[string]any)["outcome"])
 }
 
-func TestWithoutADecisionTheListIsEmptyAndNotNull(t *testing.T) {
+func TestAPIDecisionsEmptyList(t *testing.T) {
 	var body map[string]json.RawMessage
 	ask(t, serverOf(scenes.Calm()), "/api/v1/decisions", &body)
 	assert.Equal(t, "[]", string(body["decisions"]))
 }
 
-func TestThePressureSaysWhatTheAgentKnowsOfTheCluster(t *testing.T) {
+func TestAPIPressureHasCluster(t *testing.T) {
 	var p map[string]json.RawMessage
 	ask(t, serverOf(scenes.DryRun()), "/api/v1/pressure", &p)
 	var c struct {
@@ -83,7 +83,7 @@ func TestThePressureSaysWhatTheAgentKnowsOfTheCluster(t *testing.T) {
 	assert.NotContains(t, p, "lastEviction")
 }
 
-func TestTheMetricsAndThePageSeeTheClusterToo(t *testing.T) {
+func TestMetricsAndPageHaveCluster(t *testing.T) {
 	s := serverOf(scenes.Evicted())
 	for path, want := range map[string]string{"/metrics": "plimsoll_pods 2\n", "/": "<h2>Cluster</h2>"} {
 		mux := http.NewServeMux()
@@ -95,9 +95,9 @@ func TestTheMetricsAndThePageSeeTheClusterToo(t *testing.T) {
 	}
 }
 
-// TestWhoAsksOnTheSocketSeesWhatThePageSees: top and explain on the one side,
+// TestSocketClientSeesPageState: top and explain on the one side,
 // the agent on the other.
-func TestWhoAsksOnTheSocketSeesWhatThePageSees(t *testing.T) {
+func TestSocketClientSeesPageState(t *testing.T) {
 	want := scenes.Evicted()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := serverOf(want).ListenLocal(t.Context(), path)

@@ -31,7 +31,7 @@ func watching() ControllerState {
 	return ControllerState{Version: "v1", Started: r.Time, Identity: "a_1", Leader: "a_1", IsLeader: true, Agents: &r, AgentCounts: agents.Counts{}.Clone()}
 }
 
-func TestThePageShowsThousandsOfAgentsAtAGlance(t *testing.T) {
+func TestControllerPageThousandsOfAgents(t *testing.T) {
 	url := served(t, watching(), "127.0.0.1:0", Exposure{}, nil)
 	status, page := fetched(t, url+"/")
 	assert.Equal(t, http.StatusOK, status)
@@ -61,7 +61,7 @@ func TestControllerAllClear(t *testing.T) {
 	assert.Contains(t, page, "No pressure on any node")
 }
 
-func TestControllerPageShowsFullDisruptionAndBrake(t *testing.T) {
+func TestControllerPageFullDisruption(t *testing.T) {
 	s := watching()
 	s.Agents.FullDisruption, s.Agents.Late, s.Agents.Total, s.Agents.EvictionLimit.Common = true, 60, 100, []string{"disk"}
 	_, page := fetched(t, served(t, s, "127.0.0.1:0", Exposure{}, nil)+"/")
@@ -81,7 +81,7 @@ func TestControllerPageShowsFullDisruptionAndBrake(t *testing.T) {
 	assert.Contains(t, why, "the leader is b_2")
 }
 
-func TestAgentMetricsOfTheController(t *testing.T) {
+func TestControllerAgentMetrics(t *testing.T) {
 	text := string(appendController(new(watching())))
 	problems, err := promlint.New(bytes.NewReader([]byte(text))).Lint()
 	require.NoError(t, err)

@@ -36,7 +36,7 @@ func letting() ControllerState {
 	}
 }
 
-func TestTheControllersMetricsSayWhatLoadsWaitFor(t *testing.T) {
+func TestControllerLoadMetrics(t *testing.T) {
 	text := string(appendController(new(letting())))
 	problems, err := promlint.New(bytes.NewReader([]byte(text))).Lint()
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestTheControllersMetricsSayWhatLoadsWaitFor(t *testing.T) {
 	assert.NotContains(t, standby, "plimsoll_vgdp_loads", "only the leader has them")
 }
 
-func TestTheControllersPageAndAPIShowLoads(t *testing.T) {
+func TestControllerPageAndAPIShowLoads(t *testing.T) {
 	url := served(t, letting(), "127.0.0.1:0", Exposure{}, nil)
 	status, page := fetched(t, url+"/")
 	assert.Equal(t, 200, status)

@@ -42,7 +42,7 @@ func leading() ControllerState {
 	}
 }
 
-func TestTheControllersMetricsAreGoodAndSayWhatTheQueueIsLike(t *testing.T) {
+func TestControllerQueueMetrics(t *testing.T) {
 	text := string(appendController(new(leading())))
 	problems, err := promlint.New(bytes.NewReader([]byte(text))).Lint()
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func fetched(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, b.String()
 }
 
-func TestControllerShowsWhatEachBackupWaitsFor(t *testing.T) {
+func TestControllerPageBackupWaits(t *testing.T) {
 	url := served(t, leading(), "127.0.0.1:0", Exposure{}, nil)
 	status, page := fetched(t, url+"/")
 	assert.Equal(t, http.StatusOK, status)
@@ -109,7 +109,7 @@ func TestControllerShowsWhatEachBackupWaitsFor(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 }
 
-func TestAStandbySaysWhoLeadsAndABadConfigurationIsSeen(t *testing.T) {
+func TestControllerPageOfStandby(t *testing.T) {
 	url := served(t, ControllerState{Identity: "b_2", Leader: "a_1", ConfigError: "no such key"}, "127.0.0.1:0", Exposure{}, errors.New("backups: not listed yet"))
 	_, page := fetched(t, url+"/")
 	assert.Contains(t, page, "on standby; the leader is a_1")
@@ -122,7 +122,7 @@ func TestAStandbySaysWhoLeadsAndABadConfigurationIsSeen(t *testing.T) {
 	assert.Contains(t, body, `"queues": []`)
 }
 
-func TestLoopbackAnswersToNoNameButItsOwn(t *testing.T) {
+func TestLoopbackHostHeader(t *testing.T) {
 	for open, want := range map[bool]int{false: http.StatusForbidden, true: http.StatusOK} {
 		url := served(t, leading(), "127.0.0.1:0", Exposure{Open: open}, nil)
 		for path, status := range map[string]int{"/": want, "/api/v1/backups": want, "/metrics": http.StatusOK, "/-/healthy": http.StatusOK} {
@@ -137,7 +137,7 @@ func TestLoopbackAnswersToNoNameButItsOwn(t *testing.T) {
 	}
 }
 
-func TestAControllersAddressThatOthersReachShowsMetricsAndHealthAlone(t *testing.T) {
+func TestPublicAddressMetricsAndHealthOnly(t *testing.T) {
 	for open, want := range map[bool]int{false: http.StatusNotFound, true: http.StatusOK} {
 		url := served(t, leading(), "0.0.0.0:0", Exposure{Open: open}, nil)
 		for _, path := range []string{"/", "/api/v1/backups"} {
@@ -155,7 +155,7 @@ func TestAControllersAddressThatOthersReachShowsMetricsAndHealthAlone(t *testing
 	}
 }
 
-func TestAnAddressThatOthersReachShowsAllToThoseWhoProveWhoTheyAre(t *testing.T) {
+func TestPublicAddressWithAuthenticator(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("basic_auth_users: {prometheus: $2a$04$n1xIPBHV0xr6FNVmQEmSnOVp50labHmNkpNby1KCSSWPsKq1iif4y}\n"), 0o600))
 	g := &guard.Authenticator{File: file, Open: ProbePaths(), Log: slog.New(slog.DiscardHandler)}

@@ -26,7 +26,7 @@ func beatingCluster(at time.Time) *view.Cluster {
 	return c
 }
 
-func TestTheHeartbeatHasItsSeries(t *testing.T) {
+func TestHeartbeatMetrics(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	s := inCluster(beatingCluster(at))
 	renewals := valuesOf(t, s, "plimsoll_lease_renewals_total", "result")
@@ -55,7 +55,7 @@ func TestTheHeartbeatHasItsSeries(t *testing.T) {
 	assert.NotContains(t, parseMetrics(t, appendMetrics(nil, s)), "plimsoll_lease_renewals_total")
 }
 
-func TestThePageTellsOfTheLastBeats(t *testing.T) {
+func TestPageHeartbeat(t *testing.T) {
 	s := inCluster(nil)
 	s.Cluster = beatingCluster(s.Snapshot.Time)
 	p := newPageCluster(s)
@@ -80,7 +80,7 @@ func TestThePageTellsOfTheLastBeats(t *testing.T) {
 	assert.Contains(t, f.Of, "held by the-kubelet")
 }
 
-func TestOnlyTheLastBeatsAreKept(t *testing.T) {
+func TestHeartbeatKeepsLastAttempts(t *testing.T) {
 	h := view.Heartbeat{Outcomes: map[lease.Outcome]uint64{}}
 	for i := range 100 {
 		h.Add(lease.Attempt{Time: time.Unix(int64(i), 0), Outcome: lease.Renewed})

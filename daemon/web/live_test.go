@@ -24,7 +24,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
-func TestEveryPublishedStateReachesThoseWhoWatch(t *testing.T) {
+func TestLiveEventsReachClients(t *testing.T) {
 	p := publish(t, scenes.Calm())
 	w, code := p.watch()
 	require.Equal(t, http.StatusOK, code)
@@ -50,7 +50,7 @@ func withoutAlarms(text string) string {
 	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, `role="alert"`) }), "\n")
 }
 
-func TestLiveClientThatDoesNotReadIsCutOff(t *testing.T) {
+func TestLiveClientNotReadingCutOff(t *testing.T) {
 	p := publish(t, scenes.Contended())
 	p.server.live.writeTimeout = 2 * time.Second
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", p.address)
@@ -75,7 +75,7 @@ func TestLiveClientThatDoesNotReadIsCutOff(t *testing.T) {
 	assert.Less(t, p.end(), time.Second)
 }
 
-func TestAHundredClientsAreServedOrTurnedAway(t *testing.T) {
+func TestLiveClientsLimited(t *testing.T) {
 	p := publish(t, scenes.Calm())
 	before := runtime.NumGoroutine()
 	var in []*watcher
@@ -113,7 +113,7 @@ func TestAHundredClientsAreServedOrTurnedAway(t *testing.T) {
 	w.hears("again")
 }
 
-func TestServerEndsWithLiveClients(t *testing.T) {
+func TestLiveServerShutdown(t *testing.T) {
 	p := publish(t, scenes.Contended())
 	for range 3 {
 		w, _ := p.watch()
@@ -138,7 +138,7 @@ func TestServerEndsWithLiveClients(t *testing.T) {
 	eventually(t, "no client is connected", func() bool { return p.server.live.clients.Load() == 0 })
 }
 
-func TestWhenNoStateComesThePageSaysHowOldItIs(t *testing.T) {
+func TestLiveStaleStateShowsAge(t *testing.T) {
 	p := publish(t, scenes.Calm())
 	w, _ := p.watch()
 	start := time.Now()
@@ -151,7 +151,7 @@ func TestWhenNoStateComesThePageSaysHowOldItIs(t *testing.T) {
 	assert.Less(t, time.Since(start), 4*eventPeriod, "longer than a request may be read (%s)", headerTimeout)
 }
 
-func TestBeforeTheFirstTickThereIsAnEventAsWell(t *testing.T) {
+func TestLiveBeforeFirstTick(t *testing.T) {
 	p := publish(t, scenes.Calm())
 	first := p.state.Swap(nil)
 	w, _ := p.watch()
@@ -163,7 +163,7 @@ func TestBeforeTheFirstTickThereIsAnEventAsWell(t *testing.T) {
 	w.hears("one")
 }
 
-func TestOnlyWhoseThePageIsMayWatchIt(t *testing.T) {
+func TestLiveOnlyWherePageIs(t *testing.T) {
 	s := serverOf(scenes.Calm())
 	mux := http.NewServeMux()
 	s.public(mux)
@@ -179,7 +179,7 @@ func TestOnlyWhoseThePageIsMayWatchIt(t *testing.T) {
 }
 
 // The one script of the page is let run by its hash; nothing else is.
-func TestThePolicyLetsOneScriptRun(t *testing.T) {
+func TestPagePolicyAllowsOneScript(t *testing.T) {
 	text, w := getPage(t, scenes.Contended(), "", 0)
 	policy := w.Header().Get("Content-Security-Policy")
 	scripts := 0

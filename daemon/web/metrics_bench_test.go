@@ -93,7 +93,7 @@ func countSeries(families map[string]*dto.MetricFamily) int {
 	return n
 }
 
-func TestTheBenchmarksPeerExposesTheSameSeries(t *testing.T) {
+func TestPeerBenchmarkSameSeries(t *testing.T) {
 	for name, m := range large() {
 		ours := parseMetrics(t, metricsBody(t, getMetrics(t, m)))
 		require.Equal(t, m.series, countSeries(ours), name)

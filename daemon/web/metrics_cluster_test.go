@@ -61,13 +61,13 @@ func inCluster(c *view.Cluster) *view.State {
 	return s
 }
 
-func TestAStandaloneAgentHasNoSeriesOfACluster(t *testing.T) {
+func TestMetricsStandaloneWithoutCluster(t *testing.T) {
 	for name := range parseMetrics(t, appendMetrics(nil, inCluster(nil))) {
 		assert.NotRegexp(t, "evict|pods|node_|api_server", name)
 	}
 }
 
-func TestCountersOfEvictionsAreThereFromTheStart(t *testing.T) {
+func TestMetricsEvictionsStartAtZero(t *testing.T) {
 	s := inCluster(&view.Cluster{})
 	families := parseMetrics(t, appendMetrics(nil, s))
 	for family, want := range map[string]int{
@@ -81,7 +81,7 @@ func TestCountersOfEvictionsAreThereFromTheStart(t *testing.T) {
 	}
 }
 
-func TestEvictionsAreCountedByPluginAndResult(t *testing.T) {
+func TestMetricsEvictionsByPluginAndResult(t *testing.T) {
 	values := map[string]float64{}
 	for _, m := range parseMetrics(t, appendMetrics(nil, fullState()))["plimsoll_evictions_total"].GetMetric() {
 		values[labelsOf(m)] = m.GetCounter().GetValue()
@@ -101,9 +101,9 @@ func labelsOf(m *dto.Metric) string {
 	return text
 }
 
-// TestEveryCodeOfADecisionIsCountedFromTheStart holds the lists of codes
+// TestMetricsDecisionCodesFromStart holds the lists of codes
 // against what rounds really decide.
-func TestEveryCodeOfADecisionIsCountedFromTheStart(t *testing.T) {
+func TestMetricsDecisionCodesFromStart(t *testing.T) {
 	var tally evict.Counters
 	for _, dryRun := range []bool{false, true} {
 		for _, d := range scenes.Decisions(dryRun) {
@@ -121,23 +121,23 @@ func TestEveryCodeOfADecisionIsCountedFromTheStart(t *testing.T) {
 	}
 }
 
-func TestSuppressionsAreCountedByReason(t *testing.T) {
+func TestMetricsSuppressedByReason(t *testing.T) {
 	values := valuesOf(t, fullState(), "plimsoll_evictions_suppressed_total", "reason")
 	assert.Equal(t, 5.0, values["too-small"])
 	assert.Equal(t, 6.0, values["daemonset"])
 	assert.Len(t, values, len(skippedCodes()))
 }
 
-func TestAConditionThatIsUnknownHasNoSeries(t *testing.T) {
+func TestMetricsUnknownConditionAbsent(t *testing.T) {
 	assert.Equal(t, map[string]float64{"plimsoll.dev/MemoryContention": 1, "plimsoll.dev/NetworkContention": 0},
 		valuesOf(t, fullState(), "plimsoll_node_condition", "condition"))
 }
 
-func TestStatusWritesAreCountedByReason(t *testing.T) {
+func TestMetricsStatusWritesByReason(t *testing.T) {
 	assert.Equal(t, map[string]float64{"changed": 4, "report": 7, "failed": 0}, valuesOf(t, fullState(), "plimsoll_node_status_writes_total", "reason"))
 }
 
-func TestPodsThatWereNotListedAreNotNone(t *testing.T) {
+func TestMetricsPodsNotListedAbsent(t *testing.T) {
 	gauges := func(c view.Cluster) (all []string) {
 		for name, f := range parseMetrics(t, appendMetrics(nil, inCluster(&c))) {
 			if name == "plimsoll_pods" || name == "plimsoll_pods_synced" && f.GetMetric()[0].GetGauge().GetValue() == 1 {
@@ -150,7 +150,7 @@ func TestPodsThatWereNotListedAreNotNone(t *testing.T) {
 	assert.ElementsMatch(t, []string{"plimsoll_pods", "plimsoll_pods_synced"}, gauges(view.Cluster{PodsSynced: true}), "a node may really have none")
 }
 
-func TestTheSilenceOfTheApiServerIsMeasuredAtTheTick(t *testing.T) {
+func TestMetricsAPIServerStaleSeconds(t *testing.T) {
 	now := scenes.Start()
 	silent := func(since time.Time, snapshot *snapshot.Snapshot) map[string]float64 {
 		s := &view.State{Snapshot: snapshot, Cluster: &view.Cluster{StaleSince: since}}
@@ -163,13 +163,13 @@ func TestTheSilenceOfTheApiServerIsMeasuredAtTheTick(t *testing.T) {
 	assert.Empty(t, silent(now, nil), "absent before a tick")
 }
 
-func TestADryRunIsAGauge(t *testing.T) {
+func TestMetricsDryRun(t *testing.T) {
 	for dryRun, want := range map[bool]float64{false: 0, true: 1} {
 		assert.Equal(t, map[string]float64{"": want}, valuesOf(t, inCluster(&view.Cluster{DryRun: dryRun}), "plimsoll_eviction_dry_run", ""))
 	}
 }
 
-func TestWhatDataMoversMayDoIsMeasured(t *testing.T) {
+func TestMetricsDataMovers(t *testing.T) {
 	s := fullState()
 	assert.Equal(t, map[string]float64{"sda": 2, "": 1}, valuesOf(t, s, "plimsoll_vgdp_throttled", "disk"))
 	calm := *s.Cluster

@@ -45,7 +45,7 @@ func contendedOn(state snapshot.ContentionState, devices int) *view.State {
 	return s
 }
 
-func TestContentionHasSeries(t *testing.T) {
+func TestMetricsContention(t *testing.T) {
 	text := contentionSeriesText(scenes.Contended())
 	assert.Equal(t, map[string]float64{
 		" device=nvme0n1 resource=disk": 1, " device=sda resource=disk": 1, " device=sdb resource=disk": 0, " resource=memory": 1,
@@ -61,25 +61,25 @@ func TestContentionHasSeries(t *testing.T) {
 	assert.Len(t, waited, 10+2+10)
 }
 
-func TestWhereNothingIsInUseThereIsNoSeriesOfIt(t *testing.T) {
+func TestMetricsContentionIdleAbsent(t *testing.T) {
 	assert.Empty(t, contentionSeriesText(&view.State{Snapshot: &snapshot.Snapshot{}}))
 }
 
-func TestWorkloadsHaveNoSeriesWithoutContention(t *testing.T) {
+func TestMetricsContentionBusyNoWorkloads(t *testing.T) {
 	text := contentionSeriesText(contendedOn(snapshot.ContentionBusy, 3))
 	assert.Len(t, podValues(t, text, "plimsoll_contention_state"), 3)
 	assert.NotContains(t, text, "s0.service")
 	assert.NotContains(t, text, "culprit")
 }
 
-func TestWhatIsNotKnownIsNotCalledCalm(t *testing.T) {
+func TestMetricsContentionUnknownAbsent(t *testing.T) {
 	s := contendedOn(snapshot.ContentionUnknown, 1)
 	s.Snapshot.Contention[0].Coverage = snapshot.Opt[float64]{}
 	text := contentionSeriesText(s)
 	assert.Equal(t, []string{"plimsoll_contention_resources"}, familyNames(parseMetrics(t, []byte(text))))
 }
 
-func TestManyDevicesHaveFewSeries(t *testing.T) {
+func TestMetricsContentionDevicesBounded(t *testing.T) {
 	s := contendedOn(snapshot.ContentionBusy, 300)
 	contended := contendedOn(snapshot.ContentionPresent, 300).Snapshot.Contention
 	s.Snapshot.Contention[299] = contended[299]
@@ -92,7 +92,7 @@ func TestManyDevicesHaveFewSeries(t *testing.T) {
 	assert.Len(t, podValues(t, contentionSeriesText(s), "plimsoll_contention_culprit_share_ratio"), contentionSeries)
 }
 
-func TestContentionSeriesPassPrometheusLint(t *testing.T) {
+func TestMetricsContentionLint(t *testing.T) {
 	s := scenes.Contended()
 	hostile := scenes.Hostile().Snapshot.Disks[0].Name
 	s.Snapshot.Contention[0].Device = hostile
@@ -115,7 +115,7 @@ func TestContentionSeriesPassPrometheusLint(t *testing.T) {
 
 // A pod may leave a cgroup behind elsewhere, and Prometheus refuses a scrape in
 // which a series is there twice.
-func TestTwoCgroupsOfOnePodThatHurtAreTwoSeries(t *testing.T) {
+func TestMetricsContentionTwoCgroupsOfPod(t *testing.T) {
 	s := contendedOn(snapshot.ContentionPresent, 1)
 	c := &s.Snapshot.Contention[0]
 	for _, dir := range []string{"/old", "/new"} {
@@ -132,7 +132,7 @@ func TestTwoCgroupsOfOnePodThatHurtAreTwoSeries(t *testing.T) {
 	}
 }
 
-func TestTheLabelsAreThoseOfTheSeriesOfSinglePods(t *testing.T) {
+func TestMetricsContentionLabels(t *testing.T) {
 	s := scenes.Contended()
 	names := func(text, family string) map[string]bool {
 		all := map[string]bool{}

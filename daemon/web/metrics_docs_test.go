@@ -26,7 +26,7 @@ import (
 // The document of the metrics is made from expositions in which every family
 // has a series.
 //
-//go:generate go test -count=1 -run ^TestTheDocumentOfTheMetricsIsMadeFromTheExposition$ -update .
+//go:generate go test -count=1 -run ^TestMetricsDocGenerated$ -update .
 
 const metricsDocument = "../../docs/metrics.md"
 
@@ -84,7 +84,7 @@ func labelNames(f *dto.MetricFamily) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-func TestTheDocumentOfTheMetricsIsMadeFromTheExposition(t *testing.T) {
+func TestMetricsDocGenerated(t *testing.T) {
 	made := metricsHead + "\n## The agent\n" + tableOf(t, wholeAgent()) + "\n## The controller\n" + tableOf(t, wholeController())
 	if *update {
 		require.NoError(t, os.WriteFile(metricsDocument, []byte(made), 0o644))
@@ -95,7 +95,7 @@ func TestTheDocumentOfTheMetricsIsMadeFromTheExposition(t *testing.T) {
 }
 
 // By the names that stand in the program's text, not by what a test made up.
-func TestEveryMetricOfTheProgramIsInTheDocument(t *testing.T) {
+func TestMetricsDocNamesAllFamilies(t *testing.T) {
 	document, err := os.ReadFile(metricsDocument)
 	require.NoError(t, err)
 	files, err := filepath.Glob("*.go")

@@ -63,7 +63,7 @@ func series(name string, labels []*dto.LabelPair) string {
 	return name
 }
 
-func TestNoCounterGoesBackInAnHourInWhichTheKernelsTimesWrap(t *testing.T) {
+func TestMetricsCountersNeverDecrease(t *testing.T) {
 	h := snapshot.History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
 	var first, last map[string]float64
 	var text []byte
@@ -94,7 +94,7 @@ func TestNoCounterGoesBackInAnHourInWhichTheKernelsTimesWrap(t *testing.T) {
 	}
 }
 
-func TestModesOfTheCPUThatMayGoBackAreNoCounters(t *testing.T) {
+func TestMetricsCPUModesThatDecrease(t *testing.T) {
 	var h snapshot.History
 	text := string(appendMetrics(nil, &view.State{Snapshot: h.Add(secondOfHour(6))}))
 	assert.Contains(t, text, `plimsoll_cpu_seconds_total{mode="user"} 6`)

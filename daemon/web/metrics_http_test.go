@@ -42,7 +42,7 @@ func metricsBody(t testing.TB, w *httptest.ResponseRecorder) []byte {
 	return b
 }
 
-func TestAScrapeGetsTheTextAndItsType(t *testing.T) {
+func TestMetricsContentType(t *testing.T) {
 	w := getMetrics(t, &metricsHandler{state: fullState})
 	assert.Equal(t, http.StatusOK, w.Code)
 	assert.Equal(t, "text/plain; version=0.0.4; charset=utf-8", w.Header().Get("Content-Type"))
@@ -50,7 +50,7 @@ func TestAScrapeGetsTheTextAndItsType(t *testing.T) {
 	assert.Equal(t, string(appendMetrics(nil, fullState())), string(metricsBody(t, w)))
 }
 
-func TestAnswersAreZippedOnlyForThoseWhoAcceptIt(t *testing.T) {
+func TestMetricsGzipOnlyWhereAccepted(t *testing.T) {
 	m := &metricsHandler{state: fullState}
 	want := string(appendMetrics(nil, fullState()))
 	for _, c := range []struct {
@@ -77,7 +77,7 @@ func TestAnswersAreZippedOnlyForThoseWhoAcceptIt(t *testing.T) {
 	}
 }
 
-func TestBeforeTheFirstTickTheAgentSaysOnlyWhatItIs(t *testing.T) {
+func TestMetricsBeforeFirstTick(t *testing.T) {
 	agent := fullState().Agent
 	for name, m := range map[string]*metricsHandler{
 		"nothing published":         {agent: agent, state: func() *view.State { return nil }},
@@ -94,7 +94,7 @@ func TestBeforeTheFirstTickTheAgentSaysOnlyWhatItIs(t *testing.T) {
 	}
 }
 
-func TestTheServersVersionShowsBeforeTheFirstTick(t *testing.T) {
+func TestMetricsVersionBeforeFirstTick(t *testing.T) {
 	s := &Server{Version: "v9", State: func() *view.State { return nil }}
 	assert.Contains(t, string(metricsBody(t, getMetrics(t, s.metrics()))), `plimsoll_build_info{version="v9",`)
 	s.State, s.Cluster = fullState, fullCluster
@@ -106,7 +106,7 @@ type goneClient struct{ http.ResponseWriter }
 
 func (goneClient) Write([]byte) (int, error) { return 0, errors.New("connection reset by peer") }
 
-func TestAClientThatGoesAwaySpoilsNoLaterAnswer(t *testing.T) {
+func TestMetricsClientGoneMidAnswer(t *testing.T) {
 	m := &metricsHandler{state: fullState}
 	want := string(appendMetrics(nil, fullState()))
 	for range 10 {
@@ -128,7 +128,7 @@ func numbered(n uint64) *view.State {
 	return s
 }
 
-func TestEachOfManyScrapesSeesOneTickWhole(t *testing.T) {
+func TestMetricsScrapeIsOneTick(t *testing.T) {
 	var published atomic.Pointer[view.State]
 	published.Store(numbered(1))
 	m := &metricsHandler{state: published.Load}

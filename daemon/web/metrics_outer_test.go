@@ -40,7 +40,7 @@ func outers() *view.OuterPlugins {
 	}
 }
 
-func TestOuterPluginsHaveTheirSeries(t *testing.T) {
+func TestMetricsOuterPlugins(t *testing.T) {
 	text := string(appendMetrics(nil, fullState().WithOuter(outers())))
 	for _, line := range []string{
 		`plimsoll_plugin_rival{dir="/run/p",pid="812"} 1`,
@@ -64,7 +64,7 @@ func TestOuterPluginsHaveTheirSeries(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-func TestTheAPITellsOfEachOuterPluginAndSocket(t *testing.T) {
+func TestAPIOuterPlugins(t *testing.T) {
 	inner := len(fullState().Levels.Verdicts)
 	s := serverOf(fullState())
 	s.Outer = outers
@@ -83,7 +83,7 @@ func TestTheAPITellsOfEachOuterPluginAndSocket(t *testing.T) {
 	}
 }
 
-func TestWhatAnOuterPluginSaysIsInTheHeadline(t *testing.T) {
+func TestHeadlineHasOuterPlugins(t *testing.T) {
 	text, level := fullState().WithOuter(outers()).Headline()
 	assert.Contains(t, text, "vendor NUMA 0: hard since")
 	assert.Equal(t, plugins.Hard, level)

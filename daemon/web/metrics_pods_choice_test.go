@@ -19,7 +19,7 @@ func droppedBy(t testing.TB, text string) float64 {
 	return podValues(t, text, "plimsoll_pod_series_dropped_total")[""]
 }
 
-func TestThoseThatUseTheMostHaveSeries(t *testing.T) {
+func TestPodSeriesOfBusiest(t *testing.T) {
 	text := podText(NewPodSeries(2, 1000), sampled(1, using("a", 5), using("b", 300), using("c", 40), using("d", 200)))
 	assert.Equal(t, []string{"b", "d"}, namesIn(t, text))
 	assert.Equal(t, 2.0, droppedBy(t, text))
@@ -32,7 +32,7 @@ func burdened(name string, rates snapshot.WorkloadRates) snapshot.WorkloadState 
 	return w
 }
 
-func TestUseAndPressureOfAWorkloadCount(t *testing.T) {
+func TestPodSeriesRankUseAndPressure(t *testing.T) {
 	full := snapshot.StallRatio{Full: snapshot.Some(0.2)}
 	for name, rates := range map[string]snapshot.WorkloadRates{
 		"CPU":          {CPUCores: snapshot.Some(0.4)}, // of 2
@@ -56,13 +56,13 @@ func TestUseAndPressureOfAWorkloadCount(t *testing.T) {
 	}
 }
 
-func TestTheWorkingSetCountsWhereItIsKnown(t *testing.T) {
+func TestPodSeriesRankWorkingSet(t *testing.T) {
 	cache := using("cache", 900)
 	cache.WorkingSetBytes = snapshot.Some[uint64](1 << 20)
 	assert.Equal(t, []string{"b"}, namesIn(t, podText(NewPodSeries(1, 1000), sampled(1, cache, using("b", 100)))))
 }
 
-func TestWhoIsInStaysUntilItIsFarBehind(t *testing.T) {
+func TestPodSeriesHysteresis(t *testing.T) {
 	p := NewPodSeries(2, 1000)
 	assert.Equal(t, []string{"a", "b"}, namesIn(t, podText(p, sampled(1, using("a", 90), using("b", 80), using("c", 70), using("d", 10)))))
 	assert.Equal(t, []string{"a", "b", "c"}, namesIn(t, podText(p, sampled(2, using("a", 90), using("b", 70), using("c", 80), using("d", 10)))),
@@ -73,7 +73,7 @@ func TestWhoIsInStaysUntilItIsFarBehind(t *testing.T) {
 		"third does not bring it back")
 }
 
-func TestWorkloadsOfAboutTheSameLoadDoNotTakeTurns(t *testing.T) {
+func TestPodSeriesSimilarUseNoSwaps(t *testing.T) {
 	p, random := NewPodSeries(20, 1000), rand.New(rand.NewSource(1))
 	came := map[string]int{}
 	var before []string
@@ -95,7 +95,7 @@ func TestWorkloadsOfAboutTheSameLoadDoNotTakeTurns(t *testing.T) {
 	}
 }
 
-func TestAWorkloadThatIsMadeAnewIsAnotherOne(t *testing.T) {
+func TestPodSeriesCgroupReplaced(t *testing.T) {
 	p := NewPodSeries(1, 1000)
 	a := using("a", 50)
 	namesIn(t, podText(p, sampled(1, a, using("b", 10))))
@@ -107,7 +107,7 @@ func TestAWorkloadThatIsMadeAnewIsAnotherOne(t *testing.T) {
 	assert.Len(t, p.owners, 1)
 }
 
-func TestTheTextBeforeTheValuesIsMadeOnce(t *testing.T) {
+func TestPodSeriesPrefixMadeOnce(t *testing.T) {
 	p := NewPodSeries(10, 1000)
 	s := manyPods(3)
 	podText(p, s)
@@ -132,7 +132,7 @@ func TestTheTextBeforeTheValuesIsMadeOnce(t *testing.T) {
 	assert.Empty(t, p.devices)
 }
 
-func TestPodSeriesStayWithinTheLimit(t *testing.T) {
+func TestPodSeriesWithinLimit(t *testing.T) {
 	s := manyPods(30)
 	for i := range 400 { // one that went over every disk
 		s.Snapshot.Workloads[29].IO = append(s.Snapshot.Workloads[29].IO, snapshot.WorkloadIO{Number: fmt.Sprintf("65:%d", i)})
@@ -144,7 +144,7 @@ func TestPodSeriesStayWithinTheLimit(t *testing.T) {
 	assert.Equal(t, float64(19*20+1620), families["plimsoll_pod_series_dropped_total"].GetMetric()[0].GetCounter().GetValue())
 }
 
-func TestASampleDropsItsSeriesOnceHoweverOftenItIsScraped(t *testing.T) {
+func TestPodSeriesDroppedOncePerSample(t *testing.T) {
 	p := NewPodSeries(1, 1000)
 	first, second := sampled(7, using("a", 9), using("b", 3), using("c", 1)), sampled(8, using("a", 9), using("b", 3))
 	assert.Equal(t, 2.0, droppedBy(t, podText(p, first)))
@@ -154,7 +154,7 @@ func TestASampleDropsItsSeriesOnceHoweverOftenItIsScraped(t *testing.T) {
 	assert.Equal(t, 3.0, droppedBy(t, podText(p, sampled(9, using("a", 9)))), "an ended workload was not dropped")
 }
 
-func TestALateScrapeOfAnOldSampleChangesNothing(t *testing.T) {
+func TestPodSeriesLateScrape(t *testing.T) {
 	p := NewPodSeries(1, 1000)
 	old := sampled(1, using("a", 9), using("b", 3))
 	podText(p, old)
@@ -163,8 +163,8 @@ func TestALateScrapeOfAnOldSampleChangesNothing(t *testing.T) {
 	assert.Equal(t, []string{"b"}, namesIn(t, podText(p, sampled(3, using("a", 2), using("b", 3)))))
 }
 
-// TestTheChoiceKeepsItsPromises tries loads, sizes and bounds at random.
-func TestTheChoiceKeepsItsPromises(t *testing.T) {
+// TestPodSeriesChoiceRandomized tries loads, sizes and bounds at random.
+func TestPodSeriesChoiceRandomized(t *testing.T) {
 	check := func(seed int64) bool {
 		r := rand.New(rand.NewSource(seed))
 		p := NewPodSeries(1+r.Intn(8), 50+r.Intn(400))

@@ -20,7 +20,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestEveryAddressShowsTheSameWorkloads(t *testing.T) {
+func TestPodSeriesSameOnEachAddress(t *testing.T) {
 	var state atomic.Pointer[view.State]
 	s := &Server{State: state.Load, Pods: NewPodSeries(1, 1000)}
 	one, other := s.metrics(), s.metrics()
@@ -33,7 +33,7 @@ func TestEveryAddressShowsTheSameWorkloads(t *testing.T) {
 }
 
 // Two Prometheis scrape while samples follow one another and pods are renamed.
-func TestScrapesOfWorkloadsMayRunAtTheSameTime(t *testing.T) {
+func TestPodSeriesConcurrentScrapes(t *testing.T) {
 	var state atomic.Pointer[view.State]
 	state.Store(manyPods(20))
 	s := &Server{State: state.Load, Pods: NewPodSeries(10, 1000)}
@@ -78,7 +78,7 @@ func (c stuckClient) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestSlowScrapeDelaysNoOtherClient(t *testing.T) {
+func TestPodSeriesSlowClientDelaysNone(t *testing.T) {
 	h := (&Server{State: func() *view.State { return manyPods(3) }, Pods: NewPodSeries(10, 1000)}).metrics()
 	stuck := stuckClient{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 	var group sync.WaitGroup
@@ -96,7 +96,7 @@ func TestSlowScrapeDelaysNoOtherClient(t *testing.T) {
 	group.Wait()
 }
 
-func TestASnapshotIsLetGoAfterItsScrape(t *testing.T) {
+func TestPodSeriesReleasesSnapshot(t *testing.T) {
 	var state atomic.Pointer[view.State]
 	h := (&Server{State: state.Load, Pods: NewPodSeries(10, 1000)}).metrics()
 	state.Store(manyPods(5))
@@ -150,6 +150,6 @@ func FuzzPodNames(f *testing.F) {
 	})
 }
 
-func TestTheRootCgroupHasANameToo(t *testing.T) {
+func TestPodSeriesOfRootCgroup(t *testing.T) {
 	assert.Contains(t, podText(NewPodSeries(1, 1000), sampled(1, snapshot.WorkloadState{Workload: snapshot.Workload{MemoryBytes: snapshot.Some[uint64](4)}})), `{cgroup="/"} 4`)
 }

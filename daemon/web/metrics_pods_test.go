@@ -53,7 +53,7 @@ func namesIn(t testing.TB, text string) []string {
 	return names
 }
 
-func TestSingleWorkloadsHaveNoSeriesUnlessTheyAreAskedFor(t *testing.T) {
+func TestPodSeriesOffByDefault(t *testing.T) {
 	assert.Nil(t, NewPodSeries(0, 10_000))
 	s := manyPods(3)
 	off := metricsBody(t, getMetrics(t, &metricsHandler{state: func() *view.State { return s }, pods: NewPodSeries(0, 10_000)}))
@@ -61,11 +61,11 @@ func TestSingleWorkloadsHaveNoSeriesUnlessTheyAreAskedFor(t *testing.T) {
 	assert.NotContains(t, string(off), "plimsoll_pod_")
 }
 
-func TestBeforeTheFirstTickThereAreNoWorkloads(t *testing.T) {
+func TestPodSeriesBeforeFirstTick(t *testing.T) {
 	assert.Empty(t, podText(NewPodSeries(5, 1000), &view.State{}))
 }
 
-func TestTheSeriesOfKnownWorkloadsAreTheGoldenText(t *testing.T) {
+func TestPodSeriesGolden(t *testing.T) {
 	got := podText(NewPodSeries(10, 1000), differentPods())
 	const golden = "testdata/metrics_pods.golden.txt"
 	if *update {
@@ -76,7 +76,7 @@ func TestTheSeriesOfKnownWorkloadsAreTheGoldenText(t *testing.T) {
 	assert.Empty(t, cmp.Diff(string(want), got))
 }
 
-func TestPrometheusFindsNothingWrongInTheSeriesOfWorkloads(t *testing.T) {
+func TestPodSeriesLint(t *testing.T) {
 	text := []byte(podText(NewPodSeries(10, 1000), differentPods()))
 	assert.Len(t, parseMetrics(t, text), 9+4+4+1, "every family has a series")
 	problems, err := promlint.New(bytes.NewReader(text)).Lint()
@@ -94,14 +94,14 @@ func TestPrometheusFindsNothingWrongInTheSeriesOfWorkloads(t *testing.T) {
 	assert.Empty(t, string(out))
 }
 
-func TestWorkloadsAreCalledByWhatIsKnownOfThem(t *testing.T) {
+func TestPodSeriesNames(t *testing.T) {
 	text := podText(NewPodSeries(10, 1000), differentPods())
 	assert.Equal(t, map[string]float64{
 		" uid=static-hash": 0, " workload_namespace=team-01 workload_pod=checkout-01-6d5f7b9e37-10001": 98765.432123, " cgroup=/system.slice/cron.service": 1.5,
 	}, podValues(t, text, "plimsoll_pod_cpu_seconds_total"))
 }
 
-func TestADiskIsCalledByItsNameAndByItsNumberWhereNoneIsKnown(t *testing.T) {
+func TestPodSeriesDiskNames(t *testing.T) {
 	values := podValues(t, podText(NewPodSeries(10, 1000), differentPods()), "plimsoll_pod_disk_read_bytes_total")
 	pod := " workload_namespace=team-01 workload_pod=checkout-01-6d5f7b9e37-10001"
 	assert.Equal(t, map[string]float64{
@@ -109,7 +109,7 @@ func TestADiskIsCalledByItsNameAndByItsNumberWhereNoneIsKnown(t *testing.T) {
 	}, values)
 }
 
-func TestWhatWasNotMeasuredOfAWorkloadHasNoSeries(t *testing.T) {
+func TestPodSeriesUnmeasuredAbsent(t *testing.T) {
 	bare := snapshot.WorkloadState{Workload: snapshot.Workload{Cgroup: "/bare", Absent: snapshot.Absent{"memoryBytes": "no such file"}}}
 	text := podText(NewPodSeries(10, 1000), sampled(1, bare, using("zero.service", 0)))
 	families := parseMetrics(t, []byte(text))
@@ -126,7 +126,7 @@ func TestWhatWasNotMeasuredOfAWorkloadHasNoSeries(t *testing.T) {
 	assert.Equal(t, 2, cron, "CPU and memory, nothing of its pressure, disks and network")
 }
 
-func TestTheSameWorkloadIsCalledAnewWhenItsPodBecomesKnown(t *testing.T) {
+func TestPodSeriesPodBecomesKnown(t *testing.T) {
 	s := manyPods(1)
 	known := s.Cluster.PodOf
 	p := NewPodSeries(10, 1000)
@@ -145,7 +145,7 @@ func TestTheSameWorkloadIsCalledAnewWhenItsPodBecomesKnown(t *testing.T) {
 	assert.Len(t, podValues(t, podText(p, s), "plimsoll_pod_memory_bytes"), 1, "standalone")
 }
 
-func TestADeviceThatGetsAnotherNameIsCalledByIt(t *testing.T) {
+func TestPodSeriesDeviceRenamed(t *testing.T) {
 	s := manyPods(1)
 	p := NewPodSeries(10, 1000)
 	devices := func() string {
@@ -165,7 +165,7 @@ func TestADeviceThatGetsAnotherNameIsCalledByIt(t *testing.T) {
 
 // A kubelet that changed its cgroup driver leaves such a cgroup behind, and
 // Prometheus refuses a scrape in which a series is there twice.
-func TestTwoCgroupsOfOnePodAreTwoSeries(t *testing.T) {
+func TestPodSeriesTwoCgroupsOfPod(t *testing.T) {
 	s := manyPods(1)
 	left := s.Snapshot.Workloads[0]
 	left.Cgroup = "/kubepods/burstable/pod" + left.PodUID
@@ -181,7 +181,7 @@ func TestTwoCgroupsOfOnePodAreTwoSeries(t *testing.T) {
 
 // A static pod whose manifest changed is recreated under the same name, and its
 // old cgroup remains for a while.
-func TestANameThatGoesOverToAnotherWorkloadIsNotTakenTwice(t *testing.T) {
+func TestPodSeriesNameTakenOver(t *testing.T) {
 	old, anew := manyPods(1).Snapshot.Workloads[0], manyPods(1).Snapshot.Workloads[0]
 	old.Cgroup, old.PodUID = "/z", "old"
 	anew.Cgroup, anew.PodUID = "/a", "new"

@@ -142,7 +142,7 @@ func parseMetrics(t testing.TB, text []byte) map[string]*dto.MetricFamily {
 
 // Devices of two layers repeat the same IO, so that every sum must be able to
 // choose one.
-func TestEverySeriesOfADeviceBearsItsLayer(t *testing.T) {
+func TestMetricsDevicesHaveLayer(t *testing.T) {
 	want := map[string]string{"nvme0n1": "leaf", "sda": "path", "sdb": "unknown", "eth0": "leaf", `veth"0\`: "stacked"}
 	seen := map[string]bool{}
 	for name, f := range parseMetrics(t, appendMetrics(nil, fullState())) {
@@ -167,7 +167,7 @@ func familyNames(families map[string]*dto.MetricFamily) []string {
 	return slices.Sorted(maps.Keys(families))
 }
 
-func TestTheExpositionOfAKnownStateIsTheGoldenText(t *testing.T) {
+func TestMetricsGolden(t *testing.T) {
 	got := bytes.ReplaceAll(appendMetrics(nil, fullState()), []byte(runtime.Version()), []byte("GOVERSION"))
 	const golden = "testdata/metrics.golden.txt"
 	if *update {
@@ -178,7 +178,7 @@ func TestTheExpositionOfAKnownStateIsTheGoldenText(t *testing.T) {
 	assert.Empty(t, cmp.Diff(string(want), string(got)))
 }
 
-func TestTheNamesOfAllFamiliesAreTheOnesThatRulesAndDashboardsUse(t *testing.T) {
+func TestMetricsFamilyNames(t *testing.T) {
 	want := []string{
 		"plimsoll_api_server_stale_seconds", "plimsoll_build_info", "plimsoll_config_last_reload_successful", "plimsoll_contention_coverage_ratio", "plimsoll_contention_culprit_share_ratio",
 		"plimsoll_contention_resources", "plimsoll_contention_state", "plimsoll_contention_sufferer_waited_ratio", "plimsoll_cpu_seconds_total",
@@ -203,14 +203,14 @@ func TestTheNamesOfAllFamiliesAreTheOnesThatRulesAndDashboardsUse(t *testing.T) 
 	assert.Equal(t, want, familyNames(parseMetrics(t, appendMetrics(nil, fullState()))))
 }
 
-func TestNoLinterOfPrometheusFindsAnythingInTheExposition(t *testing.T) {
+func TestMetricsPromlint(t *testing.T) {
 	text := appendMetrics(nil, fullState())
 	problems, err := promlint.New(bytes.NewReader(text)).Lint()
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 }
 
-func TestPromtoolFindsNothingInTheExposition(t *testing.T) {
+func TestMetricsPromtool(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("promtool is not installed: the exposition is checked by the linter's library alone")
@@ -222,7 +222,7 @@ func TestPromtoolFindsNothingInTheExposition(t *testing.T) {
 	assert.Empty(t, string(out))
 }
 
-func TestWhatWasNotMeasuredHasNoSeries(t *testing.T) {
+func TestMetricsUnmeasuredAbsent(t *testing.T) {
 	s := &view.State{
 		Agent: view.Agent{Version: "v1"},
 		Snapshot: &snapshot.Snapshot{
@@ -243,7 +243,7 @@ func TestWhatWasNotMeasuredHasNoSeries(t *testing.T) {
 	}, familyNames(parseMetrics(t, appendMetrics(nil, s))), "counters of the devices are there, and nothing of what is absent")
 }
 
-func TestAFamilyWithoutSeriesHasNoHeaderEither(t *testing.T) {
+func TestMetricsEmptyFamilyHasNoHeader(t *testing.T) {
 	text := string(appendMetrics(nil, &view.State{Snapshot: &snapshot.Snapshot{}, Levels: &plugins.Levels{}}))
 	assert.Contains(t, text, "# TYPE plimsoll_ticks_missed_total counter\n")
 	for _, family := range []string{"plimsoll_disk_", "plimsoll_network_", "plimsoll_memory_", "plimsoll_pressure_", "plimsoll_threshold_met"} {
@@ -251,7 +251,7 @@ func TestAFamilyWithoutSeriesHasNoHeaderEither(t *testing.T) {
 	}
 }
 
-func TestAValueThatIsNoNumberIsNoSeries(t *testing.T) {
+func TestMetricsNaNAndInfAbsent(t *testing.T) {
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		s := &view.State{Snapshot: &snapshot.Snapshot{}}
 		s.Snapshot.Pressure.IO.Some = snapshot.Some(v)
@@ -262,14 +262,14 @@ func TestAValueThatIsNoNumberIsNoSeries(t *testing.T) {
 	}
 }
 
-func TestABadConfigurationFileShowsWhileTheLastGoodOneIsInForce(t *testing.T) {
+func TestMetricsConfigReloadFailed(t *testing.T) {
 	for reason, want := range map[string]float64{"": 1, "line 3: unknown key": 0} {
 		families := parseMetrics(t, appendMetrics(nil, &view.State{Agent: view.Agent{ConfigError: reason}}))
 		assert.Equal(t, want, families["plimsoll_config_last_reload_successful"].GetMetric()[0].GetGauge().GetValue(), reason)
 	}
 }
 
-func TestAwaitWeighsReadsAndWritesByTheirNumber(t *testing.T) {
+func TestAwaitWeighsReadsAndWrites(t *testing.T) {
 	rates := func(reads, writes float64, read, write snapshot.Opt[float64]) snapshot.Opt[snapshot.DiskRates] {
 		return snapshot.Some(snapshot.DiskRates{ReadsPerSecond: reads, WritesPerSecond: writes, ReadAwaitSeconds: read, WriteAwaitSeconds: write})
 	}
@@ -286,7 +286,7 @@ func TestAwaitWeighsReadsAndWritesByTheirNumber(t *testing.T) {
 	}
 }
 
-func TestALinkIsAsBusyAsTheBusierOfItsDirections(t *testing.T) {
+func TestLinkUtilizationOfBusierDirection(t *testing.T) {
 	rates := func(in, out snapshot.Opt[float64]) snapshot.Opt[snapshot.NICRates] {
 		return snapshot.Some(snapshot.NICRates{ReceiveUtilizationRatio: in, TransmitUtilizationRatio: out})
 	}

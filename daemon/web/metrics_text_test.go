@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestLabelValuesAreEscapedAsTheFormatAsks(t *testing.T) {
+func TestLabelValueEscapes(t *testing.T) {
 	for value, want := range map[string]string{
 		"":           ``,
 		"sda":        `sda`,
@@ -32,7 +32,7 @@ func TestLabelValuesAreEscapedAsTheFormatAsks(t *testing.T) {
 	}
 }
 
-func TestTwoDevicesWhoseNamesAreNoTextStayTwo(t *testing.T) {
+func TestLabelValueInvalidUTF8Distinct(t *testing.T) {
 	s := &view.State{Snapshot: &snapshot.Snapshot{NICs: []snapshot.NICState{
 		{NIC: snapshot.NIC{Name: "a\xfe"}}, {NIC: snapshot.NIC{Name: "a\xff"}},
 	}}}
@@ -64,7 +64,7 @@ func FuzzLabelValue(f *testing.F) {
 	})
 }
 
-func TestTimesKeepEveryDigitTheKernelGave(t *testing.T) {
+func TestScaledTimesKeepDigits(t *testing.T) {
 	for _, c := range []struct {
 		v, scale uint64
 		want     string
@@ -82,11 +82,11 @@ func TestTimesKeepEveryDigitTheKernelGave(t *testing.T) {
 	}
 }
 
-func TestCountersAboveWhatAFloatHoldsAreWrittenExactly(t *testing.T) {
+func TestCountAboveFloatPrecision(t *testing.T) {
 	assert.Equal(t, "9007199254740993", string(appendCount(nil, 1<<53+1)))
 }
 
-func TestASeriesWithoutAValueLeavesNoTraceBetweenOthers(t *testing.T) {
+func TestFamilyWithoutValueNoTrace(t *testing.T) {
 	evenOnly := family[int]{"plimsoll_x", gauge, "Even.", func(b []byte, v *int) []byte {
 		if *v%2 != 0 {
 			return b

@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
 
-func TestTriggersHaveSeriesWhereTheyAreArmed(t *testing.T) {
+func TestMetricsTriggers(t *testing.T) {
 	s := fullState()
 	s.Agent.Triggers = &view.Triggers{Armed: 8, FiredTotal: map[string]uint64{"memory": 3, "io": 0}, WokenTotal: 2}
 	value := func(family string) float64 { return valuesOf(t, s, family, "")[""] }

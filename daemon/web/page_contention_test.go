@@ -43,7 +43,7 @@ func folded(t *testing.T, text, from, fold string) (shown, hidden string) {
 	return shown, hidden
 }
 
-func TestContentionIsFirstOnThePage(t *testing.T) {
+func TestPageContentionFirst(t *testing.T) {
 	text, _ := getPage(t, scenes.Contended(), "", 0)
 	hurt := strings.Index(text, "<h2>Contention")
 	for _, later := range []string{"<h2>Verdicts", "<h2>Latest decisions", "<h2>Pressure"} {
@@ -57,7 +57,7 @@ func TestContentionIsFirstOnThePage(t *testing.T) {
 	}
 }
 
-func TestManyDisksAreFolded(t *testing.T) {
+func TestPageManyDisksFolded(t *testing.T) {
 	s := manyDisks(50, 20)
 	s.Snapshot.Contention[17].Sufferers = []snapshot.Sufferer{{Party: snapshot.Party{Name: "web/db"}, Waited: 0.99}}
 	text, _ := getPage(t, s, "", 0)
@@ -75,7 +75,7 @@ func TestManyDisksAreFolded(t *testing.T) {
 	assert.Less(t, len(text), 500<<10)
 }
 
-func TestWhatIsNotJudgedInFullIsNotFolded(t *testing.T) {
+func TestPageUnjudgedNotFolded(t *testing.T) {
 	list := make([]pageVerdict, 0, 8)
 	for i := range 8 {
 		list = append(list, pageVerdict{Scope: fmt.Sprint("sd", i), Level: plugins.None.String()})
@@ -89,7 +89,7 @@ func TestWhatIsNotJudgedInFullIsNotFolded(t *testing.T) {
 	assert.Empty(t, calm)
 }
 
-func TestUnknownContentionIsNotShownAsCalm(t *testing.T) {
+func TestPageUnknownContention(t *testing.T) {
 	first, _ := getPage(t, scenes.FirstTick(), "", 0)
 	assert.True(t, strings.Contains(first, "Not available yet: rates need two samples."), "rates need two samples")
 	s := manyDisks(1, 1)
@@ -111,12 +111,12 @@ func TestUnknownContentionIsNotShownAsCalm(t *testing.T) {
 	assert.True(t, strings.Contains(none, "No disk is in use, less than half of the CPUs is, and no workload stalls on memory."), "No disk is in use")
 }
 
-func TestABarIsAsLongAsItsShare(t *testing.T) {
+func TestPageBarLength(t *testing.T) {
 	assert.Equal(t, []int{0, 0, 500, 1000, 1000}, []int{barOf(-1), barOf(0), barOf(0.5), barOf(1), barOf(1.2)})
 }
 
 // The cost of one published state with live clients, independent of their number.
-func BenchmarkThePageIsDrawn(b *testing.B) {
+func BenchmarkPageRender(b *testing.B) {
 	for name, s := range map[string]*view.State{"calm": scenes.Calm(), "contended": scenes.Contended(), "full": func() *view.State {
 		s := crowd()
 		s.Snapshot.Contention = manyDisks(50, 20).Snapshot.Contention

@@ -16,7 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-func TestWhatTheClusterSaysIsOnlyTextToo(t *testing.T) {
+func TestPageHostileClusterTexts(t *testing.T) {
 	const evil = "\x1b[2J<script>\u202e"
 	d := scenes.Decisions(false)[1]
 	d.ID, d.Reason, d.Causes[0].Plugin, d.Causes[0].Scope, d.Causes[0].Reason = evil, evil, evil, evil, evil
@@ -39,13 +39,13 @@ func TestWhatTheClusterSaysIsOnlyTextToo(t *testing.T) {
 	}
 }
 
-func TestDecisionShowsSkippedCandidatesWithReasons(t *testing.T) {
+func TestPageSkippedCandidates(t *testing.T) {
 	text, _ := getPage(t, scenes.MemoryHard(), "", 0)
 	assert.True(t, strings.Contains(text, "Candidates, with the reason each was skipped: 3"), "Candidates, with the reason each was skipped: 3")
 	assert.True(t, strings.Contains(text, evict.Standalone), evict.Standalone)
 }
 
-func TestAnEvictionShowsItsVictimItsAnswersAndWhatItDid(t *testing.T) {
+func TestPageEviction(t *testing.T) {
 	text, _ := getPage(t, scenes.Evicted(), "", 0)
 	for _, want := range []string{
 		`<span class="badge hard">evicted</span>`, "<b>shop/cart-66b8d-mm4qz</b> · Burstable · priority 100 · ReplicaSet cart-66b8d · requests 1.0 GiB of memory",
@@ -60,7 +60,7 @@ func TestAnEvictionShowsItsVictimItsAnswersAndWhatItDid(t *testing.T) {
 	assert.False(t, strings.Contains(text, "DRY RUN"), "DRY RUN")
 }
 
-func TestADryRunIsSaidLoudlyBeforeAnythingElse(t *testing.T) {
+func TestPageDryRunFirst(t *testing.T) {
 	text, _ := getPage(t, scenes.DryRun(), "", 0)
 	loud, judged := strings.Index(text, "<strong>DRY RUN</strong>"), strings.Index(text, "<h2>Verdicts")
 	assert.Positive(t, loud)
@@ -70,7 +70,7 @@ func TestADryRunIsSaidLoudlyBeforeAnythingElse(t *testing.T) {
 	assert.False(t, strings.Contains(text, `hard">evicted</span>`), "nothing says that a pod was evicted")
 }
 
-func TestAnAgentThatDoesNotHearTheClusterSaysSinceWhen(t *testing.T) {
+func TestPageAPIServerLost(t *testing.T) {
 	text, _ := getPage(t, scenes.Disconnected(), "", 0)
 	assert.True(t, strings.Contains(text, "No connection to the API server for 1 min 35 s (dial tcp 10.0.0.1:6443: connect: connection refused)"), "alarm")
 	assert.True(t, strings.Contains(text, "no connection for 1 min 35 s"), "no connection for 1 min 35 s")
@@ -84,7 +84,7 @@ func TestAnAgentThatDoesNotHearTheClusterSaysSinceWhen(t *testing.T) {
 	assert.True(t, strings.Contains(text, `title="not listed yet`), "what is not known is no number")
 }
 
-func TestTheConditionsOfTheNodeAreShownWithTheirReasons(t *testing.T) {
+func TestPageConditions(t *testing.T) {
 	text, _ := getPage(t, scenes.Evicted(), "", 0)
 	for _, want := range []string{
 		`<b>plimsoll.dev/DiskContention</b> <span class="badge unknown">Unknown</span> NotSeen`,
@@ -97,7 +97,7 @@ func TestTheConditionsOfTheNodeAreShownWithTheirReasons(t *testing.T) {
 	assert.False(t, strings.Contains(alone, "<h2>Cluster</h2>"), "without a cluster there is none")
 }
 
-func TestDecisionsOfLongAgoAreFolded(t *testing.T) {
+func TestPageOldDecisionsFolded(t *testing.T) {
 	one := scenes.Decisions(false)[1]
 	for range 40 {
 		one.Candidates = append(one.Candidates, one.Candidates[3])
@@ -114,7 +114,7 @@ func TestDecisionsOfLongAgoAreFolded(t *testing.T) {
 	assert.Less(t, len(text), 200<<10)
 }
 
-func TestTheNewestEvictionIsNotFolded(t *testing.T) {
+func TestPageNewestEvictionNotFolded(t *testing.T) {
 	quiet, gone := scenes.Decisions(false)[2], scenes.Decisions(false)[1]
 	for before, want := range map[int]int{0: 3, 2: 3, 3: 4, 7: 8, 8: 3} {
 		list := append(slices.Repeat([]evict.Decision{quiet}, before), gone, gone, quiet)

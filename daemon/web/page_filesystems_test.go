@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestAHungFilesystemIsShownWithItsLastValuesAndTheirAge(t *testing.T) {
+func TestPageHungFilesystemLastValues(t *testing.T) {
 	rows := filesystemRows(scenes.MemoryHard().Snapshot.Filesystems)
 	require.Len(t, rows, 3)
 	hung := rows[2]
@@ -24,7 +24,7 @@ func TestAHungFilesystemIsShownWithItsLastValuesAndTheirAge(t *testing.T) {
 	assert.Equal(t, cell{Text: "4 s ago"}, rows[1].Age)
 }
 
-func TestAFilesystemThatNeverAnsweredShowsNoNumberAndWhy(t *testing.T) {
+func TestPageFilesystemNeverAnswered(t *testing.T) {
 	rows := filesystemRows(scenes.EverythingAbsent().Snapshot.Filesystems)
 	require.Len(t, rows, 2)
 	for i, why := range []string{"statfs hangs", "not mounted"} {
@@ -36,13 +36,13 @@ func TestAFilesystemThatNeverAnsweredShowsNoNumberAndWhy(t *testing.T) {
 	assert.Equal(t, "not mounted", rows[1].Kind)
 }
 
-func TestAFilesystemOfAPodIsCalledSo(t *testing.T) {
+func TestPageFilesystemOfPod(t *testing.T) {
 	f := scenes.Calm().Snapshot.Filesystems[0]
 	f.Use = snapshot.UseVolume
 	assert.Equal(t, f.Type+", a pod's volume "+f.Device, filesystemRows([]snapshot.Filesystem{f})[0].Kind)
 }
 
-func TestManyFilesystemsAreFolded(t *testing.T) {
+func TestPageManyFilesystemsFolded(t *testing.T) {
 	s := scenes.Calm()
 	for i := range 100 {
 		s.Snapshot.Filesystems = append(s.Snapshot.Filesystems, snapshot.Filesystem{
@@ -55,7 +55,7 @@ func TestManyFilesystemsAreFolded(t *testing.T) {
 	assert.Greater(t, strings.Index(text, "/v050"), strings.Index(text, "Filesystems with more available space"))
 }
 
-func TestAFilesystemsSeriesSayHowOldTheyAre(t *testing.T) {
+func TestMetricsFilesystemAge(t *testing.T) {
 	families := parseMetrics(t, appendMetrics(nil, fullState()))
 	values := func(name string) map[string]float64 {
 		out := map[string]float64{}

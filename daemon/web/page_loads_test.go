@@ -9,7 +9,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
 
-func TestThePageTellsWhatDataMoversMayDo(t *testing.T) {
+func TestPageDataMovers(t *testing.T) {
 	s := fullState()
 	p := newPageCluster(s)
 	require.Len(t, p.Throttled, 3)

@@ -62,7 +62,7 @@ func getPage(t *testing.T, s *view.State, query string, late time.Duration) (str
 	return w.Body.String(), w
 }
 
-func TestThePageOfAKnownStateIsTheGoldenPage(t *testing.T) {
+func TestPageGolden(t *testing.T) {
 	for name, s := range pageScenes() {
 		got, _ := getPage(t, s, "", time.Second/2)
 		file := filepath.Join("testdata", "page_"+name+".html")
@@ -122,7 +122,7 @@ func unbalanced(text string) string {
 	}
 }
 
-func TestThePageIsWellFormed(t *testing.T) {
+func TestPageWellFormed(t *testing.T) {
 	for name, s := range pageScenes() {
 		text, _ := getPage(t, s, "?open", 0)
 		assert.Empty(t, unbalanced(text), name)
@@ -139,7 +139,7 @@ func withoutScript(page string) string {
 	return strings.Replace(page, "<script>"+pageScript+"</script>", "", 1)
 }
 
-func TestThePageLoadsNothingAndRunsNothingOfOthers(t *testing.T) {
+func TestPageLoadsNothing(t *testing.T) {
 	for name, s := range pageScenes() {
 		text, w := getPage(t, s, "", 0)
 		text = withoutScript(text)
@@ -158,7 +158,7 @@ func TestThePageLoadsNothingAndRunsNothingOfOthers(t *testing.T) {
 	}
 }
 
-func TestANameChosenToDoHarmIsOnlyText(t *testing.T) {
+func TestHostileNameIsOnlyText(t *testing.T) {
 	text, _ := getPage(t, scenes.Hostile(), "", 0)
 	text = withoutScript(text)
 	assert.False(t, strings.Contains(text, "<script"), "<script")
@@ -168,7 +168,7 @@ func TestANameChosenToDoHarmIsOnlyText(t *testing.T) {
 	assert.False(t, strings.Contains(text, "ZgotmplZ"), "nothing of the page itself was taken for an attack")
 }
 
-func TestThePageIsFetchedAnewUnlessItIsHeld(t *testing.T) {
+func TestPageRefreshAndHold(t *testing.T) {
 	live, _ := getPage(t, scenes.Calm(), "", 0)
 	held, _ := getPage(t, scenes.Calm(), "?hold", 0)
 	assert.True(t, strings.Contains(live, `<meta http-equiv="refresh" content="2">`), `<meta http-equiv="refresh" content="2">`)
@@ -178,20 +178,20 @@ func TestThePageIsFetchedAnewUnlessItIsHeld(t *testing.T) {
 	assert.Equal(t, strings.Count(open, "<details"), strings.Count(open, " open><summary>"))
 }
 
-func TestBeforeTheFirstTickThePageSaysThatItWaits(t *testing.T) {
+func TestPageBeforeFirstTick(t *testing.T) {
 	text, _ := getPage(t, nil, "", 0)
 	assert.True(t, strings.Contains(text, view.WaitingText), view.WaitingText)
 	assert.False(t, strings.Contains(text, "No pressure"), "what was not judged is not healthy")
 }
 
-func TestAnOldSampleIsSaidToBeOld(t *testing.T) {
+func TestPageOldSample(t *testing.T) {
 	fresh, _ := getPage(t, scenes.Calm(), "", 3*time.Second)
 	old, _ := getPage(t, scenes.Calm(), "", 4*time.Second)
 	assert.False(t, strings.Contains(fresh, "newest sample is"), "newest sample is")
 	assert.True(t, strings.Contains(old, "The newest sample is 4 s old"), "The newest sample is 4 s old")
 }
 
-func TestWhatIsAbsentIsShownWithItsReasonAndNeverAsZero(t *testing.T) {
+func TestPageAbsentWithReason(t *testing.T) {
 	text, _ := getPage(t, scenes.EverythingAbsent(), "", 0)
 	found := 0
 	for _, n := range elements(t, text) {
@@ -210,13 +210,13 @@ func TestWhatIsAbsentIsShownWithItsReasonAndNeverAsZero(t *testing.T) {
 	assert.True(t, strings.Contains(text, "6 of 6 probes failed"), "6 of 6 probes failed")
 }
 
-func TestAWorkloadAtItsOwnLimitIsToldFromTheNodesPressure(t *testing.T) {
+func TestPageWorkloadAtOwnLimit(t *testing.T) {
 	text, _ := getPage(t, scenes.OwnLimit(), "", 0)
 	assert.True(t, strings.Contains(text, "<h1>No pressure</h1>"), "<h1>No pressure</h1>")
 	assert.Equal(t, 1, strings.Count(text, "at its own memory limit: its own pressure, not the node&#39;s"))
 }
 
-func TestTheBarPutsTheMarkAtTheThreshold(t *testing.T) {
+func TestPageBarMarksThreshold(t *testing.T) {
 	v := plugins.Verdict{Observed: snapshot.Some(0.05), Threshold: snapshot.Some(0.1), Unit: "ratio"}
 	assert.Equal(t, &bar{Value: 250, Mark: 500, Scale: "20.0 %"}, newBar(v))
 	v.Observed = snapshot.Some(0.95)
@@ -225,7 +225,7 @@ func TestTheBarPutsTheMarkAtTheThreshold(t *testing.T) {
 	assert.Nil(t, newBar(v), "what was not observed is not drawn")
 }
 
-func TestASparklineBreaksWhereNothingWasMeasured(t *testing.T) {
+func TestSparklineBreaksWhereUnknown(t *testing.T) {
 	point := func(ago float64, some snapshot.Opt[float64]) snapshot.TrendPoint {
 		return snapshot.TrendPoint{AgoSeconds: ago, Stall: snapshot.Ratios{IO: snapshot.StallRatio{Some: some}}}
 	}
@@ -251,14 +251,14 @@ func crowd() *view.State {
 	return s
 }
 
-func TestAFullNodeDoesNotFloodThePage(t *testing.T) {
+func TestPageOfFullNodeBounded(t *testing.T) {
 	text, _ := getPage(t, crowd(), "", 0)
 	assert.True(t, strings.Contains(text, "and 240 more with less pressure"), "and 240 more with less pressure")
 	assert.True(t, strings.Contains(text, "lo and less busy virtual devices"), "lo and less busy virtual devices")
 	assert.Less(t, bytes.Count([]byte(text), []byte("\n")), 1500)
 }
 
-func TestANoteOfAProbeStandsWithWhatIsNotMeasured(t *testing.T) {
+func TestPageProbeNote(t *testing.T) {
 	s := scenes.Calm()
 	none, _ := getPage(t, s, "", 0)
 	assert.False(t, strings.Contains(none, "How it is read"), "no heading without a note")

@@ -27,7 +27,7 @@ func smallest(t *testing.T, args ...string) (*bench, string) {
 	return b, string(text)
 }
 
-func TestPodsAndTheHostAreMeasuredBesideTheirPeers(t *testing.T) {
+func TestBenchPodsAndHost(t *testing.T) {
 	b, text := smallest(t, "-sizes", "1,10", "-only", "recorded,host")
 	assert.Len(t, b.table, 3*4+1+1, "1 pod, 10 pods busy and idle, four rows each; allocations; the host")
 	for _, said := range []string{
@@ -55,7 +55,7 @@ func built(t *testing.T, pkg string) string {
 	return out
 }
 
-func TestTheAgentIsMeasuredOnRealCgroupsAndNothingIsLeft(t *testing.T) {
+func TestBenchAgentOnRealCgroups(t *testing.T) {
 	needsRoot(t)
 	b, text := smallest(t, "-sizes", "1,2", "-only", "native,agent", "-window", "3s", "-load", built(t, "./load"), "-plimsoll", built(t, "../.."))
 	assert.Contains(t, text, "this host's cgroups")
@@ -71,7 +71,7 @@ func TestTheAgentIsMeasuredOnRealCgroupsAndNothingIsLeft(t *testing.T) {
 	}
 }
 
-func TestALoadWorksWhenItIsToldTo(t *testing.T) {
+func TestBenchWorkloadWorksOnDemand(t *testing.T) {
 	needsRoot(t)
 	w, err := newWorld(built(t, "./load"))
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestALoadWorksWhenItIsToldTo(t *testing.T) {
 // spinOfLoad is what one piece of a load's work takes at least.
 const spinOfLoad = 200 * time.Microsecond
 
-func TestCgroupsThatAKilledRunHasLeftAreRemoved(t *testing.T) {
+func TestBenchLeftCgroupsRemoved(t *testing.T) {
 	needsRoot(t)
 	gone := exec.Command("true")
 	require.NoError(t, gone.Run())
@@ -114,7 +114,7 @@ func TestCgroupsThatAKilledRunHasLeftAreRemoved(t *testing.T) {
 	}
 }
 
-func TestARoundOfOuterPluginsIsMeasured(t *testing.T) {
+func TestBenchOuterRound(t *testing.T) {
 	b, text := smallest(t, "-sizes", "1,20", "-only", "outer", "-load", built(t, "./load"))
 	require.Len(t, b.table, 1)
 	assert.Contains(t, text, "a round of 10 outer plugins, 20 pods of 1.")

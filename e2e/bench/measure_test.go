@@ -11,7 +11,7 @@ import (
 
 const ms = time.Millisecond
 
-func TestAMedianOfMeansForgivesOneBadTick(t *testing.T) {
+func TestMedianOfMeans(t *testing.T) {
 	ticks := []time.Duration{ms, 3 * ms, ms, 3 * ms, ms, 300 * ms}
 	assert.Equal(t, 2*ms, medianOfMeans(ticks, 2))
 	assert.Equal(t, 2*ms, medianOfMeans([]time.Duration{ms, 3 * ms, 0}, 2), "a rest does not count")
@@ -19,7 +19,7 @@ func TestAMedianOfMeansForgivesOneBadTick(t *testing.T) {
 	assert.Zero(t, medianOfMeans(nil, 15))
 }
 
-func TestAQuantileIsOneOfTheValues(t *testing.T) {
+func TestQuantileIsAValue(t *testing.T) {
 	var all []time.Duration
 	for i := range 200 {
 		all = append(all, time.Duration(200-i))
@@ -32,7 +32,7 @@ func TestAQuantileIsOneOfTheValues(t *testing.T) {
 	assert.Zero(t, quantile(nil, 0.99))
 }
 
-func TestDurationsAreReadable(t *testing.T) {
+func TestShortDurations(t *testing.T) {
 	assert.Equal(t, "0.50 µs", short(500))
 	assert.Equal(t, "12.3 µs", short(12_345))
 	assert.Equal(t, "1.23 ms", short(1_234_567))
@@ -40,12 +40,12 @@ func TestDurationsAreReadable(t *testing.T) {
 	assert.Equal(t, "2.00 s", short(2*time.Second))
 }
 
-func TestWhoCostsMoreIsNotCalledCheaper(t *testing.T) {
+func TestCheaperOrDearer(t *testing.T) {
 	assert.Equal(t, "4.00 × cheaper", cheaper(4))
 	assert.Equal(t, "4.00 × dearer", cheaper(0.25))
 }
 
-func TestContendersTakeTurnsInGoingFirst(t *testing.T) {
+func TestSideBySideTakesTurns(t *testing.T) {
 	var order []string
 	named := func(name string) *contender {
 		return &contender{name: name, run: func(int) error { order = append(order, name); return nil }}
@@ -59,7 +59,7 @@ func TestContendersTakeTurnsInGoingFirst(t *testing.T) {
 	assert.Len(t, b.took, 2)
 }
 
-func TestATickThatOneLeavesOutCountsForNobody(t *testing.T) {
+func TestSideBySideTickLeftOut(t *testing.T) {
 	ours := &contender{name: "ours", run: func(tick int) error {
 		if tick == 1 {
 			return errNotRead
@@ -72,7 +72,7 @@ func TestATickThatOneLeavesOutCountsForNobody(t *testing.T) {
 	assert.Len(t, peer.took, 3)
 }
 
-func TestABrokenContenderEndsTheComparison(t *testing.T) {
+func TestSideBySideEndsOnError(t *testing.T) {
 	broken := errors.New("no such file")
 	all := []*contender{{name: "peer", run: func(int) error { return broken }}}
 	err := sideBySide(t.Context(), 4, 0, func() error { return nil }, all)

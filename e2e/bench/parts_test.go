@@ -19,7 +19,7 @@ func mounts(t *testing.T, text string) []hierarchy {
 	return all
 }
 
-func TestHierarchiesAreThoseThatCount(t *testing.T) {
+func TestCgroupHierarchies(t *testing.T) {
 	hybrid := mounts(t, `proc /proc proc rw 0 0
 cgroup /cg/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0
 cgroup /cg/memory cgroup rw,memory 0 0
@@ -45,7 +45,7 @@ cgroup2 /cg/unified cgroup2 rw 0 0
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestUsageIsReadFromV2AsWell(t *testing.T) {
+func TestCgroupUsageV2(t *testing.T) {
 	dir := t.TempDir()
 	g := group{"/", []hierarchy{{dir: dir}}}
 	for name, text := range map[string]string{
@@ -62,7 +62,7 @@ func TestUsageIsReadFromV2AsWell(t *testing.T) {
 	assert.Equal(t, "anon 1.00 MiB, file 2.00 MiB", g.parts())
 }
 
-func TestTheGoalsOfTheAgentAreThoseOfItsSizes(t *testing.T) {
+func TestBenchCPUGoals(t *testing.T) {
 	assert.Equal(t, 3*ms, cpuGoal(250, busy))
 	assert.Equal(t, 12*ms, cpuGoal(1000, busy))
 	assert.Equal(t, 3*ms, cpuGoal(1000, idle))
@@ -70,11 +70,11 @@ func TestTheGoalsOfTheAgentAreThoseOfItsSizes(t *testing.T) {
 	assert.Zero(t, cpuGoal(2, busy))
 }
 
-func TestCPUASecondIsOfTheTimeThatReallyPassed(t *testing.T) {
+func TestCPUPerSecondOfRealTime(t *testing.T) {
 	assert.Equal(t, 3*ms, window{cpu: 90 * ms, real: 30 * time.Second}.perSecond())
 }
 
-func TestTheTickIsReadFromTheMetrics(t *testing.T) {
+func TestBenchReadsTickMetric(t *testing.T) {
 	body := []byte("# TYPE plimsoll_tick_duration_seconds gauge\nplimsoll_tick_duration_seconds 0.0025\n")
 	seconds, err := metric(body, "plimsoll_tick_duration_seconds")
 	require.NoError(t, err)
@@ -91,7 +91,7 @@ BenchmarkMetrics/pods/gzip-2  600  0 ns/op  9900000 ours-cpu-ns  1.00 peer/ours 
 PASS
 `
 
-func TestABenchmarksRunsBecomeTheirMedian(t *testing.T) {
+func TestBenchTextRowsMedian(t *testing.T) {
 	rows, err := textRows(benchmarkOutput)
 	require.NoError(t, err)
 	require.Len(t, rows, 2)
@@ -105,7 +105,7 @@ func TestABenchmarksRunsBecomeTheirMedian(t *testing.T) {
 	assert.Error(t, err, "no numbers are no result")
 }
 
-func TestADecisionsRunsBecomeTheirMedian(t *testing.T) {
+func TestBenchDecisionRowsMedian(t *testing.T) {
 	rows, err := loadRows(`goos: linux
 BenchmarkDecide/5000_nodes,_50000_loads,_limit_400-2   10  300000 ns/op  40.0 cpu-ms/op  12184594 B/op  4681 allocs/op
 BenchmarkDecide/5000_nodes,_50000_loads,_limit_400-2   10  900000 ns/op  60.5 cpu-ms/op  12184594 B/op  4683 allocs/op
@@ -123,7 +123,7 @@ PASS
 	assert.Error(t, err, "no numbers are no result")
 }
 
-func TestWhatIsAskedForIsChecked(t *testing.T) {
+func TestBenchArguments(t *testing.T) {
 	for _, args := range [][]string{{"-sizes", "0"}, {"-sizes", "a"}, {"-sizes", "250,1"}, {"-only", "everything"}} {
 		_, err := parse(args)
 		assert.Error(t, err, args)
@@ -140,7 +140,7 @@ func TestWhatIsAskedForIsChecked(t *testing.T) {
 	}
 }
 
-func TestThePeersRecipeFollowsWhatIsPinned(t *testing.T) {
+func TestPeerRecipeFollowsPins(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "cadvisor"), 0o700))
 	for _, name := range []string{"go.mod", "go.sum", "cadvisor/main.go"} {

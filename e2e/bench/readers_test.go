@@ -13,7 +13,7 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-func TestWhatIsReadIsSeen(t *testing.T) {
+func TestReadsTraced(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	for _, f := range []string{a, b} {
@@ -40,7 +40,7 @@ func TestWhatIsReadIsSeen(t *testing.T) {
 	require.ErrorIs(t, err, errOverflow, "a reader that fails has not been seen")
 }
 
-func TestTheBareLoopReadsWhatWasReadInThatTick(t *testing.T) {
+func TestBareLoopReadsSameFiles(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	for _, f := range []string{a, b} {
@@ -74,7 +74,7 @@ func looping(file string) *contender {
 	return (&bare{files: func(int) []string { return []string{file} }}).contender("bare")
 }
 
-func TestMoreFilesThanMayBeOpenAreReadInParts(t *testing.T) {
+func TestBareLoopReadsInParts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a")
 	require.NoError(t, os.WriteFile(file, []byte("1"), 0o600))
 	asked := 0
@@ -91,13 +91,13 @@ func TestMoreFilesThanMayBeOpenAreReadInParts(t *testing.T) {
 	assert.Less(t, len(open), maxOpen, "all are closed again")
 }
 
-func TestReadsATickLeavesOutTicksWithoutAny(t *testing.T) {
+func TestReadsPerTick(t *testing.T) {
 	assert.InDelta(t, 3, reads{nil, {"a", "b"}, nil, {"a", "b", "c", "d"}}.perTick(), 1e-9)
 	assert.Zero(t, reads{}.perTick())
 }
 
 // The recorded pod with other numbers: what does not grow is as it was.
-func TestTheRecordedTreeIsWhatWasRecorded(t *testing.T) {
+func TestRecordedTreeUnchanged(t *testing.T) {
 	tree, err := newTree(2)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, tree.Close()) })
@@ -109,7 +109,7 @@ func TestTheRecordedTreeIsWhatWasRecorded(t *testing.T) {
 	}
 }
 
-func TestOnlyThePodsThatWorkChange(t *testing.T) {
+func TestRecordedTreeBusyPodsChange(t *testing.T) {
 	tree, err := newTree(11)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, tree.Close()) })
@@ -141,7 +141,7 @@ func TestOnlyThePodsThatWorkChange(t *testing.T) {
 	assert.Regexp(t, `(?m)^full avg10=\S+ avg60=\S+ avg300=\S+ total=\d+\n$`, read(0, "memory.pressure"))
 }
 
-func TestNumbersThatAreZeroStayZero(t *testing.T) {
+func TestRecordedTreeZeroStaysZero(t *testing.T) {
 	parts, values := numbers("cpu.stat", "usage_usec 12\nthrottled_usec 0\nburst_usec 3\n")
 	assert.Equal(t, []string{"usage_usec ", "\nthrottled_usec 0\nburst_usec ", "\n"}, parts)
 	assert.Equal(t, []uint64{12, 3}, values)

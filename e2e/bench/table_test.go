@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAGoalIsMetUpToItsBoundAndMissedBeyond(t *testing.T) {
+func TestGoalVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		goal Goal
 		want Verdict
@@ -40,7 +40,7 @@ func rowsOfEachKind() []Row {
 	}
 }
 
-func TestTheTableSaysPlainlyWhatIsMetAndWhatIsNot(t *testing.T) {
+func TestBenchTable(t *testing.T) {
 	var text bytes.Buffer
 	require.NoError(t, WriteText(&text, rowsOfEachKind()))
 	assert.Equal(t, `what   measured  peer           ratio   goal     met
@@ -53,7 +53,7 @@ e [2]                                            not measured
 `, text.String())
 }
 
-func TestTheDocumentHasTheSameTable(t *testing.T) {
+func TestBenchTableMarkdown(t *testing.T) {
 	var text bytes.Buffer
 	WriteMarkdown(&text, rowsOfEachKind())
 	assert.Equal(t, `| what | measured | peer | ratio | goal | met |
@@ -68,7 +68,7 @@ func TestTheDocumentHasTheSameTable(t *testing.T) {
 `, text.String())
 }
 
-func TestAllocationsPerPodAreTheGrowthBetweenTwoSizes(t *testing.T) {
+func TestAllocationsPerPodRow(t *testing.T) {
 	constant := allocationRow("pods", 250, 1000, map[int]uint64{250: 12, 1000: 12})
 	assert.Equal(t, Met, constant.Goal.Verdict())
 	assert.Equal(t, "12 at 250 pods, 12 at 1000", constant.Ours)

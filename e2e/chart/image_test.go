@@ -107,7 +107,7 @@ func index(t *testing.T, layout string) (top descriptor, images []descriptor) {
 	return outer.Manifests[0], inner.Manifests
 }
 
-func TestTheImageIsAnIndexOfTwoArchitecturesThatHoldTheProgramAlone(t *testing.T) {
+func TestImageIndex(t *testing.T) {
 	live.Long(t, "the program is compiled for another processor")
 	layout := filepath.Join(image(t), "image")
 	top, images := index(t, layout)
@@ -192,7 +192,7 @@ func unpackedFor(t *testing.T, architecture string) string {
 	return root
 }
 
-func TestTheProgramRunsWithNothingBesideIt(t *testing.T) {
+func TestImageProgramRunsAlone(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it is run in a root of its own")
 	}
@@ -202,8 +202,8 @@ func TestTheProgramRunsWithNothingBesideIt(t *testing.T) {
 }
 
 // On another processor that QEMU emulates. What it does there is shown by that of
-// the package, e2e: TestWhatIsPackagedForARM64RunsThere.
-func TestTheImageForARM64RunsThere(t *testing.T) {
+// the package, e2e: TestPackageOnARM64.
+func TestImageRunsOnARM64(t *testing.T) {
 	live.Long(t, "an emulated processor, and a program that is compiled for it")
 	command := []string{filepath.Join(unpackedFor(t, "arm64"), "plimsoll"), "version"}
 	if runtime.GOARCH != "arm64" {
@@ -220,7 +220,7 @@ func TestTheImageForARM64RunsThere(t *testing.T) {
 
 // Built from a copy of the source in another place, and linked anew: for one of
 // the architectures, and in the long form for both.
-func TestTheImageIsTheSameWhereverItIsBuilt(t *testing.T) {
+func TestImageReproducible(t *testing.T) {
 	first := image(t)
 	tree, second := t.TempDir(), t.TempDir()
 	require.NoError(t, copyTree(tree, "../.."))
@@ -269,7 +269,7 @@ func copyTree(to, from string) error {
 	})
 }
 
-func TestTheSBOMNamesEveryModuleThatIsLinked(t *testing.T) {
+func TestSBOMNamesLinkedModules(t *testing.T) {
 	program := filepath.Join(image(t), "linux-"+runtime.GOARCH, "plimsoll")
 	info, err := buildinfo.ReadFile(program)
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/chart"
 )
 
-func TestAReleaseIsInstalledChangedRolledBackAndLeavesNothing(t *testing.T) {
+func TestChartInstallUpgradeUninstall(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: pods get roots of their own")
 	}

@@ -31,7 +31,7 @@ func everything() []string {
 	}
 }
 
-func TestHelmFindsNothingWrongWithTheChart(t *testing.T) {
+func TestChartLint(t *testing.T) {
 	h := chart.NewHelm(t, "")
 	for name, args := range map[string][]string{
 		"by default":     nil,
@@ -48,7 +48,7 @@ func TestHelmFindsNothingWrongWithTheChart(t *testing.T) {
 
 // What the chart installs of the manifests is what they say, with its labels, and
 // nothing of theirs is missing but the namespaces, which it has itself.
-func TestTheManifestsAreInTheChartAsTheyAre(t *testing.T) {
+func TestChartHasManifests(t *testing.T) {
 	all := chart.NewHelm(t, "").Render(everything()...)
 	for name, manifest := range map[string][]byte{
 		"rbac": deploy.RBAC, "rbac-controller": deploy.ControllerRBAC, "rbac-evict-direct": deploy.RBACEvictDirect,
@@ -73,7 +73,7 @@ func TestTheManifestsAreInTheChartAsTheyAre(t *testing.T) {
 
 // The files that Prometheus and Grafana read by themselves are what their
 // operators get.
-func TestRulesAndDashboardAreInTheChartAsTheyAre(t *testing.T) {
+func TestChartHasRulesAndDashboard(t *testing.T) {
 	all := chart.NewHelm(t, "").Render(everything()...)
 	for name, file := range map[string]string{"plimsoll": "alerts.yaml", "plimsoll-recording": "recording.yaml"} {
 		text, err := os.ReadFile(filepath.Join(chart.Dir, "prometheus", file))
@@ -89,7 +89,7 @@ func TestRulesAndDashboardAreInTheChartAsTheyAre(t *testing.T) {
 	assert.JSONEq(t, string(dashboard), data["plimsoll.json"])
 }
 
-func TestNobodyGetsARightThatTheConfigurationDoesNotNeed(t *testing.T) {
+func TestChartRightsFollowConfig(t *testing.T) {
 	h := chart.NewHelm(t, "")
 	for set, want := range map[string][]string{
 		"katalyst=false":                         nil, // the default
@@ -118,7 +118,7 @@ func TestNobodyGetsARightThatTheConfigurationDoesNotNeed(t *testing.T) {
 }
 
 // For whoever has no helm: plimsoll.yaml, for the oldest Kubernetes.
-func TestThePlainManifestIsWhatTheChartRenders(t *testing.T) {
+func TestPlainManifest(t *testing.T) {
 	rendered := chart.NewHelm(t, "").Run("template", "plimsoll", chart.Dir, "--no-hooks", "--kube-version", "1.30.0")
 	rendered = regexp.MustCompile(`(?m)^ *(helm\.sh/chart|app\.kubernetes\.io/managed-by): .*\n`).ReplaceAllString(rendered, "") // Helm has no part in it
 	text := "# Code generated from the chart in this directory by go test ./e2e/chart -update. DO NOT EDIT.\n" +
@@ -129,10 +129,10 @@ func TestThePlainManifestIsWhatTheChartRenders(t *testing.T) {
 	}
 	have, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.Empty(t, cmp.Diff(string(have), text), "go test ./e2e/chart -run TestThePlain -update writes it")
+	assert.Empty(t, cmp.Diff(string(have), text), "go test ./e2e/chart -run TestPlainManifest -update writes it")
 }
 
-func TestAMistakeInTheValuesIsRefused(t *testing.T) {
+func TestChartRefusesBadValues(t *testing.T) {
 	h := chart.NewHelm(t, "")
 	for set, says := range map[string]string{
 		"agnet.resources=null":                                  "additional properties 'agnet' not allowed",
@@ -157,7 +157,7 @@ func TestAMistakeInTheValuesIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "Plimsoll's namespace is plimsoll-system")
 }
 
-func TestTheConfigurationsOfTheChartAreGood(t *testing.T) {
+func TestChartConfigsValid(t *testing.T) {
 	h := chart.NewHelm(t, "")
 	for _, profile := range []string{"full", "observe"} {
 		all := h.Render("--set", "profile="+profile+",controller.config.vgdp.enabled=true")
@@ -173,7 +173,7 @@ func TestTheConfigurationsOfTheChartAreGood(t *testing.T) {
 	}
 }
 
-func TestTheNotesSayWhatThisInstallationDoes(t *testing.T) {
+func TestChartNotes(t *testing.T) {
 	h := chart.NewHelm(t, "")
 	const act, full, acts, movers, gate = "--set agent.config.eviction.dryRun=false", "--set profile=full", "The agents act", "--set agent.config.vgdp.dryRun=false", "--set gate.enabled=true"
 	for name, c := range map[string]struct {

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func TestTheClockOfOneProcessIsSetAndNothingElseIs(t *testing.T) {
+func TestClockOfOneProcess(t *testing.T) {
 	t.Parallel()
 	if !clock.Supported {
 		t.Skip("not known for this processor")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAProcessApartReachesTheAddressesItIsGivenAndNothingElse(t *testing.T) {
+func TestApartReachesOnlyGivenAddresses(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces take root")
 	}

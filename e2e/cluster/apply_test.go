@@ -39,7 +39,7 @@ items:
 - {apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: NS}, data: {k: "1"}}
 `
 
-func TestManifestsOfAnyKindAreAppliedInTheirOrder(t *testing.T) {
+func TestApplyInOrder(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	ns := c.Namespace(t)
 	text := strings.ReplaceAll(harbour, "NS", ns)
@@ -56,7 +56,7 @@ func TestManifestsOfAnyKindAreAppliedInTheirOrder(t *testing.T) {
 	}
 }
 
-func TestAManifestThatIsWrongIsNamed(t *testing.T) {
+func TestApplyNamesBadManifest(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	err := c.Apply(t.Context(), []byte(`{apiVersion: v1, kind: ConfigMap, metadata: {name: Big}}`))
 	require.ErrorContains(t, err, "apply ConfigMap Big")

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestALineThatIsBeingWrittenIsNotYetARequest(t *testing.T) {
+func TestAuditPartialLine(t *testing.T) {
 	line := `{"auditID":"a","verb":"get","responseStatus":{"code":200}}` + "\n"
 	events, err := parseAudit([]byte(line + `{"auditID":"b","ver`))
 	require.NoError(t, err)

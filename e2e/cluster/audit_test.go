@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 )
 
-func TestRequestsOfThoseWhoAreWatchedAreRecorded(t *testing.T) {
+func TestAuditRecordsWatchedUsers(t *testing.T) {
 	o := bare()
 	o.APIServers, o.Audit, o.AuditUsers = 2, true, []string{"spy"}
 	c := cluster.New(t, o)
@@ -64,7 +64,7 @@ func TestRequestsOfThoseWhoAreWatchedAreRecorded(t *testing.T) {
 	})
 }
 
-func TestNothingIsRecordedUnlessAsked(t *testing.T) {
+func TestAuditOffByDefault(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	events, err := c.AuditEvents()
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestHierarchiesThatCountNothingAreLeftAlone(t *testing.T) {
+func TestCgroupTreesUsed(t *testing.T) {
 	for name, c := range map[string]struct {
 		mounts string
 		want   group
@@ -37,7 +37,7 @@ func TestHierarchiesThatCountNothingAreLeftAlone(t *testing.T) {
 	require.ErrorContains(t, err, "none is mounted")
 }
 
-func TestACgroupIsRemovedWithAllThatIsInIt(t *testing.T) {
+func TestCgroupRemovedWhole(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes cgroups")
 	}

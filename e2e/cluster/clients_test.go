@@ -26,7 +26,7 @@ func whoami(t *testing.T, kubeconfig string) authenticationv1.UserInfo {
 	return review.Status.UserInfo
 }
 
-func TestATokenBoundToANodeCarriesItsName(t *testing.T) {
+func TestTokenBoundToNode(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	ns := c.Namespace(t)
 	node, err := c.AddNode(t.Context(), ns+"-n", nil)
@@ -51,7 +51,7 @@ func TestATokenBoundToANodeCarriesItsName(t *testing.T) {
 	require.Error(t, err, "a node of another UID")
 }
 
-func TestATokenBoundToAPodCarriesThePodAndItsNode(t *testing.T) {
+func TestTokenBoundToPod(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	ns := c.Namespace(t)
 	_, err := c.ServiceAccount(t.Context(), ns, "agent", cluster.BoundTo{})
@@ -80,7 +80,7 @@ func TestATokenBoundToAPodCarriesThePodAndItsNode(t *testing.T) {
 	assert.Equal(t, authenticationv1.ExtraValue{string(node.UID)}, who.Extra["authentication.kubernetes.io/node-uid"], "until the token is renewed")
 }
 
-func TestAServiceAccountMayDoWhatItsRolesSay(t *testing.T) {
+func TestServiceAccountRoles(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	ns := c.Namespace(t)
 	file, err := c.ServiceAccount(t.Context(), ns, "reader", cluster.BoundTo{})
@@ -109,14 +109,14 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: NS}]
 	})
 }
 
-func TestTheAdminsFileIsTheAdmin(t *testing.T) {
+func TestAdminKubeconfig(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	who := whoami(t, c.Kubeconfig)
 	assert.Equal(t, "admin", who.Username)
 	assert.Contains(t, who.Groups, "system:masters")
 }
 
-func TestANodesOwnUserMayNotTouchAnotherNode(t *testing.T) {
+func TestNodeUserOnlyOwnNode(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	mine, theirs := c.Namespace(t), c.Namespace(t) // only for their names
 	for _, name := range []string{mine, theirs} {

@@ -53,7 +53,7 @@ func client(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return c
 }
 
-func TestAControlPlaneIsThereWithItsFourProcesses(t *testing.T) {
+func TestControlPlaneProcesses(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	var names []string
 	for _, p := range c.Processes() {
@@ -73,7 +73,7 @@ func TestAControlPlaneIsThereWithItsFourProcesses(t *testing.T) {
 	assert.Same(t, c, again)
 }
 
-func TestANamespaceIsOfOneTestAndGoesWithIt(t *testing.T) {
+func TestNamespacePerTest(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	var first, second string
 	t.Run("A Test", func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestANamespaceIsOfOneTestAndGoesWithIt(t *testing.T) {
 	}
 }
 
-func TestPodsCanBeMadeWithoutAControllerManager(t *testing.T) {
+func TestPodsWithoutControllerManager(t *testing.T) {
 	c := cluster.New(t, bare())
 	assert.Len(t, c.Processes(), 2)
 	pod := &corev1.Pod{
@@ -105,7 +105,7 @@ func TestPodsCanBeMadeWithoutAControllerManager(t *testing.T) {
 	}
 }
 
-func TestTheAPIServerIsReachedUnderTheNamesAskedFor(t *testing.T) {
+func TestAPIServerNames(t *testing.T) {
 	long(t)
 	o := bare()
 	o.APIServerNames = []string{"10.0.2.100", "control.example"}
@@ -118,7 +118,7 @@ func TestTheAPIServerIsReachedUnderTheNamesAskedFor(t *testing.T) {
 	}
 }
 
-func TestTwoAPIServersServeTheSameObjects(t *testing.T) {
+func TestAPIServersShareObjects(t *testing.T) {
 	long(t)
 	o := bare()
 	o.APIServers = 2
@@ -138,7 +138,7 @@ func TestTwoAPIServersServeTheSameObjects(t *testing.T) {
 	require.NoError(t, c.APIServers[0].WaitReady(t.Context()))
 }
 
-func TestAStartThatFailsShowsWhatTheProgramSaid(t *testing.T) {
+func TestClusterStartFails(t *testing.T) {
 	o := bare()
 	o.Args = map[string][]string{cluster.APIServer: {"--no-such-flag"}}
 	c, err := cluster.Start(t.Context(), o)
@@ -153,7 +153,7 @@ func TestAStartThatFailsShowsWhatTheProgramSaid(t *testing.T) {
 	assert.ErrorContains(t, err, "etcd is not ready")
 }
 
-func TestArgumentsReachTheirProgram(t *testing.T) {
+func TestProgramArguments(t *testing.T) {
 	long(t)
 	o := bare()
 	o.Args = map[string][]string{cluster.APIServer: {"--audit-log-version=audit.k8s.io/v1", "--max-requests-inflight=77"}}
@@ -164,7 +164,7 @@ func TestArgumentsReachTheirProgram(t *testing.T) {
 	assert.Contains(t, string(cmdline), "--profiling=false")
 }
 
-func TestNothingIsLeftOfAControlPlane(t *testing.T) {
+func TestControlPlaneLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	c, err := cluster.Start(t.Context(), bare())

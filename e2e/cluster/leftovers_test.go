@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestADirectoryIsAbandonedWhenNobodyClaimsIt(t *testing.T) {
+func TestAbandonedDirectories(t *testing.T) {
 	root := t.TempDir()
 	made := func(name string, age time.Duration) string {
 		dir := filepath.Join(root, name)
@@ -31,7 +31,7 @@ func TestADirectoryIsAbandonedWhenNobodyClaimsIt(t *testing.T) {
 	assert.Equal(t, []string{left, inUse}, abandoned(root+"/x-*"))
 }
 
-func TestAStartRemovesWhatAKilledOneHasLeft(t *testing.T) {
+func TestClusterStartRemovesLeftovers(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	left := filepath.Join(os.TempDir(), "plimsoll-cluster-1") //nolint:usetesting // where it looks
 	require.NoError(t, os.MkdirAll(filepath.Join(left, "etcd"), 0o755))

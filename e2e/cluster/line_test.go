@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 )
 
-func TestAnAPIServerHearsAndWritesAsLateAsItsLineIs(t *testing.T) {
+func TestLineDelaysAPIServer(t *testing.T) {
 	long(t)
 	o := bare()
 	o.APIServers, o.Lines = 2, true

@@ -41,7 +41,7 @@ func startAndSay() int {
 	select {}
 }
 
-func TestNoProcessOutlivesTheOneThatStartedIt(t *testing.T) {
+func TestProcessesEndWithParent(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self)

@@ -33,7 +33,7 @@ func reads(c *cluster.Cluster) error {
 	return err
 }
 
-func TestEachProcessCanBeBrokenAndMended(t *testing.T) {
+func TestProcessBreakAndMend(t *testing.T) {
 	long(t)
 	c := cluster.New(t, bare())
 	for _, p := range c.Processes() {
@@ -72,7 +72,7 @@ func breakAndMend(t *testing.T, c *cluster.Cluster, p *cluster.Process) {
 	}
 }
 
-func TestASlowedProcessIsSlowUntilItIsResumed(t *testing.T) {
+func TestProcessSlowedAndResumed(t *testing.T) {
 	long(t)
 	c := cluster.New(t, bare())
 	writes(t, c, 5) // connections and caches are warm
@@ -95,7 +95,7 @@ func TestASlowedProcessIsSlowUntilItIsResumed(t *testing.T) {
 	}
 }
 
-func TestASlowedProcessCanBeKilled(t *testing.T) {
+func TestProcessSlowedKilled(t *testing.T) {
 	long(t)
 	c := cluster.New(t, bare())
 	require.NoError(t, c.Etcd.Slow(0.5))

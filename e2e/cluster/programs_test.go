@@ -56,7 +56,7 @@ func moduleIn(t *testing.T, change map[string]string) string {
 	return module
 }
 
-func TestProgramsBearTheVersionThatTheModulePins(t *testing.T) {
+func TestProgramsHavePinnedVersion(t *testing.T) {
 	dir, err := kubePrograms().cached(t.Context(), moduleIn(t, nil))
 	require.NoError(t, err)
 	said, err := exec.Command(filepath.Join(dir, APIServer)).CombinedOutput()
@@ -65,7 +65,7 @@ func TestProgramsBearTheVersionThatTheModulePins(t *testing.T) {
 	assert.FileExists(t, filepath.Join(dir, Etcd), "etcd has its usual name")
 }
 
-func TestProgramsAreBuiltOnceHoweverManyWantThem(t *testing.T) {
+func TestProgramsBuiltOnce(t *testing.T) {
 	module := moduleIn(t, nil)
 	var wanting sync.WaitGroup
 	var dirs [4]string
@@ -94,7 +94,7 @@ func TestProgramsAreBuiltOnceHoweverManyWantThem(t *testing.T) {
 	assert.NotEqual(t, dirs[0], dir, "another version is another directory")
 }
 
-func TestABuildThatFailsLeavesNoPrograms(t *testing.T) {
+func TestProgramsBuildFails(t *testing.T) {
 	module := moduleIn(t, map[string]string{"etcd/main.go": "package main\n\nfunc main() { broken() }\n"})
 	_, key, err := kubePrograms().recipe(module)
 	require.NoError(t, err)
@@ -109,13 +109,13 @@ func TestABuildThatFailsLeavesNoPrograms(t *testing.T) {
 	assert.NoDirExists(t, filepath.Join(dir, "of-a-build-that-was-cut"))
 }
 
-func TestAModuleWithoutAVersionIsAnError(t *testing.T) {
+func TestProgramsModuleWithoutVersion(t *testing.T) {
 	module := moduleIn(t, map[string]string{"go.mod": "module example/kube\ngo 1.26\n"})
 	_, err := kubePrograms().cached(t.Context(), module)
 	require.ErrorContains(t, err, "names no version: ")
 }
 
-func TestTheModuleIsFoundFromAnyDirectoryBelow(t *testing.T) {
+func TestProgramsModuleFound(t *testing.T) {
 	module := moduleIn(t, nil)
 	root := strings.TrimSuffix(module, kubePrograms().dir)
 	below := filepath.Join(root, "a", "b")
@@ -129,7 +129,7 @@ func TestTheModuleIsFoundFromAnyDirectoryBelow(t *testing.T) {
 	require.ErrorContains(t, err, "there is no such")
 }
 
-func TestWhoWaitsForABuildCanGiveUp(t *testing.T) {
+func TestProgramsLockCancelled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	held, err := lock(t.Context(), path)
 	require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestWhoWaitsForABuildCanGiveUp(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestABuildEndsWithItsContext(t *testing.T) {
+func TestProgramsBuildCancelled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	start := deadline.Start()

@@ -15,7 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 )
 
-func TestEachQoSClassHasItsCgroup(t *testing.T) {
+func TestStandInQoSCgroups(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	ns := c.Namespace(t)
 	s := c.Node(t, ns+"-n")
@@ -38,7 +38,7 @@ func TestEachQoSClassHasItsCgroup(t *testing.T) {
 	}
 }
 
-func TestAPodThatEndsByItselfSaysHow(t *testing.T) {
+func TestStandInPodEnds(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	ns := c.Namespace(t)
 	c.Node(t, ns+"-n")
@@ -56,7 +56,7 @@ func TestAPodThatEndsByItselfSaysHow(t *testing.T) {
 	}
 }
 
-func TestAPodThatCannotRunSaysWhy(t *testing.T) {
+func TestStandInPodCannotRun(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	ns := c.Namespace(t)
 	c.Node(t, ns+"-n")
@@ -81,7 +81,7 @@ func gone(t *testing.T, c *cluster.Cluster, p *corev1.Pod) bool {
 	return len(l.Items) == 0
 }
 
-func TestADeletedPodIsAskedToEndAndKilledAfterItsGrace(t *testing.T) {
+func TestStandInPodTerminationGrace(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	ns := c.Namespace(t)
 	s := c.Node(t, ns+"-n")
@@ -106,7 +106,7 @@ func TestADeletedPodIsAskedToEndAndKilledAfterItsGrace(t *testing.T) {
 	eventually(t, "one that obeys goes at once", func() bool { return gone(t, c, quick) })
 }
 
-func TestAPodThatWasDeletedWhileTheStandInCouldNotSeeItIsEnded(t *testing.T) {
+func TestStandInMissedDelete(t *testing.T) {
 	o := bare()
 	o.APIServers = 2
 	c := cluster.New(t, o)
@@ -122,7 +122,7 @@ func TestAPodThatWasDeletedWhileTheStandInCouldNotSeeItIsEnded(t *testing.T) {
 	eventually(t, "its process and its cgroups are gone", func() bool { return len(dirs(t, s.Cgroup(p))) == 0 })
 }
 
-func TestAPodWithoutACommandHasACgroupAndNoProcess(t *testing.T) {
+func TestStandInPodWithoutCommand(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	ns := c.Namespace(t)
 	s := c.Node(t, ns+"-n")

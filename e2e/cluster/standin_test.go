@@ -102,7 +102,7 @@ func firstTree(t *testing.T) string {
 	return ""
 }
 
-func TestADeploymentRunsAsAProcessInItsCgroup(t *testing.T) {
+func TestStandInRunsDeployment(t *testing.T) {
 	c := cluster.Shared(t, cluster.Options{})
 	ns := c.Namespace(t)
 	s := c.Node(t, ns+"-n")
@@ -153,7 +153,7 @@ func TestADeploymentRunsAsAProcessInItsCgroup(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftOfAStandInNorOfOneThatWasKilled(t *testing.T) {
+func TestStandInLeavesNothing(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: pods get real cgroups")
 	}
@@ -211,7 +211,7 @@ func TestNothingIsLeftOfAStandInNorOfOneThatWasKilled(t *testing.T) {
 	require.NoError(t, s.Close(), "twice does no harm")
 }
 
-func TestANodeIsReadyAsLongAsItsStandInBeats(t *testing.T) {
+func TestStandInKeepsNodeReady(t *testing.T) {
 	long(t)
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: pods get real cgroups")
@@ -247,7 +247,7 @@ func TestANodeIsReadyAsLongAsItsStandInBeats(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-func TestAStandInHasTheRightsOfAKubeletAndNoMore(t *testing.T) {
+func TestStandInHasKubeletRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: pods get real cgroups")
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // The host must be as before, whatever happens in a container.
-func TestAContainerIsASystemOfItsOwnThatLeavesNothing(t *testing.T) {
+func TestContainerIsolatedAndRemoved(t *testing.T) {
 	mounts := func() string {
 		b, err := os.ReadFile("/proc/self/mountinfo")
 		require.NoError(t, err)

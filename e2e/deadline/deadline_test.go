@@ -61,7 +61,7 @@ func TestClock(t *testing.T) {
 	})
 }
 
-func TestWhatTheKernelSays(t *testing.T) {
+func TestKernelPressureAndLoad(t *testing.T) {
 	pressure := "some avg10=89.22 avg60=74.40 avg300=38.42 total=171034069\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
 	assert.Equal(t, 171034069*time.Microsecond, someTotal(pressure))
 	assert.Negative(t, someTotal(""))
@@ -97,7 +97,7 @@ func TestContext(t *testing.T) {
 }
 
 // Beside many more loops than processors a deadline comes later.
-func TestABusyMachineLengthensADeadline(t *testing.T) {
+func TestBusyMachineLengthensDeadline(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(16))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -17,7 +17,7 @@ func sampled(f *Figure, value func(at time.Duration) float64) *Figure {
 	return f
 }
 
-func TestALineHasTheSlopeOfWhatGrowsSteadily(t *testing.T) {
+func TestDriftSlope(t *testing.T) {
 	t.Parallel()
 	f := sampled(&Figure{Room: 8}, func(at time.Duration) float64 { return 100 + 24*at.Hours() })
 	l := f.Line(30*time.Minute, time.Hour)
@@ -32,7 +32,7 @@ func TestALineHasTheSlopeOfWhatGrowsSteadily(t *testing.T) {
 	assert.InDelta(t, 8*math.Sqrt2*2, l.Seen(f), 1e-9)
 }
 
-func TestTheSmallestLeakThatIsSeenIsSeenAndALittleLessIsNot(t *testing.T) {
+func TestDriftSmallestLeakSeen(t *testing.T) {
 	t.Parallel()
 	for leak, seen := range map[float64]bool{4.1: true, 3.9: false} {
 		random := rand.New(rand.NewPCG(1, 2))
@@ -43,7 +43,7 @@ func TestTheSmallestLeakThatIsSeenIsSeenAndALittleLessIsNot(t *testing.T) {
 	}
 }
 
-func TestLessIsForgivenTheLongerItWasSeen(t *testing.T) {
+func TestDriftToleranceByWindow(t *testing.T) {
 	t.Parallel()
 	f := &Figure{Room: 6}
 	for window, room := range map[time.Duration]float64{time.Minute: 6 * math.Sqrt(60), 15 * time.Minute: 12, time.Hour: 6, 3 * time.Hour: 6} {
@@ -51,7 +51,7 @@ func TestLessIsForgivenTheLongerItWasSeen(t *testing.T) {
 	}
 }
 
-func TestPeaksBendNoLine(t *testing.T) {
+func TestDriftIgnoresPeaks(t *testing.T) {
 	t.Parallel()
 	f := sampled(&Figure{Room: 5}, func(at time.Duration) float64 {
 		if at > 50*time.Minute {
@@ -62,7 +62,7 @@ func TestPeaksBendNoLine(t *testing.T) {
 	assert.Zero(t, f.Line(0, time.Hour).PerHour)
 }
 
-func TestWhatShrinksDoesNotGrowAndTooFewSamplesSayNothing(t *testing.T) {
+func TestDriftShrinkingOrTooFew(t *testing.T) {
 	t.Parallel()
 	f := sampled(&Figure{}, func(at time.Duration) float64 { return -at.Hours() })
 	assert.False(t, f.Line(0, time.Hour).Grows(f))

@@ -11,7 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-func TestEachRecordingHasItsLabelAndTheSetStaysSmall(t *testing.T) {
+func TestLabelPerRecordingAndSetSize(t *testing.T) {
 	labels, err := Load("testdata")
 	require.NoError(t, err)
 	recordings, err := filepath.Glob("testdata/*.rec")
@@ -41,7 +41,7 @@ func TestEachRecordingHasItsLabelAndTheSetStaysSmall(t *testing.T) {
 	assert.Less(t, all, int64(2_500_000))
 }
 
-func TestALabelThatIsMisspeltIsRefusedWithItsFile(t *testing.T) {
+func TestLabelMisspelt(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "one.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("machine: here\nwants: []\n"), 0o600))

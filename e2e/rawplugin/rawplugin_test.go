@@ -24,7 +24,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 )
 
-func TestAPluginWrittenByHandIsUnderstoodByGRPC(t *testing.T) {
+func TestRawPluginSpeaksGRPC(t *testing.T) {
 	p := &rawplugin.Plugin{Name: "raw", Level: 2}
 	conn := serve(t, p)
 	host := registration.NewRegistrationClient(conn)
@@ -63,7 +63,7 @@ func TestAPluginWrittenByHandIsUnderstoodByGRPC(t *testing.T) {
 }
 
 // Far more than the window that HTTP/2 begins with.
-func TestAPluginWrittenByHandReadsManyPods(t *testing.T) {
+func TestRawPluginReadsManyPods(t *testing.T) {
 	conn := serve(t, &rawplugin.Plugin{Name: "raw"})
 	var pods [][]byte
 	for i := range 200 {

@@ -13,7 +13,7 @@ import (
 )
 
 // Each stream in testdata was recorded by testdata/module/record.sh.
-func TestATestThatFailedAndThenPassedIsFlaky(t *testing.T) {
+func TestReportFlaky(t *testing.T) {
 	var out bytes.Buffer
 	ok, err := run([]string{"testdata/flaky.json"}, &out, "", true)
 	require.NoError(t, err)
@@ -22,7 +22,7 @@ func TestATestThatFailedAndThenPassedIsFlaky(t *testing.T) {
 		"FLAKY: flaky TestFirstTime failed, and passed when it ran again\n", out.String())
 }
 
-func TestTheSlowTestsAreNamedTheSlowestFirst(t *testing.T) {
+func TestReportSlowest(t *testing.T) {
 	var out bytes.Buffer
 	r := newReport()
 	for name, seconds := range map[string]float64{"TestQuick": 9.9, "TestSlow": 10, "TestSlower": 10.5, "TestSlow/part": 99} {
@@ -32,7 +32,7 @@ func TestTheSlowTestsAreNamedTheSlowestFirst(t *testing.T) {
 	assert.Equal(t, "\nof 10 s and more: 2\n   10.5s  p TestSlower\n   10.0s  p TestSlow\n", out.String())
 }
 
-func TestARunWithoutTestsIsNotWell(t *testing.T) {
+func TestReportWithoutTests(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty.json")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	var out bytes.Buffer
@@ -46,7 +46,7 @@ func TestARunWithoutTestsIsNotWell(t *testing.T) {
 	require.ErrorIs(t, newReport().read(iotest.ErrReader(os.ErrDeadlineExceeded)), os.ErrDeadlineExceeded)
 }
 
-func TestALineOfAnyLengthIsRead(t *testing.T) {
+func TestReportLongLine(t *testing.T) {
 	r := newReport()
 	long := strings.Repeat("x", 1<<20)
 	require.NoError(t, r.read(strings.NewReader("go: no such tool\n"+
@@ -55,7 +55,7 @@ func TestALineOfAnyLengthIsRead(t *testing.T) {
 	assert.Equal(t, []skip{{testID{"p", "TestX"}, long}}, r.skipped)
 }
 
-func TestTheReasonOfASkipIsWhatWasLoggedLast(t *testing.T) {
+func TestSkipReasonIsLastLogged(t *testing.T) {
 	tests := []struct{ name, output, want string }{
 		{"one line", "    a_test.go:3: no cgroup v1 here\n", "no cgroup v1 here"},
 		{"after other logs", "    a_test.go:3: looking\n    vm_test.go:12: no qemu\n", "no qemu"},
@@ -69,7 +69,7 @@ func TestTheReasonOfASkipIsWhatWasLoggedLast(t *testing.T) {
 	}
 }
 
-func TestPackagesAreNamedByTheirDirectory(t *testing.T) {
+func TestReportShortPackage(t *testing.T) {
 	assert.Equal(t, ".", short("github.com/plimsoll-dev/plimsoll"))
 	assert.Equal(t, "e2e/vm", short("github.com/plimsoll-dev/plimsoll/e2e/vm"))
 	assert.Equal(t, "example.test/x", short("example.test/x"))

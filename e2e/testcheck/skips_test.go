@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWithStrictOnlyListedTestsMayBeSkipped(t *testing.T) {
+func TestSkipsStrict(t *testing.T) {
 	all := []string{
 		"skip TestNeedsVM  an emulated machine takes long",
 		"skip TestSilent   says nothing",
@@ -44,7 +44,7 @@ func TestWithStrictOnlyListedTestsMayBeSkipped(t *testing.T) {
 	}
 }
 
-func TestASkipListNeedsAReasonForEachTest(t *testing.T) {
+func TestSkipsParse(t *testing.T) {
 	got, err := parseSkipList(strings.NewReader("# comment\n\n probes TestX\twhy it may  be\n. TestY/* because\n"))
 	require.NoError(t, err)
 	want := skipList{
@@ -59,18 +59,18 @@ func TestASkipListNeedsAReasonForEachTest(t *testing.T) {
 	require.EqualError(t, err, `line 2: want a package, a test and a reason, got "probes TestX"`)
 }
 
-func TestASkipListThatIsNotThereIsAnError(t *testing.T) {
+func TestSkipsFileMissing(t *testing.T) {
 	_, err := run(nil, &bytes.Buffer{}, filepath.Join(t.TempDir(), "none.txt"), false)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // Whoever edits the list must hear of a mistake before CI does.
-func TestTheRepositorysSkipListIsWellFormed(t *testing.T) {
+func TestSkipsFileWellFormed(t *testing.T) {
 	_, err := readSkipList("skips.txt")
 	require.NoError(t, err)
 }
 
-func TestAStarCoversTheSubtestsAndNotTheTest(t *testing.T) {
+func TestSkipsStarCoversSubtests(t *testing.T) {
 	l := skipList{{"p", "TestX/*"}: "why"}
 	for test, want := range map[string]bool{
 		"TestX/a":   true,

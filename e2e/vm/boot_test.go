@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/vm"
 )
 
-func TestAKernelWithoutPSIIsNamedWithItsCure(t *testing.T) {
+func TestKernelWithoutPSI(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, vm.Options{Name: "no-psi", MemMiB: 512, Disks: 1, Append: "psi=0"}, ".", "./e2e/vm/steady", "./probes/recordfixture")
 	require.Equal(t, "absent\n", n.run("test -e /proc/pressure || echo absent"))
@@ -49,7 +49,7 @@ func TestAKernelWithoutPSIIsNamedWithItsCure(t *testing.T) {
 	})
 }
 
-func TestAWorkloadOfACgroupV1NodeHasItsMemoryAndItsLimit(t *testing.T) {
+func TestWorkloadOnCgroupV1(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, vm.Options{Name: "v1", MemMiB: 512, Append: "systemd.unified_cgroup_hierarchy=0"}, ".")
 	require.Equal(t, "tmpfs\n", n.run("stat -fc %T /sys/fs/cgroup"))

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheGuestReachesWhatIsForwardedAndNothingElse(t *testing.T) {
+func TestVMForwardsOnlyGivenAddresses(t *testing.T) {
 	m := &VM{host: "127.1.2.3", port: 4022}
 	assert.Equal(t, "user,id=n0,restrict=on,ipv6=off,hostfwd=tcp:127.1.2.3:4022-:22", m.network())
 	m.options.Forward = map[string]string{"10.0.2.101:80": "127.0.0.1:8080", "10.0.2.100:6443": "127.9.8.7:1"}
@@ -20,7 +20,7 @@ func TestTheGuestReachesWhatIsForwardedAndNothingElse(t *testing.T) {
 		",guestfwd=tcp:10.0.2.101:80-cmd:busybox nc 127.0.0.1 8080", m.network())
 }
 
-func TestAShareHasRoomForAllThatIsInIt(t *testing.T) {
+func TestVMShareSize(t *testing.T) {
 	if _, err := exec.LookPath("mkfs.ext4"); err != nil {
 		t.Skip("not installed (make deps): mkfs.ext4")
 	}
@@ -54,7 +54,7 @@ func manySmall(n int) map[string]int {
 	return files
 }
 
-func TestAShareThatIsNotThereIsNamed(t *testing.T) {
+func TestVMShareMissing(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	_, err := (&VM{dir: t.TempDir(), options: Options{Share: none}}).disks()
 	require.ErrorIs(t, err, os.ErrNotExist)

@@ -29,7 +29,7 @@ func inEmptyCache(t *testing.T) (runs func() int) {
 	}
 }
 
-func TestAnImageIsBuiltOnceHoweverManyWantIt(t *testing.T) {
+func TestVMImageBuiltOnce(t *testing.T) {
 	runs := inEmptyCache(t)
 	script := []byte(`mkdir "$1" && echo run >>"$RUNS" && sleep 0.2 && echo whole >"$1/root.ext4"`)
 	var wanting sync.WaitGroup
@@ -52,7 +52,7 @@ func TestAnImageIsBuiltOnceHoweverManyWantIt(t *testing.T) {
 	assert.Equal(t, 2, runs(), "another script makes another image")
 }
 
-func TestABuildThatFailsLeavesNoImage(t *testing.T) {
+func TestVMImageBuildFails(t *testing.T) {
 	runs := inEmptyCache(t)
 	script := []byte(`mkdir "$1" && echo run >>"$RUNS" && [ "$(wc -l <"$RUNS")" = 2 ]`)
 	_, err := cachedImage(t.Context(), script)
@@ -63,7 +63,7 @@ func TestABuildThatFailsLeavesNoImage(t *testing.T) {
 	assert.Equal(t, 2, runs())
 }
 
-func TestABuildIsEndedWithItsChildren(t *testing.T) {
+func TestVMImageBuildCancelled(t *testing.T) {
 	inEmptyCache(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

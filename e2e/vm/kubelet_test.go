@@ -21,10 +21,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/names"
 )
 
-// TestARealKubelet has nothing staged: the node's kubelet is Kubernetes' own, its
+// TestRealKubelet has nothing staged: the node's kubelet is Kubernetes' own, its
 // pods are made by a Deployment, scheduled, and run by containerd under systemd,
 // the shortage of memory is one, and the agent has the rights that deploy/ grants.
-func TestARealKubelet(t *testing.T) {
+func TestRealKubelet(t *testing.T) {
 	t.Parallel()
 	k := startKubelet(t, "syncFrequency: 10s\n") // what a pod mounts follows as fast
 	t.Run("the chart is installed, acts, and leaves nothing", theChart(k))

@@ -145,9 +145,9 @@ func filled(n *node) time.Time {
 	return at
 }
 
-// TestTheLabelledRecordingsAreMade makes the set that daemon/replay judges:
+// TestMakeLabelledRecordings makes the set that daemon/replay judges:
 // two machines, one load after the other on each.
-func TestTheLabelledRecordingsAreMade(t *testing.T) {
+func TestMakeLabelledRecordings(t *testing.T) {
 	if labelledDir() == "" {
 		t.Skip("makes recordings that are committed, for half an hour: make labelled")
 	}

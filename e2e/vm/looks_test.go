@@ -124,7 +124,7 @@ func looksOf(available float64, scans uint64, stalls ...float64) []look {
 	return all
 }
 
-func TestTheYardstickOfTheShortageIsTheRuleItself(t *testing.T) {
+func TestShortageYardstickIsTheRule(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		looks          []look
@@ -148,7 +148,7 @@ func TestTheYardstickOfTheShortageIsTheRuleItself(t *testing.T) {
 	}
 }
 
-func TestTheFloorIsPartOfTheYardstick(t *testing.T) {
+func TestShortageYardstickFloor(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		looks []look

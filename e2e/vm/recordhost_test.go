@@ -22,10 +22,10 @@ import (
 // v1 is where distributions mount the controllers of cgroup v1.
 const v1 = "/sys/fs/cgroup"
 
-// TestAHostWithCgroupV1IsRecorded records this host, when its cgroups are of v1
+// TestHostRecordingCgroupV1 records this host, when its cgroups are of v1
 // with v2 beside them: pods made as the kubelet's cgroupfs driver makes them,
 // with the kernel's counting of IO switched on.
-func TestAHostWithCgroupV1IsRecorded(t *testing.T) {
+func TestHostRecordingCgroupV1(t *testing.T) {
 	w := newPods(t)
 	steady, recorder := w.program("./e2e/vm/steady"), w.program("./probes/recordfixture")
 	w.start("burstable/pod11111111-2222-4333-8444-555555555555/c0ffee01", true, steady, "-file", w.file(), "-write", "8", "-read", "4", "-cpu", "150", "-memory", "48")

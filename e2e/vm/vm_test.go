@@ -15,7 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/vm"
 )
 
-func TestAMachineTakesCommandsAndFilesAndEndsWithItsTest(t *testing.T) {
+func TestVMCommandsAndEnd(t *testing.T) {
 	if !long() {
 		t.Skip("a machine for what the other tests' machines do all the time: make e2e")
 	}

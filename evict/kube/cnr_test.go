@@ -38,7 +38,7 @@ func cnrOf(t *testing.T, object string) *CNR {
 	return c
 }
 
-func TestATaintOfTheCustomNodeResourceComesAndGoesBesideThoseOfOthers(t *testing.T) {
+func TestCNRTaintPatchBesideOthers(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	want := []corev1.Taint{{Key: "plimsoll.dev/NUMA", Effect: "reclaimed_cores/NoSchedule"}}
 	c := cnrOf(t, katalysts)
@@ -60,7 +60,7 @@ func TestATaintOfTheCustomNodeResourceComesAndGoesBesideThoseOfOthers(t *testing
 	assert.JSONEq(t, katalysts, after, "as if nothing had been")
 }
 
-func TestAConcurrentTaintOfTheCustomNodeResourceIsNotLost(t *testing.T) {
+func TestCNRTaintPatchConcurrentWriter(t *testing.T) {
 	c := cnrOf(t, `{"metadata": {}, "spec": {}}`)
 	patch, changed := taintPatch(&c.node, c, []corev1.Taint{{Key: "plimsoll.dev/NUMA", Effect: "reclaimed_cores/NoSchedule"}}, time.Unix(0, 0))
 	require.True(t, changed)
@@ -68,7 +68,7 @@ func TestAConcurrentTaintOfTheCustomNodeResourceIsNotLost(t *testing.T) {
 	require.Error(t, err, "the patch fails its test")
 }
 
-func TestConditionsOfTheCustomNodeResourceAreWrittenWhenTheyMeanSomething(t *testing.T) {
+func TestCNRConditionPatchWhenMeaningful(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	want := []evict.Condition{{Type: "plimsoll.dev/NUMA", Status: corev1.ConditionTrue, Reason: "Hard", Message: "9 of 8"}}
 	patch, changed, err := cnrOf(t, katalysts).conditionPatch(want, now)
@@ -108,7 +108,7 @@ func TestConditionsOfTheCustomNodeResourceAreWrittenWhenTheyMeanSomething(t *tes
 	assert.JSONEq(t, katalysts, after)
 }
 
-func TestACustomNodeResourceThatIsNoneIsAnErrorThatNamesThePlace(t *testing.T) {
+func TestCNRUnreadableNamesPlace(t *testing.T) {
 	for place, object := range map[string]string{"taints": `{"spec":{"taints":[7]}}`, "conditions": `{"status":{"conditions":["x"]}}`} {
 		c, err := parseCNR([]byte(object))
 		if err == nil {

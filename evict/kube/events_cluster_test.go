@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestEventsAreSeenOnThePodAndOnTheNode(t *testing.T) {
+func TestEventsOnPodAndNode(t *testing.T) {
 	s := newScene(t, sharedPlane(t), "events-seen")
 	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), s.node, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestEventsAreSeenOnThePodAndOnTheNode(t *testing.T) {
 	assert.Equal(t, "web-0 was chosen", list.Items[0].Message)
 }
 
-func TestKubectlDescribeNodeShowsOurEvents(t *testing.T) {
+func TestEventsInKubectlDescribe(t *testing.T) {
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {
 		t.Skip("kubectl is not installed")

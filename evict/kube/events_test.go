@@ -29,7 +29,7 @@ func announcerTo(t *testing.T, handler http.HandlerFunc) *Announcer {
 	return NewAnnouncer(client.CoreV1(), "n1", slog.New(slog.DiscardHandler))
 }
 
-func TestCloseWritesWhatIsQueuedAndNothingAfter(t *testing.T) {
+func TestEventsCloseFlushesQueue(t *testing.T) {
 	var mu sync.Mutex
 	var said []string
 	a := announcerTo(t, func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func TestCloseWritesWhatIsQueuedAndNothingAfter(t *testing.T) {
 	assert.Equal(t, []string{"/api/v1/namespaces/shop/events Pod/web-0 one", "/api/v1/namespaces/default/events Node/n1 two"}, said)
 }
 
-func TestAnAPIServerThatDoesNotAnswerDelaysNeitherTheCallerNorTheEnd(t *testing.T) {
+func TestEventsAPIServerHangs(t *testing.T) {
 	a := announcerTo(t, func(w http.ResponseWriter, r *http.Request) { untilGone(r) })
 	start := deadline.Start()
 	for i := range 5000 { // many times what the queue holds

@@ -134,7 +134,7 @@ func victim(pod *corev1.Pod) evict.Victim {
 	return evict.Victim{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, GraceSeconds: 7}
 }
 
-func TestAnEvictedPodEndsWithItsGraceAndADryOneLives(t *testing.T) {
+func TestEvictorEvictsAndDryRun(t *testing.T) {
 	s := newScene(t, sharedPlane(t), "evict-plain")
 	pod := s.pod("web-0", corev1.PodRunning)
 	dry := s.evictor.Evict(t.Context(), victim(pod), true)
@@ -149,7 +149,7 @@ func TestAnEvictedPodEndsWithItsGraceAndADryOneLives(t *testing.T) {
 	assert.Contains(t, now.Status.Conditions[len(now.Status.Conditions)-1].Reason, "EvictionByEvictionAPI")
 }
 
-func TestAPodThatCameBackUnderItsNameIsNotTouched(t *testing.T) {
+func TestEvictorUIDPrecondition(t *testing.T) {
 	s := newScene(t, sharedPlane(t), "evict-again")
 	for _, phase := range []corev1.PodPhase{corev1.PodRunning, corev1.PodPending} {
 		t.Run(string(phase), func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestAPodThatCameBackUnderItsNameIsNotTouched(t *testing.T) {
 	}
 }
 
-func TestAPodThatIsNotThereIsGone(t *testing.T) {
+func TestEvictorPodNotFound(t *testing.T) {
 	s := newScene(t, sharedPlane(t), "evict-gone")
 	got := s.evictor.Evict(t.Context(), evict.Victim{UID: "u", Namespace: s.namespace, Name: "nobody"}, false)
 	assert.Equal(t, evict.Answer{Time: got.Time, Outcome: evict.NotFound, Code: 404, Text: `pods "nobody" not found`}, got)
@@ -179,7 +179,7 @@ func TestAPodThatIsNotThereIsGone(t *testing.T) {
 	assert.Equal(t, evict.NotFound, got.Outcome, got.Text)
 }
 
-func TestADisruptionBudgetBlocksUntilItAllows(t *testing.T) {
+func TestEvictorBlockedByPDB(t *testing.T) {
 	s := newScene(t, sharedPlane(t), "evict-budget")
 	pod := s.pod("web-0", corev1.PodRunning)
 	s.budget("web", 1)
@@ -198,7 +198,7 @@ func TestADisruptionBudgetBlocksUntilItAllows(t *testing.T) {
 	assert.True(t, s.ends(pod))
 }
 
-func TestTwoDisruptionBudgetsBlock(t *testing.T) {
+func TestEvictorBlockedByTwoPDBs(t *testing.T) {
 	s := newScene(t, sharedPlane(t), "evict-budgets")
 	pod := s.pod("web-0", corev1.PodRunning)
 	s.budget("one", 0)
@@ -210,7 +210,7 @@ func TestTwoDisruptionBudgetsBlock(t *testing.T) {
 	assert.False(t, s.ends(pod))
 }
 
-func TestAPodOfANamespaceThatIsBeingDeletedIsBlocked(t *testing.T) {
+func TestEvictorNamespaceTerminating(t *testing.T) {
 	s := newScene(t, sharedPlane(t), "evict-ending")
 	ns, err := s.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "ending-"},
@@ -233,7 +233,7 @@ func TestAPodOfANamespaceThatIsBeingDeletedIsBlocked(t *testing.T) {
 	require.NoError(t, s.Client.CoreV1().Pods(ns.Name).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 }
 
-func TestAnAgentWithoutTheVerbIsRefused(t *testing.T) {
+func TestEvictorForbidden(t *testing.T) {
 	s := newScene(t, sharedPlane(t), "evict-forbidden")
 	pod := s.pod("web-0", corev1.PodRunning)
 	path, err := s.ServiceAccount(t.Context(), s.namespace, "default", cluster.BoundTo{})
@@ -245,7 +245,7 @@ func TestAnAgentWithoutTheVerbIsRefused(t *testing.T) {
 	assert.False(t, s.ends(pod))
 }
 
-func TestAnAPIServerThatIsAwayAnswersNothingWithinTheDeadline(t *testing.T) {
+func TestEvictorAPIServerAway(t *testing.T) {
 	c := cluster.New(t, cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}})
 	_, err := c.AddNode(t.Context(), "n1", nil)
 	require.NoError(t, err)

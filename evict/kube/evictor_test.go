@@ -40,7 +40,7 @@ func bare(code int32, message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: message}}
 }
 
-func TestEachAnswerOfTheAPIServerMeansOneThing(t *testing.T) {
+func TestEvictorOutcomeOfEachStatus(t *testing.T) {
 	const (
 		budget     = policyv1.DisruptionBudgetCause
 		unexpected = metav1.CauseTypeUnexpectedServerResponse
@@ -123,7 +123,7 @@ func untilGone(r *http.Request) {
 	<-r.Context().Done()
 }
 
-func TestAnEvictionNamesTheUIDAndTheGraceAndIsDryWhereItShouldBe(t *testing.T) {
+func TestEvictorRequest(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		var path string
 		var sent policyv1.Eviction
@@ -149,7 +149,7 @@ func TestAnEvictionNamesTheUIDAndTheGraceAndIsDryWhereItShouldBe(t *testing.T) {
 	}
 }
 
-func TestTheAPIServerIsAskedOnceHoweverItAsksToComeBack(t *testing.T) {
+func TestEvictorDoesNotRetry(t *testing.T) {
 	asked := 0
 	e := served(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
 		asked++
@@ -166,7 +166,7 @@ func TestTheAPIServerIsAskedOnceHoweverItAsksToComeBack(t *testing.T) {
 	assert.WithinDuration(t, time.Now(), got.Time, time.Minute)
 }
 
-func TestAnAPIServerThatDoesNotAnswerIsLeftAtTheDeadline(t *testing.T) {
+func TestEvictorTimeout(t *testing.T) {
 	e := served(t, 200*time.Millisecond, func(w http.ResponseWriter, r *http.Request) { untilGone(r) })
 	start := deadline.Start()
 	got := e.Evict(t.Context(), evict.Victim{UID: "u1", Namespace: "shop", Name: "web-0"}, false)
@@ -176,7 +176,7 @@ func TestAnAPIServerThatDoesNotAnswerIsLeftAtTheDeadline(t *testing.T) {
 	assert.Contains(t, got.Text, "deadline")
 }
 
-func TestAnUnansweredEvictionIsDoneWhenThePodIsNoLongerThere(t *testing.T) {
+func TestEvictorUnansweredLooksForPod(t *testing.T) {
 	for _, c := range []struct {
 		name, list string
 		want       evict.Outcome
@@ -206,7 +206,7 @@ func TestAnUnansweredEvictionIsDoneWhenThePodIsNoLongerThere(t *testing.T) {
 	}
 }
 
-func TestAnAnswersTextNamesTheBudgetAndIsOneBoundedLine(t *testing.T) {
+func TestAnswerTextBounded(t *testing.T) {
 	err := status(429, "", "Cannot evict pod.\nIt would violate.", 0, policyv1.DisruptionBudgetCause)
 	assert.Equal(t, "Cannot evict pod. It would violate.: DisruptionBudget", answerText(err))
 	assert.Empty(t, answerText(nil))
@@ -216,7 +216,7 @@ func TestAnAnswersTextNamesTheBudgetAndIsOneBoundedLine(t *testing.T) {
 	assert.True(t, utf8.ValidString(long))
 }
 
-func TestAClientThatMayNotAskAnyMoreOrIsStoppedIsUnanswered(t *testing.T) {
+func TestEvictorRateLimitedOrCancelled(t *testing.T) {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++

@@ -160,7 +160,7 @@ func (s tenancy) decides(m evict.State, culprit, innocent pods.Pod) (evict.Decis
 // Each template is one that a tenant may write. The Deployment, the pod and the
 // node it is on are made by the real API server, controller manager and
 // scheduler.
-func TestATemplateSavesItsPodByNothingButWhatTheSecurityPageSays(t *testing.T) {
+func TestTenantTemplateCannotAvoidEviction(t *testing.T) {
 	s := newTenancy(t, "evict-hostile")
 	labelled := func(key string) func(*corev1.PodTemplateSpec) {
 		return func(p *corev1.PodTemplateSpec) { p.Labels[key] = "x" }
@@ -232,7 +232,7 @@ func TestATemplateSavesItsPodByNothingButWhatTheSecurityPageSays(t *testing.T) {
 
 // The priority of the system protects wherever it is given. Who may give it is for
 // a quota to say.
-func TestAQuotaKeepsTheSystemsPriorityFromATenant(t *testing.T) {
+func TestTenantQuotaForbidsSystemPriority(t *testing.T) {
 	s := newTenancy(t, "evict-quota")
 	_, err := s.Client.CoreV1().ResourceQuotas(s.namespace).Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "no-system-pods"},
@@ -264,7 +264,7 @@ func TestAQuotaKeepsTheSystemsPriorityFromATenant(t *testing.T) {
 }
 
 // What a tenant may do to its pods beside making them.
-func TestATenantSavesItsPodByNothingThatItMayDoToIt(t *testing.T) {
+func TestTenantChangesCannotAvoidEviction(t *testing.T) {
 	s := newTenancy(t, "evict-tenant")
 	for what, not := range map[string]string{"writes the status of its pods": "status", "resizes them": "resize"} {
 		may, err := s.may("patch", "", "pods", not)
@@ -309,7 +309,7 @@ func TestATenantSavesItsPodByNothingThatItMayDoToIt(t *testing.T) {
 
 // Whoever may make pods may write their owners too. Where they are made up the
 // garbage collector ends the pod.
-func TestAPodWithAMadeUpOwnerIsEndedByTheGarbageCollector(t *testing.T) {
+func TestTenantMadeUpOwnerCollected(t *testing.T) {
 	s := newTenancy(t, "evict-made-up")
 	theirs := s.tenant.CoreV1().Pods(s.namespace)
 	for name, owner := range map[string]metav1.OwnerReference{

@@ -64,7 +64,7 @@ func keysOf(n *corev1.Node) []string {
 	return keys
 }
 
-func TestOurTaintsComeAndGoOnARealNodeAndOthersStay(t *testing.T) {
+func TestTainterOnNode(t *testing.T) {
 	c := sharedPlane(t)
 	addNode(t, c, "taint-plain")
 	writer := newTainter(t, c, "taint-plain")
@@ -104,7 +104,7 @@ func utc(own []evict.OwnTaint) []evict.OwnTaint {
 	return own
 }
 
-func TestAForeignTaintWithOurKeyStaysForeign(t *testing.T) {
+func TestTainterForeignTaintOfOurKey(t *testing.T) {
 	c := sharedPlane(t)
 	addNode(t, c, "taint-theirs")
 	writer := newTainter(t, c, "taint-theirs")
@@ -118,7 +118,7 @@ func TestAForeignTaintWithOurKeyStaysForeign(t *testing.T) {
 	}
 }
 
-func TestNoTaintIsLostToAConcurrentWriter(t *testing.T) {
+func TestTainterConcurrentWriter(t *testing.T) {
 	c := sharedPlane(t)
 	addNode(t, c, "taint-race")
 	writer := newTainter(t, c, "taint-race")
@@ -159,7 +159,7 @@ func TestNoTaintIsLostToAConcurrentWriter(t *testing.T) {
 	t.Logf("%d of %d calls gave up after %d attempts", conflicts, 2*rounds, taintAttempts)
 }
 
-func TestATaintTheAPIServerWillNotHaveIsAnErrorAtOnce(t *testing.T) {
+func TestTainterInvalidTaint(t *testing.T) {
 	c := sharedPlane(t)
 	addNode(t, c, "taint-invalid")
 	writer := newTainter(t, c, "taint-invalid")
@@ -171,7 +171,7 @@ func TestATaintTheAPIServerWillNotHaveIsAnErrorAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "not found")
 }
 
-func TestWhatOthersAddedToATaintIsKeptToTheLetter(t *testing.T) {
+func TestTainterKeepsTimeAdded(t *testing.T) {
 	c := sharedPlane(t)
 	addNode(t, c, "taint-time")
 	writer := newTainter(t, c, "taint-time")
@@ -185,7 +185,7 @@ func TestWhatOthersAddedToATaintIsKeptToTheLetter(t *testing.T) {
 	assert.Empty(t, cmp.Diff(timed, after.Spec.Taints[i]))
 }
 
-func TestTheActorsAskForNothingButWhatTheirRoleGrants(t *testing.T) {
+func TestActorsUseOnlyGrantedRights(t *testing.T) {
 	s := newScene(t, sharedPlane(t), "actors-audit")
 	pod := s.pod("web-0", corev1.PodRunning)
 	require.Equal(t, evict.Evicted, s.evictor.Evict(t.Context(), victim(pod), false).Outcome)

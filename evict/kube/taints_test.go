@@ -78,7 +78,7 @@ func applyTo(node *corev1.Node, patch []byte) (*corev1.Node, error) {
 	return after, json.Unmarshal(text, after)
 }
 
-func TestTheTaintsOfANodeBecomeTheWantedOnesAndOthersAreNotTouched(t *testing.T) {
+func TestTaintPatch(t *testing.T) {
 	type (
 		taints = []corev1.Taint
 		record = []evict.OwnTaint
@@ -145,7 +145,7 @@ func noneAsNil(l []corev1.Taint) []corev1.Taint {
 	return l
 }
 
-func TestAnyChangeOfTaintsOrRecordSinceMakesThePatchFail(t *testing.T) {
+func TestTaintPatchFailsOnChange(t *testing.T) {
 	bare := func() *corev1.Node { return nodeWith(nil, nil) }
 	ours := func() *corev1.Node {
 		return nodeWith([]corev1.Taint{taint("z", prefer), taint("plimsoll.dev/mem", no)}, []evict.OwnTaint{ownTaint("plimsoll.dev/mem", no, 5)})
@@ -189,7 +189,7 @@ func TestAnyChangeOfTaintsOrRecordSinceMakesThePatchFail(t *testing.T) {
 	}
 }
 
-func TestAForeignAnnotationIsKept(t *testing.T) {
+func TestTaintPatchKeepsAnnotations(t *testing.T) {
 	n := nodeWith(nil, nil)
 	n.Annotations = map[string]string{"other": "x"}
 	after, _ := patched(t, n, []corev1.Taint{taint("plimsoll.dev/mem", no)}, time.Unix(100, 0))
@@ -199,7 +199,7 @@ func TestAForeignAnnotationIsKept(t *testing.T) {
 	assert.Equal(t, map[string]string{"other": "x"}, after.Annotations)
 }
 
-func TestARecordThatCannotBeReadOwnsNothing(t *testing.T) {
+func TestTaintRecordUnreadableOwnsNothing(t *testing.T) {
 	for _, text := range []string{"", "null", "{}", "[", `[{"key":5}]`, `[{"key":"plimsoll.dev/a"}]`, `[{"effect":"NoSchedule"}]`, `[1]`} {
 		n := nodeWith([]corev1.Taint{taint("plimsoll.dev/mem", no)}, nil)
 		n.Annotations = map[string]string{evict.TaintsAnnotation: text}
@@ -251,7 +251,7 @@ func slowTaints(have []corev1.Taint, own []evict.OwnTaint, want []corev1.Taint) 
 	return taints, ours
 }
 
-func FuzzTheTaintsAgreeWithASlowModel(f *testing.F) {
+func FuzzTaintPatchModel(f *testing.F) {
 	for seed := range uint64(20) {
 		f.Add(seed, int(seed)%6, int(seed/2)%6, int(seed/3)%6)
 	}
@@ -289,7 +289,7 @@ func FuzzTheTaintsAgreeWithASlowModel(f *testing.F) {
 	})
 }
 
-func FuzzARecordOfAnyTextIsRead(f *testing.F) {
+func FuzzTaintRecord(f *testing.F) {
 	f.Add(`[{"key":"plimsoll.dev/a","effect":"NoSchedule","since":"2026-01-02T03:04:05Z"}]`)
 	f.Add(`[{"key":"plimsoll.dev/a","effect":"NoSchedule","since":null}]`)
 	f.Add(`[{}]`)
@@ -305,7 +305,7 @@ func FuzzARecordOfAnyTextIsRead(f *testing.F) {
 }
 
 // What others wrote into the record, or an agent whose token was stolen.
-func TestOfARecordOnlyOurKeysAreOurs(t *testing.T) {
+func TestTaintRecordOwnKeysOnly(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{evict.TaintsAnnotation: `[
 		{"key":"node.kubernetes.io/unschedulable","effect":"NoSchedule"},
 		{"key":"example.org/plimsoll.dev/MemoryContention","effect":"NoSchedule"},

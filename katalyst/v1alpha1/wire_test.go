@@ -44,7 +44,7 @@ ThresholdMetType: 0 NOT_MET, 1 SOFT_MET, 2 HARD_MET
 evictionplugin.v1alpha1.EvictionPlugin: GetToken(Empty) GetTokenResponse, ThresholdMet(GetThresholdMetRequest) ThresholdMetResponse, GetTopEvictionPods(GetTopEvictionPodsRequest) GetTopEvictionPodsResponse, GetEvictPods(GetEvictPodsRequest) GetEvictPodsResponse
 `
 
-func TestEveryNumberNameAndTypeIsTheOneThatDeployedPluginsSpeak(t *testing.T) {
+func TestWireNumbersAndTypes(t *testing.T) {
 	want := strings.Split(strings.TrimSpace(table), "\n")
 	got := described(v1alpha1.File_evictionplugin_proto)
 	slices.Sort(want)
@@ -102,7 +102,7 @@ func field(f protoreflect.FieldDescriptor) string {
 
 // Kubernetes' own generated code encodes a list of pods in PodList, as field 2.
 // Only that number tells it from a field of ours.
-func TestPodsAsBytesAreOnTheWireWhatPodsAre(t *testing.T) {
+func TestWirePodsAsBytes(t *testing.T) {
 	list := corev1.PodList{Items: []corev1.Pod{pod("a"), {}, pod("b")}}
 	theirs, err := list.Marshal()
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestPodsAsBytesAreOnTheWireWhatPodsAre(t *testing.T) {
 	}
 }
 
-func TestAPodComesBackAsItWasSent(t *testing.T) {
+func TestWirePodRoundTrip(t *testing.T) {
 	want := pod("a")
 	encoded, err := want.Marshal()
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestAPodComesBackAsItWasSent(t *testing.T) {
 
 // What a plugin of another make sends, byte by byte, with a field that this
 // version does not know.
-func TestAnAnswerWrittenByHandIsUnderstood(t *testing.T) {
+func TestWireHandwrittenAnswer(t *testing.T) {
 	answer := []byte{
 		0x09, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, // 1: 1.0
 		0x11, 0, 0, 0, 0, 0, 0, 0x00, 0x40, // 2: 2.0
@@ -176,7 +176,7 @@ func TestAnAnswerWrittenByHandIsUnderstood(t *testing.T) {
 }
 
 // A plugin of before takes no pods when asked for its threshold.
-func TestTheQuestionIsReadByAPluginThatKnowsNoPodsInIt(t *testing.T) {
+func TestWireRequestToOlderPlugin(t *testing.T) {
 	question, err := proto.Marshal(&v1alpha1.GetThresholdMetRequest{ActivePods: [][]byte{{1, 2}}})
 	require.NoError(t, err)
 	require.NoError(t, proto.Unmarshal(question, &v1alpha1.Empty{}))
@@ -218,7 +218,7 @@ func renumbered(t *testing.T, b []byte, n protowire.Number) []byte {
 }
 
 // The document for plugin authors has the same table.
-func TestTheDocumentsTableIsTheWire(t *testing.T) {
+func TestWireTableOfDocument(t *testing.T) {
 	document, err := os.ReadFile("../../docs/write-a-plugin.md")
 	require.NoError(t, err)
 	row := regexp.MustCompile(`(?m)^\| ([A-Z]\w+) \| (\d .*) \|$`)

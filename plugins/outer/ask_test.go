@@ -53,7 +53,7 @@ func uids(list []plugins.Candidate) (taken, refused []string) {
 	return taken, refused
 }
 
-func TestARoundAsksInTheOrderThatPluginsRelyOnAndEchoesTheScope(t *testing.T) {
+func TestOuterCallOrderAndScope(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -81,7 +81,7 @@ func TestARoundAsksInTheOrderThatPluginsRelyOnAndEchoesTheScope(t *testing.T) {
 	assert.False(t, c.Forced)
 }
 
-func TestAtSoftNoPodIsWantedAndNoneIsTaken(t *testing.T) {
+func TestOuterSoftTakesNoPod(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -104,7 +104,7 @@ func TestAtSoftNoPodIsWantedAndNoneIsTaken(t *testing.T) {
 	assert.EqualValues(t, 2, w.Counts()["p"].Refused[katalyst.RefusedTooMany])
 }
 
-func TestCandidatesOfThePluginReplaceTheActivePodsAsTheHostHasThem(t *testing.T) {
+func TestOuterCandidatesReplaceActivePods(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -124,7 +124,7 @@ func TestCandidatesOfThePluginReplaceTheActivePodsAsTheHostHasThem(t *testing.T)
 	assert.Equal(t, [][]byte{podBytes(t, "b")}, active)
 }
 
-func TestAThresholdThatIsNotDueIsNotAskedForPodsAndIsWaitedForAnewOfAnotherProcess(t *testing.T) {
+func TestOuterGracePerProcess(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -189,7 +189,7 @@ func (r *recorder) all() []string {
 	return slices.Clone(r.list)
 }
 
-func TestAPodThatWasNotShownIsRefusedAndStaysOnTheRecord(t *testing.T) {
+func TestOuterPodNotShownRefused(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -229,7 +229,7 @@ func TestAPodThatWasNotShownIsRefusedAndStaysOnTheRecord(t *testing.T) {
 	assert.EqualValues(t, 2, counted[katalyst.RefusedPod])
 }
 
-func TestOnePluginThatSleepsCostsTheOthersNothingAndIsAskedLessAndLess(t *testing.T) {
+func TestOuterSleeperDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t, func(c *Config) { c.Deadline, c.CallTimeout = 300*time.Millisecond, 100*time.Millisecond })
 	sleeper, healthy := newFake("a-sleeper"), newFake("healthy")
@@ -269,7 +269,7 @@ func TestOnePluginThatSleepsCostsTheOthersNothingAndIsAskedLessAndLess(t *testin
 		"a failed call costs its own answer only; after three failed rounds there are none")
 }
 
-func TestALateAnswerCountsInTheNextRoundAndNothingIsAskedTwice(t *testing.T) {
+func TestOuterLateAnswerNextRound(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -339,7 +339,7 @@ func TestSlowPlugin(t *testing.T) {
 	}
 }
 
-func TestAnOldAnswerMarksForAWhileAndNamesNoPod(t *testing.T) {
+func TestOuterOldAnswerMarksNamesNoPod(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -372,7 +372,7 @@ func TestAnOldAnswerMarksForAWhileAndNamesNoPod(t *testing.T) {
 }
 
 // The page, the API and the metrics show Status.
-func TestWhatAPluginSaidLastIsShownForAWhileAndThenThatItCannotSay(t *testing.T) {
+func TestOuterStatusLastAnswerThenAbsent(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -410,7 +410,7 @@ func TestWhatAPluginSaidLastIsShownForAWhileAndThenThatItCannotSay(t *testing.T)
 
 // Two verdicts of one plugin and scope would be one metric series twice, and a
 // plugin's threshold would withdraw its own forced candidates.
-func TestNoTwoVerdictsOfAPluginHaveOneScope(t *testing.T) {
+func TestOuterScopesUnique(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -435,7 +435,7 @@ func TestNoTwoVerdictsOfAPluginHaveOneScope(t *testing.T) {
 	assert.NotEqual(t, status[0].Scope, status[1].Scope)
 }
 
-func TestWhatIsNotMarkedIsCountedShownAndLoggedOnce(t *testing.T) {
+func TestOuterUnmarkedCountedAndLogged(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	var log bytes.Buffer
@@ -458,7 +458,7 @@ func TestWhatIsNotMarkedIsCountedShownAndLoggedOnce(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(log.String(), "more conditions or effects than the agent writes"), log.String())
 }
 
-func TestMethodsThatAPluginDoesNotHaveAreNoFailure(t *testing.T) {
+func TestOuterUnimplementedMethods(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -473,7 +473,7 @@ func TestMethodsThatAPluginDoesNotHaveAreNoFailure(t *testing.T) {
 	assert.Equal(t, "closed", w.Status(time.Now())[0].Breaker)
 }
 
-func TestABrokenPluginIsProbedOnceItsTimeIsOver(t *testing.T) {
+func TestBreakerHalfOpen(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
 	var b breaker
@@ -498,7 +498,7 @@ func TestABrokenPluginIsProbedOnceItsTimeIsOver(t *testing.T) {
 	assert.True(t, b.after(true, now).open(now).IsZero(), "one success forgives all")
 }
 
-func TestAPluginSeesItsOwnAnnotationsAndNoOthers(t *testing.T) {
+func TestOuterAnnotationsPerPlugin(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t, func(c *Config) {
 		c.Annotations = []Annotations{{Plugin: "numa", Keys: []string{"numa"}}, {Plugin: "spread", Keys: []string{"other"}}}
@@ -537,7 +537,7 @@ func TestAPluginSeesItsOwnAnnotationsAndNoOthers(t *testing.T) {
 	}, seen)
 }
 
-func TestAnAnswerThatIsTooLargeIsAFailedCall(t *testing.T) {
+func TestOuterAnswerTooLarge(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -552,7 +552,7 @@ func TestAnAnswerThatIsTooLargeIsAFailedCall(t *testing.T) {
 	assert.Contains(t, w.Status(time.Now())[0].Failure, "ResourceExhausted")
 }
 
-func TestWhileAPluginIsBusyItsOldAnswerNamesNoPod(t *testing.T) {
+func TestOuterBusyOldAnswerNamesNoPod(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")

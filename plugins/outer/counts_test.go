@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestCountsAreForgottenWithTheirPlugin(t *testing.T) {
+func TestCountsForgottenWithPlugin(t *testing.T) {
 	now := time.Now()
 	c := counts{}
 	for _, name := range []string{"stays", "gone", "back"} {
@@ -26,7 +26,7 @@ func TestCountsAreForgottenWithTheirPlugin(t *testing.T) {
 	assert.Empty(t, c.unregisteredAt)
 }
 
-func TestPluginsOfEverNewNamesTakeNoOthersCounts(t *testing.T) {
+func TestCountsOfManyNewNames(t *testing.T) {
 	now := time.Now()
 	c := counts{}
 	c.keep("stays")
@@ -43,7 +43,7 @@ func TestPluginsOfEverNewNamesTakeNoOthersCounts(t *testing.T) {
 	assert.Len(t, c.unregisteredAt, maxPlugins-1)
 }
 
-func TestCallsAreCountedInTheBucketsThatTheyFit(t *testing.T) {
+func TestCountsCallBuckets(t *testing.T) {
 	c := counts{}
 	for _, took := range []time.Duration{5 * time.Millisecond, 300 * time.Millisecond, 10 * time.Second} {
 		c.call("p", "ThresholdMet", "OK", took)
@@ -53,7 +53,7 @@ func TestCallsAreCountedInTheBucketsThatTheyFit(t *testing.T) {
 	assert.InDelta(t, 10.305, got.Seconds, 1e-9)
 }
 
-func TestOfPluginsThatHaveGoneTheFirstToGoMakesRoom(t *testing.T) {
+func TestCountsOldestUnregistered(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c := counts{unregisteredAt: map[string]time.Time{"b": now.Add(1), "a": now, "c": now.Add(2)}}
 	for range 20 { // in any order

@@ -24,7 +24,7 @@ func fill(t *testing.T, dir string) {
 	}
 }
 
-func TestAFullDirectoryHidesNoOtherSocketAndIsLoggedOnce(t *testing.T) {
+func TestDiscoverFullDirectory(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	var log bytes.Buffer
@@ -46,7 +46,7 @@ func TestAFullDirectoryHidesNoOtherSocketAndIsLoggedOnce(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(log.String(), "exceed the scan limits"), log.String())
 }
 
-func TestOfDirectoriesWithoutEndSomeAreRead(t *testing.T) {
+func TestDiscoverManyDirectories(t *testing.T) {
 	t.Parallel()
 	dir := socketDir(t)
 	for i := range 2 * maxDirs {
@@ -65,7 +65,7 @@ func TestOfDirectoriesWithoutEndSomeAreRead(t *testing.T) {
 	assert.Equal(t, 6, f.entries)
 }
 
-func TestOfSocketsWithoutEndSomeAreTriedAndAnHonestOneAmongThem(t *testing.T) {
+func TestDiscoverManySockets(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	require.NoError(t, os.MkdirAll(w.path("a"), 0o755))

@@ -83,7 +83,7 @@ func start(t *testing.T, program, exe string, args ...string) *exec.Cmd {
 	return c
 }
 
-func TestAPluginThatIsKilledIsRemovedAtOnceAndComesBackOverItsStaleSocket(t *testing.T) {
+func TestOuterKilledPluginReturns(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestAPluginThatIsKilledIsRemovedAtOnceAndComesBackOverItsStaleSocket(t *tes
 // comings is how often a plugin comes back in the test below.
 const comings = 1000
 
-func TestAPluginThatComesBackAThousandTimesIsRegisteredOnceEachTimeAndLeavesNothingBehind(t *testing.T) {
+func TestOuterPluginReturnsThousandTimes(t *testing.T) {
 	w := newPluginEnv(t).run()
 	f := newFake("p")
 	come := func(removes bool) {
@@ -161,7 +161,7 @@ func inUse(t *testing.T) (goroutines, fds int, heap uint64) {
 	return runtime.NumGoroutine(), len(entries), m.HeapAlloc
 }
 
-func TestEveryConnectionEndsWithTheHost(t *testing.T) {
+func TestOuterConnectionsEndWithHost(t *testing.T) {
 	w := newPluginEnv(t)
 	for i := range 5 {
 		newFake(fmt.Sprint("p", i)).serve(t, w.path(fmt.Sprint("p", i, ".sock")))
@@ -175,7 +175,7 @@ func TestEveryConnectionEndsWithTheHost(t *testing.T) {
 
 // A user who may write to the directory may delete a socket's name; the plugin
 // behind it goes on.
-func TestAPluginLivesAsLongAsItsConnectionNotAsItsSocketsName(t *testing.T) {
+func TestOuterLivesWithConnection(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -194,7 +194,7 @@ func TestAPluginLivesAsLongAsItsConnectionNotAsItsSocketsName(t *testing.T) {
 	eventually(t, "forgotten", func() bool { return len(w.Status(time.Now())) == 0 })
 }
 
-func TestWhoTakesALivePluginsPlaceIsRefusedUntilThatHasGone(t *testing.T) {
+func TestOuterSocketTakenOverRefused(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	old, next := newFake("p"), newFake("p")
@@ -248,7 +248,7 @@ func TestNameOfHungPlugin(t *testing.T) {
 	w.waitFor("child", "failing")
 }
 
-func TestAPluginThatConfigurationAllowsNoMoreIsEnded(t *testing.T) {
+func TestOuterConfigRemovesPlugin(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(*Config){
 		"by name":      func(c *Config) { c.Names = []string{"other"} },
@@ -274,7 +274,7 @@ func TestAPluginThatConfigurationAllowsNoMoreIsEnded(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatComesLaterIsFoundByAWalk(t *testing.T) {
+func TestDiscoverLaterDirectory(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t, func(c *Config) { c.Dirs = append(c.Dirs, filepath.Join(c.Dirs[0]+"-later", "plugins")) })
 	t.Cleanup(func() { _ = os.RemoveAll(w.dir + "-later") })
@@ -285,7 +285,7 @@ func TestADirectoryThatComesLaterIsFoundByAWalk(t *testing.T) {
 	w.waitFor("p")
 }
 
-func TestADenseNodesPodsReachAPluginAndALargerMessageDoesNot(t *testing.T) {
+func TestOuterDenseNodePodsFit(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")
@@ -373,7 +373,7 @@ func TestBesideARival(t *testing.T) {
 	}
 }
 
-func TestAPluginThatEndsItsConnectionWithoutEndingItselfComesBack(t *testing.T) {
+func TestOuterReconnects(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	f := newFake("p")

@@ -16,7 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
-func TestAPluginIsRegisteredWhenAndWhereverItsSocketAppears(t *testing.T) {
+func TestRegisterWhereverSocketAppears(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	before := newFake("before")
@@ -40,7 +40,7 @@ func TestAPluginIsRegisteredWhenAndWhereverItsSocketAppears(t *testing.T) {
 	}
 }
 
-func TestWhatBeginsWithADotOrIsNoSocketIsLeftAlone(t *testing.T) {
+func TestRegisterIgnoresDotAndNonSocket(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	require.NoError(t, os.Mkdir(w.path(".hidden"), 0o755))
@@ -59,7 +59,7 @@ func TestWhatBeginsWithADotOrIsNoSocketIsLeftAlone(t *testing.T) {
 	w.waitFor("dot", "seen")
 }
 
-func TestASocketThatIsNoEvictionPluginsIsToldFalseOnceAndLeftAlone(t *testing.T) {
+func TestRegisterOtherTypeToldFalse(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	reporter := newFake("reporter")
@@ -102,7 +102,7 @@ func without(list []string, name string) []string {
 	return out
 }
 
-func TestAPluginThatMayNotBeRegisteredIsToldWhyAndTriedAgain(t *testing.T) {
+func TestRegisterRefusedAndRetried(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*fake)
@@ -153,7 +153,7 @@ func TestAPluginThatMayNotBeRegisteredIsToldWhyAndTriedAgain(t *testing.T) {
 	}
 }
 
-func TestStrictRegistersWhoShowsTheTokenOfItsName(t *testing.T) {
+func TestRegisterStrictToken(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t, func(c *Config) { c.Strict, c.TokenDir = true, t.TempDir() })
 	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "good"), []byte("newer\nsecret\n"), 0o600))
@@ -181,7 +181,7 @@ func TestStrictRegistersWhoShowsTheTokenOfItsName(t *testing.T) {
 	assert.Equal(t, "token", w.plugins()[0].process, "whose process it is says less")
 }
 
-func TestAnEndpointOfItsOwnIsAskedAndMustLieInsideByWhateverLink(t *testing.T) {
+func TestRegisterOwnEndpoint(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	outside := filepath.Join(socketDir(t), "x.sock")
@@ -211,7 +211,7 @@ func TestAnEndpointOfItsOwnIsAskedAndMustLieInsideByWhateverLink(t *testing.T) {
 	w.waitFor()
 }
 
-func TestTheNameOfALivePluginIsTakenUntilItEnds(t *testing.T) {
+func TestRegisterNameTaken(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	first, second := newFake("p"), newFake("p")
@@ -230,7 +230,7 @@ func TestTheNameOfALivePluginIsTakenUntilItEnds(t *testing.T) {
 	w.waitFor("p")
 }
 
-func TestASilentSocketDelaysNoOtherPlugin(t *testing.T) {
+func TestRegisterSilentSocket(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	mute, err := new(net.ListenConfig).Listen(t.Context(), "unix", w.path("a-mute.sock"))
@@ -246,7 +246,7 @@ func TestASilentSocketDelaysNoOtherPlugin(t *testing.T) {
 }
 
 // A socket may be replaced between scan and connection.
-func TestASocketThatWasReplacedBeforeItIsConnectedToIsAskedNothing(t *testing.T) {
+func TestRegisterSocketReplaced(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	first, second := newFake("first"), newFake("second")
@@ -261,7 +261,7 @@ func TestASocketThatWasReplacedBeforeItIsConnectedToIsAskedNothing(t *testing.T)
 }
 
 // The user of the endpoint is checked as well as that of the discovered socket.
-func TestTheUserOfAnEndpointMustBeListedToo(t *testing.T) {
+func TestRegisterEndpointUser(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	service := newFake("service")
@@ -277,7 +277,7 @@ func TestTheUserOfAnEndpointMustBeListedToo(t *testing.T) {
 	require.NoError(t, p.endpoint.Close())
 }
 
-func TestSoManyPluginsAreRegisteredAtATime(t *testing.T) {
+func TestRegisterMaxPlugins(t *testing.T) {
 	t.Parallel()
 	h := &Host{registered: map[string]*plugin{}}
 	for i := range maxPlugins {
@@ -289,7 +289,7 @@ func TestSoManyPluginsAreRegisteredAtATime(t *testing.T) {
 }
 
 // A plugin's last calls may end after another one took its name.
-func TestAPluginThatEndsLateTakesNothingFromTheNext(t *testing.T) {
+func TestOuterLateEndKeepsNext(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
 	w.registered = map[string]*plugin{}

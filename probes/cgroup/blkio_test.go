@@ -15,10 +15,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// TestOnV1IOIsCountedOnceItsDeviceHadARule enables the kernel's counting as an
+// TestBlkioCountedAfterRule enables the kernel's counting as an
 // operator would: by a rule that limits nothing. The device is a new one, since
 // counting stays enabled until a device is removed.
-func TestOnV1IOIsCountedOnceItsDeviceHadARule(t *testing.T) {
+func TestBlkioCountedAfterRule(t *testing.T) {
 	c := hostCgroups(t)
 	container := makeCgroup(t, c, "/kubepods/pod6f7c1c9e-3f0a/c0ffee", "blkio", "memory")
 	pod := filepath.Dir(container)

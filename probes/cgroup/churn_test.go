@@ -117,7 +117,7 @@ func openFiles(t *testing.T) int {
 
 // A value of a cgroup must never be of another one with the same path, and no
 // open file of it may outlive it.
-func TestHundredsOfCgroupsThatChurnGiveNoErrorNoWrongNumberAndLeakNoFile(t *testing.T) {
+func TestCgroupChurn(t *testing.T) {
 	c := hostCgroups(t)
 	before := openFiles(t)
 	top := makeCgroup(t, c, "/kubepods")

@@ -28,7 +28,7 @@ func sameWorkloads() cmp.Options {
 	return cmp.Options{cmp.AllowUnexported(snapshot.Opt[uint64]{}, snapshot.Opt[snapshot.WorkloadNetwork]{}), cmpopts.IgnoreFields(snapshot.Workload{}, "series"), cmpopts.EquateEmpty()}
 }
 
-func TestWhateverMayBeKeptOpenTheSameIsRead(t *testing.T) {
+func TestCgroupFDBudgetSameValues(t *testing.T) {
 	trees := map[string]string{"v1": cgroupTree(t, madeUpV1()), "v2": cgroupTree(t, madeUpV2()), "hybrid": cgroupRecording(t, "hybrid-recorded.txt")}
 	for name, top := range trees {
 		t.Run(name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestWhateverMayBeKeptOpenTheSameIsRead(t *testing.T) {
 }
 
 // The same with this host's kernel and idle processes.
-func TestOnThisHostTooWhateverMayBeKeptOpenTheSameIsRead(t *testing.T) {
+func TestCgroupFDBudgetOnHost(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -82,7 +82,7 @@ func TestOnThisHostTooWhateverMayBeKeptOpenTheSameIsRead(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptOpenOfCgroupsThatWentIsGivenBack(t *testing.T) {
+func TestCgroupFDsReturned(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -124,7 +124,7 @@ func TestWhatIsKeptOpenOfCgroupsThatWentIsGivenBack(t *testing.T) {
 }
 
 // An open file of a cgroup that was removed keeps the kernel's memory of it.
-func TestFilesOfARemovedCgroupAreClosedAtTheFirstError(t *testing.T) {
+func TestCgroupFDsClosedAtFirstError(t *testing.T) {
 	c, kubepods, k := hostPods(t)
 	mkdirs(t, c, kubepods+"/pod0")
 	k.tick()
@@ -137,7 +137,7 @@ func TestFilesOfARemovedCgroupAreClosedAtTheFirstError(t *testing.T) {
 }
 
 // Without open files, the inode distinguishes one cgroup from the next.
-func TestACgroupMadeAnewIsToldAlsoWhereNothingIsKeptOpen(t *testing.T) {
+func TestCgroupRecreatedToldByInode(t *testing.T) {
 	for _, budget := range budgets() {
 		c, kubepods, k := hostPods(t)
 		k.c.fds.left = budget
@@ -155,7 +155,7 @@ func TestACgroupMadeAnewIsToldAlsoWhereNothingIsKeptOpen(t *testing.T) {
 }
 
 // A file may grow between two reads, to more than was ever read at once.
-func TestAKeptFileThatGrowsIsReadWhole(t *testing.T) {
+func TestCgroupFileGrows(t *testing.T) {
 	for _, budget := range []int{0, maxKept} {
 		g := newGateTree(t, 1)
 		g.c.fds.left = budget
@@ -174,7 +174,7 @@ func TestAKeptFileThatGrowsIsReadWhole(t *testing.T) {
 }
 
 // An error of one file neither drops the others nor repeats its last value.
-func TestAnErrorOfAKeptFileIsReportedAndPasses(t *testing.T) {
+func TestCgroupFileErrorPasses(t *testing.T) {
 	g := newGateTree(t, 1)
 	file := filepath.Join(g.top, g.pods[0], "memory.current")
 	require.NoError(t, os.Remove(file))
@@ -197,7 +197,7 @@ func TestAnErrorOfAKeptFileIsReportedAndPasses(t *testing.T) {
 
 // On v1 unchanged bytes prove that the operations are unchanged, but not that
 // an earlier error of their file persists.
-func TestOnV1AnErrorOfBlkioPassesThoughNoByteMoved(t *testing.T) {
+func TestBlkioErrorPasses(t *testing.T) {
 	files := madeUpV1()
 	const operations = "blkio/a/blkio.throttle.io_serviced_recursive"
 	files[operations] = "8:0 Read many\n"
@@ -217,7 +217,7 @@ func TestOnV1AnErrorOfBlkioPassesThoughNoByteMoved(t *testing.T) {
 }
 
 // A whole hierarchy may be unmounted while the others stay.
-func TestAHierarchyThatGoesTakesItsMeasurementsAlone(t *testing.T) {
+func TestCgroupHierarchyUnmounted(t *testing.T) {
 	files := madeUpV1()
 	for _, h := range []string{"memory", "cpu,cpuacct", "blkio"} {
 		files[h+"/kubepods/cgroup.procs"] = ""
@@ -241,7 +241,7 @@ func TestAHierarchyThatGoesTakesItsMeasurementsAlone(t *testing.T) {
 	}
 }
 
-func TestHalfOfWhatAProcessMayOpenIsKeptAtMost(t *testing.T) {
+func TestCgroupFDBudgetHalfOfLimit(t *testing.T) {
 	var was unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
 	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was)) }()
@@ -254,7 +254,7 @@ func TestHalfOfWhatAProcessMayOpenIsKeptAtMost(t *testing.T) {
 	}
 }
 
-func TestNoRoomForAnotherFileIsToldFromAFileThatIsGone(t *testing.T) {
+func TestIsOutOfResources(t *testing.T) {
 	for _, err := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
 		assert.True(t, isOutOfResources(fmt.Errorf("cpu.stat: %w", err)))
 		assert.False(t, isRemoved(err))

@@ -25,7 +25,7 @@ func procWithMounts(t *testing.T, mounts ...[4]string) string {
 	return cgroupTree(t, map[string]string{"1/mountinfo": b.String(), "self/mountinfo": ""})
 }
 
-func TestTheLayoutIsToldFromTheTreeItself(t *testing.T) {
+func TestCgroupFlavour(t *testing.T) {
 	for name, c := range map[string]struct {
 		files   []string
 		flavour string
@@ -43,7 +43,7 @@ func TestTheLayoutIsToldFromTheTreeItself(t *testing.T) {
 	}
 }
 
-func TestNoCgroupsIsOneClearLine(t *testing.T) {
+func TestCgroupsNone(t *testing.T) {
 	top := cgroupTree(t, map[string]string{"cpuset/cgroup.procs": "", "memory/readme": "an unmounted directory"})
 	_, err := Find("/proc", top, nil)
 	require.EqualError(t, err, "find cgroups: neither cgroup v2 nor a memory, cpuacct or blkio hierarchy of v1 in "+top)
@@ -61,7 +61,7 @@ func TestNoCgroupsIsOneClearLine(t *testing.T) {
 	assert.NotContains(t, err.Error(), "\n")
 }
 
-func TestWithoutARootTheMountsOfPid1AreTaken(t *testing.T) {
+func TestCgroupMountsOfPID1(t *testing.T) {
 	v2 := procWithMounts(t, [4]string{"/sys/fs/cgroup", "/", "cgroup2", "rw,nsdelegate"})
 	c, err := Find(v2, "", nil)
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestWithoutARootTheMountsOfPid1AreTaken(t *testing.T) {
 	assert.Equal(t, map[string]int{"memory": 0, "cpu": 1, "cpuacct": 1, unified: 2}, c.at)
 }
 
-func TestWherePid1MayNotBeReadOurOwnMountsServe(t *testing.T) {
+func TestCgroupMountsOfSelf(t *testing.T) {
 	proc := procWithMounts(t)
 	require.NoError(t, os.RemoveAll(filepath.Join(proc, "1")))
 	own := "31 22 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
@@ -94,7 +94,7 @@ func TestWherePid1MayNotBeReadOurOwnMountsServe(t *testing.T) {
 	assert.Equal(t, []string{"/sys/fs/cgroup"}, c.dirs)
 }
 
-func TestInAContainerTheHostsTreeIsReachedThroughPid1(t *testing.T) {
+func TestCgroupTreeThroughPID1(t *testing.T) {
 	host := cgroupTree(t, madeUpV2())
 	proc := procWithMounts(t, [4]string{"/sys/fs/cgroup", "/", "cgroup2", "rw"})
 	theirs := filepath.Join(proc, "1/root/sys/fs/cgroup")
@@ -113,7 +113,7 @@ func TestInAContainerTheHostsTreeIsReachedThroughPid1(t *testing.T) {
 	assert.Equal(t, []string{host}, c.dirs)
 }
 
-func TestAControllerThatV1LeavesToV2IsReadThere(t *testing.T) {
+func TestCgroupControllerOnV2OfHybrid(t *testing.T) {
 	files := map[string]string{"blkio/cgroup.procs": "1\n"}
 	for name, content := range madeUpV2() {
 		files["unified/"+name] = content
@@ -125,7 +125,7 @@ func TestAControllerThatV1LeavesToV2IsReadThere(t *testing.T) {
 	assert.Empty(t, diffWorkload(want, got[1]))
 }
 
-func TestThePodsCgroupsOfBothDriversAreFound(t *testing.T) {
+func TestTriggerCgroupsOfBothDrivers(t *testing.T) {
 	for _, c := range []struct{ there, roots, want []string }{
 		{
 			[]string{"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice", "/system.slice"},

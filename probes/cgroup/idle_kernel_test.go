@@ -88,7 +88,7 @@ func (g *gatedPods) holds() bool {
 // A reader that skips idle workloads returns the same values as one that reads
 // everything: all activity before a read is in it. Nothing is due within the
 // test, so it reads only what it saw change.
-func TestReadingOnlyWhatMovedGivesWhatReadingAllGives(t *testing.T) {
+func TestIdleSkipReadsSameAsFull(t *testing.T) {
 	if actAsChild() {
 		return
 	}

@@ -108,7 +108,7 @@ func (g *gateTree) settle() {
 	}
 }
 
-func TestAPodInWhichNothingMovedIsReadNoFurtherForAWhile(t *testing.T) {
+func TestIdlePodReadSeldom(t *testing.T) {
 	g := newGateTree(t, 1)
 	g.settle()
 	g.stall(g.pods[0], "io", 999)
@@ -118,7 +118,7 @@ func TestAPodInWhichNothingMovedIsReadNoFurtherForAWhile(t *testing.T) {
 	assert.Equal(t, u64(999), g.after(fullEvery)[0].Pressure.IO.Some, "nothing is believed for longer than that")
 }
 
-func TestWhateverMovesInAPodIsSeenAtTheVeryNextRead(t *testing.T) {
+func TestIdlePodActivitySeenNextRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		move func(g *gateTree, pod string)
 		seen func(w *snapshot.Workload) bool
@@ -160,7 +160,7 @@ func TestWhateverMovesInAPodIsSeenAtTheVeryNextRead(t *testing.T) {
 	}
 }
 
-func TestMemoryThatIsReclaimedFromAPodThatSleepsIsSeenSoon(t *testing.T) {
+func TestIdlePodReclaimedMemorySeenSoon(t *testing.T) {
 	for _, pods := range []int{1, minChildren} {
 		g := newGateTree(t, pods)
 		g.settle()
@@ -173,7 +173,7 @@ func TestMemoryThatIsReclaimedFromAPodThatSleepsIsSeenSoon(t *testing.T) {
 	}
 }
 
-func TestAPodThatStallsAndUsesNoCPUGoesOnBeingRead(t *testing.T) {
+func TestIdlePodStallKeepsReading(t *testing.T) {
 	for _, resource := range []string{"cpu", "memory", "io"} {
 		g := newGateTree(t, 1)
 		g.settle()
@@ -187,7 +187,7 @@ func TestAPodThatStallsAndUsesNoCPUGoesOnBeingRead(t *testing.T) {
 	}
 }
 
-func TestAPodWithoutACounterOfCPUIsNeverTakenToRest(t *testing.T) {
+func TestIdleNeedsCPUCounter(t *testing.T) {
 	g := newGateTree(t, 1)
 	require.NoError(t, os.Remove(filepath.Join(g.top, g.pods[0], "cpu.stat")))
 	g.settle()
@@ -195,7 +195,7 @@ func TestAPodWithoutACounterOfCPUIsNeverTakenToRest(t *testing.T) {
 	assert.Equal(t, u64(999), g.tick()[0].Pressure.IO.Some)
 }
 
-func TestReadsInFullAreSpreadOverTime(t *testing.T) {
+func TestIdleFullReadsSpread(t *testing.T) {
 	g := newGateTree(t, 64)
 	g.tick()
 	full, details := map[time.Duration]int{}, map[time.Duration]int{}

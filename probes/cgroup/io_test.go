@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestAnOddLineOfIOStatDoesNotStopTheOthers(t *testing.T) {
+func TestParseIOStatOddLine(t *testing.T) {
 	whole := func(number string) snapshot.WorkloadIO {
 		return snapshot.WorkloadIO{Number: number, ReadBytes: 4096, WrittenBytes: 8192, Reads: 1, Writes: 2}
 	}
@@ -47,7 +47,7 @@ func TestAnOddLineOfIOStatDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
-func TestAnOddLineOfBlkioDoesNotStopTheOthers(t *testing.T) {
+func TestParseBlkioOddLine(t *testing.T) {
 	got, err := parseBlkio([]byte("8:0 Read 10\n(unknown) Read 5\n8:0 Write 20\n8:0 Sync 30\n8:0 Async 0\n8:0 Discard 0\n8:0 Total 30\n"+
 		"8:16 Read x\n8:16 Write 4\nodd\n\n8:32 Read 1\n8:32 Read 2\nTotal 30\n"), nil, interner{})
 	require.ErrorIs(t, err, errNoDevice)
@@ -63,7 +63,7 @@ func TestAnOddLineOfBlkioDoesNotStopTheOthers(t *testing.T) {
 	assert.Empty(t, got)
 }
 
-func TestABlkioDeviceWithoutAllFourNumbersIsLeftOut(t *testing.T) {
+func TestParseBlkioIncompleteDevice(t *testing.T) {
 	both := func(number string) blkioDevice {
 		return blkioDevice{number, snapshot.Some[uint64](1), snapshot.Some[uint64](2)}
 	}

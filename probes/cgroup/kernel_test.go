@@ -49,7 +49,7 @@ func must(t *testing.T, o snapshot.Opt[uint64], absent snapshot.Absent) uint64 {
 	return v
 }
 
-func TestTheHostsLayoutIsTheOneContainerdSees(t *testing.T) {
+func TestCgroupFlavourAsContainerd(t *testing.T) {
 	c := hostCgroups(t)
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.procs"); err != nil && !strings.HasPrefix(c.dirs[0], "/sys/fs/cgroup/") {
 		t.Skip("the library looks nowhere but below /sys/fs/cgroup")
@@ -59,7 +59,7 @@ func TestTheHostsLayoutIsTheOneContainerdSees(t *testing.T) {
 	assert.Equal(t, c.dirs, mustFind(t, "/sys/fs/cgroup").dirs, "the mounts and the tree say the same")
 }
 
-func TestAProcessOnThisHostIsReadAsTheKernelsFilesSay(t *testing.T) {
+func TestCgroupValuesOfProcess(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -124,7 +124,7 @@ func comparePressure(t *testing.T, c *Reader, cgroup string) {
 	assert.GreaterOrEqual(t, raw(), read)
 }
 
-func TestAProcessThatIsElsewhereInSomeHierarchiesHasPartOfTheMeasurements(t *testing.T) {
+func TestCgroupPartOfHierarchies(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -145,7 +145,7 @@ func TestAProcessThatIsElsewhereInSomeHierarchiesHasPartOfTheMeasurements(t *tes
 	assert.Equal(t, "no cgroup of this path in the cpuacct hierarchy", w.Absent["cpuMicrosecondsTotal"])
 }
 
-func TestPSIDisabledForOneCgroupIsReportedAndLeavesTheOthers(t *testing.T) {
+func TestCgroupPSIDisabledForOne(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -170,7 +170,7 @@ func TestPSIDisabledForOneCgroupIsReportedAndLeavesTheOthers(t *testing.T) {
 	must(t, w.Pressure.IO.Full, w.Pressure.Absent)
 }
 
-func TestAThreadedCgroupIsPartOfWhereItsThreadsAreRooted(t *testing.T) {
+func TestCgroupThreaded(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -191,7 +191,7 @@ func TestAThreadedCgroupIsPartOfWhereItsThreadsAreRooted(t *testing.T) {
 	assert.NotContains(t, readOne(t, c, root).Absent, "processes")
 }
 
-func TestARemovedCgroupIsToldByEachOfItsErrors(t *testing.T) {
+func TestCgroupRemovedErrors(t *testing.T) {
 	c := hostCgroups(t)
 	dir := c.dirs[0] + makeCgroup(t, c, "")
 	open, err := os.Open(dir + "/cgroup.procs")
@@ -212,7 +212,7 @@ func TestARemovedCgroupIsToldByEachOfItsErrors(t *testing.T) {
 	assert.False(t, d.alive())
 }
 
-func TestAFileThatMayNotBeReadIsAbsentAndNotZero(t *testing.T) {
+func TestCgroupFileForbiddenIsAbsent(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -230,7 +230,7 @@ func TestAFileThatMayNotBeReadIsAbsentAndNotZero(t *testing.T) {
 	must(t, w.Pressure.CPU.Some, w.Pressure.Absent)
 }
 
-func TestCgroupsThatComeAndGoWhileTheyAreReadCostNothing(t *testing.T) {
+func TestCgroupComeAndGoDuringRead(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -285,7 +285,7 @@ func comeAndGo(dirs []string, top string, n int) error {
 
 // A cgroup that is removed between opening and reading one of its files is
 // reported as removed, not as one without the value.
-func TestACgroupThatIsRemovedWhileAFileOfItIsOpenIsGone(t *testing.T) {
+func TestCgroupRemovedWhileFileOpen(t *testing.T) {
 	c := hostCgroups(t)
 	dir := c.dirs[0] + makeCgroup(t, c, "/kubepods")
 	f, err := os.Open(dir + "/cgroup.procs")

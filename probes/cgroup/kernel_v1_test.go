@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestOnV1AnOOMKillInAContainerCountsForItsPod(t *testing.T) {
+func TestCgroupV1OOMKillOfContainer(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -35,7 +35,7 @@ func TestOnV1AnOOMKillInAContainerCountsForItsPod(t *testing.T) {
 	assert.Equal(t, u64(rawNumber(t, dir+container+"/memory.failcnt")), readOne(t, c, pod).LimitHits)
 }
 
-func TestOnV1ThrottlingOfAContainerCountsForItsPod(t *testing.T) {
+func TestCgroupV1ThrottlingOfContainer(t *testing.T) {
 	if actAsChild() {
 		return
 	}

@@ -100,7 +100,7 @@ func counted4(t *testing.T, p *child) (receivedBytes, receivedPackets, sentBytes
 	return n(0), n(1), n(8), n(9)
 }
 
-func TestAPodsNetworkIsWhatTheDevicesOfItsNamespaceCounted(t *testing.T) {
+func TestPodNetworkOfNamespace(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -153,7 +153,7 @@ func within(t *testing.T, least, v, most uint64) {
 	assert.LessOrEqual(t, v, most)
 }
 
-func TestAPodOfTheHostsNetworkHasNoneOfItsOwn(t *testing.T) {
+func TestPodNetworkHostNetworkAbsent(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -171,7 +171,7 @@ func TestAPodOfTheHostsNetworkHasNoneOfItsOwn(t *testing.T) {
 
 // The monitor of a container runtime may be in the pod's cgroup, older than any
 // process of the pod, and in the host's network.
-func TestAMonitorInThePodsCgroupDoesNotMakeItAPodOfTheHostsNetwork(t *testing.T) {
+func TestPodNetworkMonitorInCgroup(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -187,7 +187,7 @@ func TestAMonitorInThePodsCgroupDoesNotMakeItAPodOfTheHostsNetwork(t *testing.T)
 	assert.False(t, w[0].Network.IsZero(), "%v", w[0].Absent)
 }
 
-func TestAnotherProcessOfThePodTakesOverWhenTheOneThatWasAskedEnds(t *testing.T) {
+func TestPodNetworkNextProcessTakesOver(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -218,7 +218,7 @@ func TestAnotherProcessOfThePodTakesOverWhenTheOneThatWasAskedEnds(t *testing.T)
 }
 
 // A pod's network ends with its last process, even while it is being read.
-func TestReadingAPodsNetworkDoesNotKeepIt(t *testing.T) {
+func TestPodNetworkReadKeepsNoNamespace(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -236,7 +236,7 @@ func TestReadingAPodsNetworkDoesNotKeepIt(t *testing.T) {
 
 // A pid is reused some day. Links replace the pids here, since the kernel
 // chooses those.
-func TestAStrangerWithTheNumberOfAPodsProcessIsNotTakenForIt(t *testing.T) {
+func TestPodNetworkReusedPID(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -260,7 +260,7 @@ func TestAStrangerWithTheNumberOfAPodsProcessIsNotTakenForIt(t *testing.T) {
 	}
 }
 
-func TestWithoutTheHostsNamespaceNoPodHasItsOwnNetwork(t *testing.T) {
+func TestPodNetworkWithoutHostNamespace(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -279,7 +279,7 @@ func TestWithoutTheHostsNamespaceNoPodHasItsOwnNetwork(t *testing.T) {
 const netDevHead = "Inter-|   Receive                                                |  Transmit\n" +
 	" face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"
 
-func TestLoIsNoNetworkAndWhatIsNoListOfDevicesIsNotZero(t *testing.T) {
+func TestSumNetDev(t *testing.T) {
 	const lo = "    lo:    1    2    0    0    0     0          0         0     3    4    0    0    0     0       0          0\n"
 	const eth0 = "  eth0: 1000   20    9    9    0     0          0         0   300    4    9    9    0     0       0          0\n"
 	const net1 = "net1:7 7 0 0 0 0 0 0 7 7 0 0 0 0 0 0\n"

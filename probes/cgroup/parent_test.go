@@ -16,7 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestWhereNothingMovedInTheSliceNoPodIsAsked(t *testing.T) {
+func TestIdleSliceSkipsPods(t *testing.T) {
 	g := newGateTree(t, minChildren)
 	g.settle()
 	g.cpu(g.pods[1], 77) // which no kernel does without counting it in the slice
@@ -26,7 +26,7 @@ func TestWhereNothingMovedInTheSliceNoPodIsAsked(t *testing.T) {
 	assert.Equal(t, u64(77), g.after(fullEvery)[1].CPUMicroseconds, "nothing is believed for longer than that")
 }
 
-func TestWhateverMovesInTheSliceHasEveryPodAsked(t *testing.T) {
+func TestActiveSliceReadsPods(t *testing.T) {
 	for name, move := range map[string]func(g *gateTree){
 		"CPU time": func(g *gateTree) { g.cpu(gateSlice, 1001) },
 		"a slice without CPU time, which tells nothing": func(g *gateTree) {
@@ -52,7 +52,7 @@ func TestWhateverMovesInTheSliceHasEveryPodAsked(t *testing.T) {
 }
 
 // Each counter of a slice covers the same counter of its pods, and no other.
-func TestACounterThatStandsInTheSliceIsNotReadInItsPods(t *testing.T) {
+func TestIdleSliceCounterSkipsItsFile(t *testing.T) {
 	stall := func(resource string) func(g *gateTree, cgroup string, n int) {
 		return func(g *gateTree, cgroup string, n int) { g.stall(cgroup, resource, n) }
 	}
@@ -111,14 +111,14 @@ func TestACounterThatStandsInTheSliceIsNotReadInItsPods(t *testing.T) {
 	}
 }
 
-func TestAFewPodsAreAskedThemselves(t *testing.T) {
+func TestIdleFewPodsReadThemselves(t *testing.T) {
 	g := newGateTree(t, minChildren-1)
 	g.settle()
 	g.cpu(g.pods[1], 77)
 	assert.Equal(t, u64(77), g.tick()[1].CPUMicroseconds)
 }
 
-func TestAPodThatStallsIsReadAlsoWhereItsSliceRests(t *testing.T) {
+func TestIdleSliceStalledPodRead(t *testing.T) {
 	g := newGateTree(t, minChildren)
 	g.settle()
 	g.cpu(g.pods[0], 50)
@@ -135,7 +135,7 @@ func TestAPodThatStallsIsReadAlsoWhereItsSliceRests(t *testing.T) {
 }
 
 // A nested slice is not skipped because of its parent's earlier values.
-func TestWhatMovesInASliceOfASliceIsSeenAtTheVeryNextRead(t *testing.T) {
+func TestIdleNestedSlice(t *testing.T) {
 	g := newGateTree(t, minChildren)
 	above := filepath.Dir(gateSlice)
 	g.cpu(above, 5000)
@@ -159,7 +159,7 @@ func TestWhatMovesInASliceOfASliceIsSeenAtTheVeryNextRead(t *testing.T) {
 
 // Activity of a pod after its read must not be in its slice's counters already,
 // or it would be missed. So the slice is read before any of its pods.
-func TestTheSliceIsAskedBeforeItsPods(t *testing.T) {
+func TestSliceReadBeforePods(t *testing.T) {
 	g := newGateTree(t, minChildren)
 	g.settle()
 	accessed := watchAccesses(t, g, gateSlice, g.pods[1])
@@ -198,7 +198,7 @@ func watchAccesses(t *testing.T, g *gateTree, cgroups ...string) func() []string
 
 // The root of v2 samples CPU time at clock ticks, and counts no memory: it may
 // seem idle while a child was active.
-func TestTheRootIsNotAskedWhetherAllRest(t *testing.T) {
+func TestIdleRootNotTrusted(t *testing.T) {
 	files := map[string]string{"cgroup.controllers": "", "cgroup.procs": "1\n", "cpu.stat": "usage_usec 5\n", "io.stat": ""}
 	for i := range 2 * minChildren {
 		files[fmt.Sprintf("w%d/cgroup.procs", i)] = "9\n"

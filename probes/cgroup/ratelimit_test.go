@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func TestOneDearReadIsNoReasonToReadLessOften(t *testing.T) {
+func TestPaceOneExpensiveRead(t *testing.T) {
 	var p pace
 	for i, cost := range []time.Duration{900, 2, 2, 80, 2, 90, 2} {
 		at := time.Duration(i) * time.Second
@@ -22,7 +22,7 @@ func TestOneDearReadIsNoReasonToReadLessOften(t *testing.T) {
 	}
 }
 
-func TestReadsThatGoOnBeingDearComeRarerAndSaySo(t *testing.T) {
+func TestPaceExpensiveReadsSlowDown(t *testing.T) {
 	var p pace
 	reads, note := 0, ""
 	for i := range 100 {
@@ -48,7 +48,7 @@ func TestReadsThatGoOnBeingDearComeRarerAndSaySo(t *testing.T) {
 
 // Ticks are four times as frequent as the cost of reading on this machine
 // allows.
-func TestOnABusyNodeReadingKeepsToItsShareOfACPU(t *testing.T) {
+func TestPaceKeepsCPUShare(t *testing.T) {
 	g := newGateTree(t, 300)
 	g.c.fds.left = 0
 	reads := map[time.Duration]bool{}
@@ -80,7 +80,7 @@ func TestOnABusyNodeReadingKeepsToItsShareOfACPU(t *testing.T) {
 
 // A workload that is read every third second has rates over the time between
 // its own readings, and no burst when it is read again.
-func TestWhatIsReadLessOftenHasItsTrueRateOrNone(t *testing.T) {
+func TestPaceRatesTrueOrAbsent(t *testing.T) {
 	g := newGateTree(t, 1)
 	h := &snapshot.History{Window: 5 * time.Second, Keep: time.Minute, MaxGap: 4 * time.Second}
 	had := 0
@@ -136,7 +136,7 @@ func readsAllocate(t *testing.T, k *ticks, rest bool) float64 {
 	})
 }
 
-func TestAReadAllocatesTheSameForTenPodsAndForTwoHundred(t *testing.T) {
+func TestReadAllocatesConstant(t *testing.T) {
 	v2 := func(pods int) string { return newGateTree(t, pods).top }
 	v1 := func(pods int) string {
 		files := map[string]string{}
@@ -172,7 +172,7 @@ func TestAReadAllocatesTheSameForTenPodsAndForTwoHundred(t *testing.T) {
 	}
 }
 
-func TestASnapshotAllocatesTheSameForTenPodsAndForTwoHundred(t *testing.T) {
+func TestSnapshotAllocatesConstant(t *testing.T) {
 	adds := func(pods int) float64 {
 		h := &snapshot.History{Window: 5 * time.Second, Keep: 10 * time.Second, MaxGap: time.Minute}
 		s := &snapshot.Sample{}
@@ -197,7 +197,7 @@ func TestASnapshotAllocatesTheSameForTenPodsAndForTwoHundred(t *testing.T) {
 	assert.InDelta(t, few, many, 1)
 }
 
-func TestDearFilesAreReadFirstThenEveryTenSeconds(t *testing.T) {
+func TestDetailsEveryTenSeconds(t *testing.T) {
 	g := newGateTree(t, 1)
 	require.Equal(t, u64(0), g.tick()[0].InactiveFileBytes)
 	read := 0
@@ -219,7 +219,7 @@ func TestDearFilesAreReadFirstThenEveryTenSeconds(t *testing.T) {
 	assert.LessOrEqual(t, g.at-last, detailEvery)
 }
 
-func TestDearFilesOfAPodThatStallsOnMemoryAreReadAtOnceButNotOfAllPods(t *testing.T) {
+func TestDetailsEarlyOnMemoryStall(t *testing.T) {
 	g := newGateTree(t, maxEarlyDetails+16)
 	g.settle()
 	for i := range 3 {
@@ -248,7 +248,7 @@ func TestDearFilesOfAPodThatStallsOnMemoryAreReadAtOnceButNotOfAllPods(t *testin
 
 // A pod exists before its containers, and its first container may be the first
 // with a quota.
-func TestThrottlingOfAContainerThatComesLaterIsAddedToItsPods(t *testing.T) {
+func TestDetailsThrottlingOfNewContainer(t *testing.T) {
 	g := newGateTree(t, 1)
 	pod := g.pods[0]
 	g.set(pod, "cpu.stat", "usage_usec 5\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n")
@@ -263,7 +263,7 @@ func TestThrottlingOfAContainerThatComesLaterIsAddedToItsPods(t *testing.T) {
 	}
 }
 
-func TestOnV1HitsOfAContainersLimitAreAddedToItsPods(t *testing.T) {
+func TestDetailsV1LimitHitsOfContainer(t *testing.T) {
 	const pod = "memory/kubepods/pod1"
 	files := map[string]string{"memory/cgroup.procs": "1\n", "memory/kubepods/cgroup.procs": ""}
 	for dir, failcnt := range map[string]string{pod: "1\n", pod + "/a": "20\n", pod + "/a/b": "300\n"} {

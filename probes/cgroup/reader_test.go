@@ -83,7 +83,7 @@ func diffWorkload(want, got snapshot.Workload) string {
 	return cmp.Diff(want, got, cmp.AllowUnexported(snapshot.Opt[uint64]{}, snapshot.Opt[snapshot.WorkloadNetwork]{}), cmpopts.IgnoreFields(snapshot.Workload{}, "Inode", "At", "DetailAt", "ThrottledAt", "series"))
 }
 
-func TestARecordedHybridHostReadsAsTheKernelMeantIt(t *testing.T) {
+func TestCgroupRecordedHybrid(t *testing.T) {
 	c := mustFind(t, cgroupRecording(t, "hybrid-recorded.txt"))
 	assert.Equal(t, "hybrid", c.Flavour())
 	got := mustRead(t, c)
@@ -159,7 +159,7 @@ func wantMadeUpPod() snapshot.Workload {
 	}
 }
 
-func TestOnV2APodIsOneWorkloadWithAllItsMeasurements(t *testing.T) {
+func TestCgroupV2Pod(t *testing.T) {
 	c := mustFind(t, cgroupTree(t, madeUpV2()))
 	assert.Equal(t, "v2", c.Flavour())
 	got := mustRead(t, c)
@@ -169,7 +169,7 @@ func TestOnV2APodIsOneWorkloadWithAllItsMeasurements(t *testing.T) {
 	assert.NotEqual(t, got[0].Inode, got[1].Inode)
 }
 
-func TestACgroupWithoutControllersSaysSoAndMeasuresNoZero(t *testing.T) {
+func TestCgroupWithoutControllers(t *testing.T) {
 	got := mustRead(t, mustFind(t, cgroupTree(t, madeUpV2())))
 	assert.Empty(t, diffWorkload(snapshot.Workload{
 		Cgroup: "/cron", Kind: snapshot.KindOther, Name: "/cron", CPUMicroseconds: u64(9),
@@ -197,7 +197,7 @@ func spoil(t *testing.T, file, content string) snapshot.Workload {
 	return mustRead(t, mustFind(t, top))[1]
 }
 
-func TestAReadErrorCostsItsMeasurementAloneAndNeverGivesZero(t *testing.T) {
+func TestCgroupReadErrorCostsItsValue(t *testing.T) {
 	const eio = ": input/output error"
 	none := snapshot.Opt[uint64]{}
 	for file, change := range map[string]func(w *snapshot.Workload){
@@ -236,7 +236,7 @@ func TestAReadErrorCostsItsMeasurementAloneAndNeverGivesZero(t *testing.T) {
 	}
 }
 
-func TestOddContentCostsWhatStandsThereAndNothingElse(t *testing.T) {
+func TestCgroupOddContent(t *testing.T) {
 	none := snapshot.Opt[uint64]{}
 	for name, c := range map[string]struct {
 		file, content string
@@ -273,12 +273,12 @@ func TestOddContentCostsWhatStandsThereAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestAFileOfAnyLengthIsReadWhole(t *testing.T) {
+func TestCgroupLongFile(t *testing.T) {
 	long := strings.Repeat("some_other_key 123456789\n", 20_000) + "anon 1\ninactive_file 4096\npgsteal 9\n"
 	assert.Empty(t, diffWorkload(wantMadeUpPod(), spoil(t, "memory.stat", long)))
 }
 
-func TestPSIThatIsOffForOneCgroupIsNotTakenForAKernelWithout(t *testing.T) {
+func TestCgroupPSIOffForOneToldApart(t *testing.T) {
 	files := madeUpV2()
 	delete(files, madeUpPod[1:]+"/io.pressure")
 	got := mustRead(t, mustFind(t, cgroupTree(t, files)))[1]

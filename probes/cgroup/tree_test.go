@@ -85,7 +85,7 @@ func rmdirs(t *testing.T, c *Reader, cgroup string, hierarchies ...string) {
 	}
 }
 
-func TestAPodIsSeenAtTheNextReadAndMissedAtTheNextRead(t *testing.T) {
+func TestPodSeenAndMissedNextRead(t *testing.T) {
 	c, kubepods, k := hostPods(t)
 	require.Empty(t, k.tick())
 	for i := range 5 {
@@ -98,7 +98,7 @@ func TestAPodIsSeenAtTheNextReadAndMissedAtTheNextRead(t *testing.T) {
 }
 
 // Removing one cgroup and adding another leaves the number of links unchanged.
-func TestAPodThatTookAnothersPlaceIsSeenAtTheNextReadAndTheOtherMissed(t *testing.T) {
+func TestPodReplacedBetweenReads(t *testing.T) {
 	c, kubepods, k := hostPods(t)
 	mkdirs(t, c, kubepods+"/pod0")
 	k.tick()
@@ -109,7 +109,7 @@ func TestAPodThatTookAnothersPlaceIsSeenAtTheNextReadAndTheOtherMissed(t *testin
 	}
 }
 
-func TestAPodMadeAnewUnderItsNameIsAnotherOneAndHasNoRates(t *testing.T) {
+func TestPodRecreatedHasNoRates(t *testing.T) {
 	c, kubepods, k := hostPods(t)
 	pod := kubepods + "/pod0"
 	h := newHistory()
@@ -134,7 +134,7 @@ func TestAPodMadeAnewUnderItsNameIsAnotherOneAndHasNoRates(t *testing.T) {
 
 // A cgroup that is removed after it was listed is detected by its files, with
 // all below it: none of their descriptors may be used or closed twice.
-func TestWorkloadsBelowOneAnotherThatGoTogetherGiveBackWhatTheyHadOnce(t *testing.T) {
+func TestCgroupNestedRemovedTogether(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -167,7 +167,7 @@ func TestWorkloadsBelowOneAnotherThatGoTogetherGiveBackWhatTheyHadOnce(t *testin
 	assert.Equal(t, fds, heldFiles(t, top))
 }
 
-func TestACgroupIsAWorkloadFromItsFirstProcessToItsLast(t *testing.T) {
+func TestCgroupWorkloadWhileProcesses(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -182,7 +182,7 @@ func TestACgroupIsAWorkloadFromItsFirstProcessToItsLast(t *testing.T) {
 	require.Equal(t, []string{other}, cgroupPaths(k.after(recheck)), "where it is now")
 }
 
-func TestACgroupThatWaitsForItsFirstProcessIsAskedSoon(t *testing.T) {
+func TestCgroupFirstProcessSeenSoon(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -198,7 +198,7 @@ func TestACgroupThatWaitsForItsFirstProcessIsAskedSoon(t *testing.T) {
 
 // Writing 0 to cgroup.pressure removes open files: reading them fails as for a
 // removed cgroup.
-func TestFilesThatVanishFromAPodTakeNothingElseWithThem(t *testing.T) {
+func TestCgroupFilesVanish(t *testing.T) {
 	if actAsChild() {
 		return
 	}
@@ -240,7 +240,7 @@ func TestFilesThatVanishFromAPodTakeNothingElseWithThem(t *testing.T) {
 }
 
 // The kubelet makes a pod's cgroup in one hierarchy after another.
-func TestAPodThatIsNotInAllHierarchiesYetIsReadInThemSoon(t *testing.T) {
+func TestCgroupHierarchyLater(t *testing.T) {
 	order := []string{"cpuacct", unified, "blkio", "memory", "cpu"}
 	c, kubepods, k := hostPods(t)
 	pod := kubepods + "/pod0"
@@ -270,7 +270,7 @@ func TestAPodThatIsNotInAllHierarchiesYetIsReadInThemSoon(t *testing.T) {
 	}
 }
 
-func TestARootThatComesLaterIsLookedThroughAtOnce(t *testing.T) {
+func TestCgroupRootLater(t *testing.T) {
 	c := hostCgroups(t)
 	top := makeCgroup(t, c, "")
 	k := ticksOf(t, "", top+"/kubepods", top+"/podless/kubepods")
@@ -285,7 +285,7 @@ func TestARootThatComesLaterIsLookedThroughAtOnce(t *testing.T) {
 	require.Equal(t, []string{top + "/kubepods/pod0", top + "/podless/kubepods/pod1"}, cgroupPaths(k.tick()))
 }
 
-func TestThousandsOfEmptyCgroupsAreNoWorkloadsAndSeldomLookedAt(t *testing.T) {
+func TestCgroupThousandsEmpty(t *testing.T) {
 	const many = 2000
 	c, kubepods, k := hostPods(t, "memory", unified)
 	top := filepath.Dir(kubepods)
@@ -309,7 +309,7 @@ func TestThousandsOfEmptyCgroupsAreNoWorkloadsAndSeldomLookedAt(t *testing.T) {
 }
 
 // A cgroup that cannot be opened for want of descriptors still exists.
-func TestAProcessWithoutDescriptorsLosesMeasurementsAndNoPods(t *testing.T) {
+func TestCgroupNoDescriptorsKeepsPods(t *testing.T) {
 	for _, budget := range []int{0, 1000} {
 		g := newGateTree(t, 3)
 		g.c.fds.left = budget

@@ -35,7 +35,7 @@ func madeUpV1() map[string]string {
 	}
 }
 
-func TestOnV1AWorkloadIsFoundInWhicheverHierarchyItsProcessesAre(t *testing.T) {
+func TestCgroupV1FoundInAnyHierarchy(t *testing.T) {
 	top := cgroupTree(t, madeUpV1())
 	require.NoError(t, os.Symlink("cpu,cpuacct", filepath.Join(top, "cpu")))
 	require.NoError(t, os.Symlink("cpu,cpuacct", filepath.Join(top, "cpuacct")))
@@ -59,7 +59,7 @@ func TestOnV1AWorkloadIsFoundInWhicheverHierarchyItsProcessesAre(t *testing.T) {
 	assert.Equal(t, "no cgroup of this path in the cpu hierarchy", memory.Absent["throttledMicrosecondsTotal"])
 }
 
-func TestOnV1TheInodeIsThatOfTheMemoryHierarchyWhereThereIsOne(t *testing.T) {
+func TestCgroupV1InodeOfMemory(t *testing.T) {
 	top := cgroupTree(t, madeUpV1())
 	inode := func(path string) uint64 {
 		d, err := openDir(filepath.Join(top, path))
@@ -74,7 +74,7 @@ func TestOnV1TheInodeIsThatOfTheMemoryHierarchyWhereThereIsOne(t *testing.T) {
 	assert.Equal(t, inode("blkio/only-blkio"), got[2].Inode)
 }
 
-func TestOnV1CountsOfAPodsContainersAreAddedToThePods(t *testing.T) {
+func TestCgroupV1ContainersSummed(t *testing.T) {
 	const pod = "memory/kubepods/pod6f7c/"
 	files := map[string]string{
 		"memory/cgroup.procs":                                   "1\n",
@@ -106,7 +106,7 @@ func TestOnV1CountsOfAPodsContainersAreAddedToThePods(t *testing.T) {
 	assert.Equal(t, u64(4096), got[0].MemoryLimitBytes)
 }
 
-func TestOnlyTheConfiguredRootsAreLookedThrough(t *testing.T) {
+func TestCgroupRootsConfigured(t *testing.T) {
 	files := map[string]string{"cgroup.controllers": "", "cgroup.procs": "1\n"}
 	for _, dir := range []string{"a", "a/b", "a/b/c", "ab", "kubepods/pod1", "kubepods/pod1/c0", "z"} {
 		files[dir+"/cgroup.procs"] = "9\n"
@@ -123,7 +123,7 @@ func TestOnlyTheConfiguredRootsAreLookedThrough(t *testing.T) {
 	}
 }
 
-func TestAnUnmountedTreeIsAnErrorAndNotAnIdleHost(t *testing.T) {
+func TestCgroupUnmountedIsError(t *testing.T) {
 	top := cgroupTree(t, madeUpV2())
 	c := mustFind(t, top)
 	require.NoError(t, os.RemoveAll(top))
@@ -138,7 +138,7 @@ func TestAnUnmountedTreeIsAnErrorAndNotAnIdleHost(t *testing.T) {
 	assert.Equal(t, []string{"/a", "/only-blkio", "/only-cpu"}, cgroupPaths(mustRead(t, c)), "one hierarchy less is no reason to see nothing")
 }
 
-func TestACgroupThatCannotBeLookedIntoIsAWorkloadAsAWhole(t *testing.T) {
+func TestCgroupUnlistableIsWorkload(t *testing.T) {
 	files := madeUpV2()
 	delete(files, "cron/cgroup.procs")
 	top := cgroupTree(t, files)
@@ -149,7 +149,7 @@ func TestACgroupThatCannotBeLookedIntoIsAWorkloadAsAWhole(t *testing.T) {
 	assert.Equal(t, u64(9), got[0].CPUMicroseconds)
 }
 
-func TestWhatIsReadStaysWithTheCgroupThatWasOpened(t *testing.T) {
+func TestCgroupReadStaysWithOpened(t *testing.T) {
 	top := cgroupTree(t, map[string]string{"x/cgroup.procs": "1\n", "x/memory.current": "1\n"})
 	d, err := openDir(filepath.Join(top, "x"))
 	require.NoError(t, err)
@@ -165,7 +165,7 @@ func TestWhatIsReadStaysWithTheCgroupThatWasOpened(t *testing.T) {
 	assert.False(t, d.alive())
 }
 
-func TestAListingErrorIsAReasonOfItsWorkload(t *testing.T) {
+func TestCgroupListingForbidden(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to read as another user")
 	}
@@ -181,7 +181,7 @@ func TestAListingErrorIsAReasonOfItsWorkload(t *testing.T) {
 	assert.NotContains(t, got[1].Absent, "processes")
 }
 
-func TestOnV1AMalformedBlkioLineIsReportedAndLeavesTheOtherDevices(t *testing.T) {
+func TestCgroupV1MalformedBlkioLine(t *testing.T) {
 	files := madeUpV1()
 	files["blkio/a/blkio.throttle.io_serviced_recursive"] = "(unknown) Read 1\n8:0 Read 1\n8:0 Write 2\nTotal 4\n"
 	files["blkio/a/blkio.throttle.io_service_bytes_recursive"] = "8:0 Read 4096\n8:0 Write 8192\nTotal 12288\n"

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-func TestOfCgroupsOnlyThoseAskedForAreRecordedWithAllBelowAndAbove(t *testing.T) {
+func TestRecordCgroupsAskedFor(t *testing.T) {
 	const top = "sys/fs/cgroup"
 	root := tree(t, map[string]string{
 		top + "/cgroup.controllers": "cpu\n", top + "/cpu.stat": "top\n", top + "/cgroup.procs": "1\n7\n",
@@ -35,7 +35,7 @@ func TestOfCgroupsOnlyThoseAskedForAreRecordedWithAllBelowAndAbove(t *testing.T)
 	assert.Contains(t, string(a.Comment), `-cgroups "/a/b"`)
 }
 
-func TestEachHierarchyOfV1IsRecordedOnce(t *testing.T) {
+func TestRecordV1HierarchyOnce(t *testing.T) {
 	const top = "sys/fs/cgroup"
 	root := tree(t, map[string]string{
 		top + "/cpu,cpuacct/cgroup.procs": "", top + "/cpu,cpuacct/pod/cpuacct.usage": "5\n",
@@ -54,7 +54,7 @@ func TestEachHierarchyOfV1IsRecordedOnce(t *testing.T) {
 	}, names(txtar.Parse(out.Bytes())))
 }
 
-func TestWhatWentIsNamedInTheSampleThatHasItNoMore(t *testing.T) {
+func TestRecordNamesRemovedFiles(t *testing.T) {
 	root := tree(t, map[string]string{"proc/stat": "0\n", "sys/block/sdb/size": "1\n", "sys/class/net/eth0/ifindex": "2\n"})
 	require.NoError(t, os.Symlink("../bond0", filepath.Join(root, "sys/class/net/eth0/master")))
 	take := func() map[string]string {
@@ -74,7 +74,7 @@ func TestWhatWentIsNamedInTheSampleThatHasItNoMore(t *testing.T) {
 	}, files)
 }
 
-func TestARecordingWithoutCgroupsAskedForHasNone(t *testing.T) {
+func TestRecordWithoutCgroups(t *testing.T) {
 	root := tree(t, map[string]string{"proc/stat": "0\n", "sys/fs/cgroup/cgroup.controllers": "cpu\n", "sys/fs/cgroup/cpu.stat": "x\n"})
 	var out bytes.Buffer
 	require.NoError(t, recorder{root: root, samples: 1}.record(&out))

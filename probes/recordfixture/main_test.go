@@ -36,7 +36,7 @@ func names(a *txtar.Archive) (names []string) {
 	return names
 }
 
-func TestWhatDidNotChangeIsRecordedOnce(t *testing.T) {
+func TestRecordUnchangedOnce(t *testing.T) {
 	root := tree(t, map[string]string{"proc/stat": "0\n", "proc/meminfo": "same\n", "proc/unasked": "x\n"})
 	r := recorder{root: root, load: "true", note: "all at rest", samples: 3}
 	var out bytes.Buffer
@@ -50,7 +50,7 @@ func TestWhatDidNotChangeIsRecordedOnce(t *testing.T) {
 	assert.Contains(t, string(a.Comment), `go run ./probes/recordfixture -samples 3 -every 0s -load "true" -note "all at rest"`)
 }
 
-func TestWhatChangedIsRecordedAgain(t *testing.T) {
+func TestRecordChangedAgain(t *testing.T) {
 	root := tree(t, map[string]string{"proc/stat": "0\n"})
 	stop, err := start(t.Context(), "while :; do date +%s%N >"+root+"/proc/stat; sleep 0.01; done")
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestWhatChangedIsRecordedAgain(t *testing.T) {
 	deadline.Eventually(t, func() bool { return stop() != nil }, 30*time.Second, time.Millisecond, "the whole group is gone")
 }
 
-func TestARecordingNamesNoMachine(t *testing.T) {
+func TestRecordAnonymous(t *testing.T) {
 	root := tree(t, map[string]string{
 		"proc/sys/kernel/random/boot_id": "12345678-9abc-4def-8123-456789abcdef\n",
 		"sys/class/net/eth0/ifindex":     "258\n", "sys/class/net/eth0/address": "52:54:00:12:34:56\n",
@@ -103,7 +103,7 @@ func TestARecordingNamesNoMachine(t *testing.T) {
 	assert.Contains(t, out.String(), "-- 0/sys/class/net/eth0/device --\n../../0000:00:03.0\n")
 }
 
-func TestAFileThatCannotBeReadIsNamedWithItsError(t *testing.T) {
+func TestRecordUnreadableFile(t *testing.T) {
 	root := tree(t, map[string]string{"sys/class/net/lo/ifindex": "1\n"})
 	require.NoError(t, os.Mkdir(filepath.Join(root, "sys/class/net/lo/speed"), 0o755))
 	var out bytes.Buffer
@@ -114,7 +114,7 @@ func TestAFileThatCannotBeReadIsNamedWithItsError(t *testing.T) {
 }
 
 // Recording an extracted recording gives the same archive.
-func TestARecordingOfARecordingIsTheSame(t *testing.T) {
+func TestRecordOfRecording(t *testing.T) {
 	a, err := txtar.ParseFile("../testdata/machines/vm-linux-6.18-direct-io.txtar")
 	require.NoError(t, err)
 	files := map[string]string{}
@@ -132,7 +132,7 @@ func TestARecordingOfARecordingIsTheSame(t *testing.T) {
 	}
 }
 
-func TestAMachineThatIsNotThereIsAnError(t *testing.T) {
+func TestRecordMissingMachine(t *testing.T) {
 	var out bytes.Buffer
 	require.ErrorContains(t, (recorder{root: t.TempDir(), samples: 1}).record(&out), "nothing to record")
 	assert.Empty(t, out.String())

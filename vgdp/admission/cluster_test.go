@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestANodeAgentThatEndsOrHasNoNodeTakesNoLoads(t *testing.T) {
+func TestNodeAgentEndingNotReady(t *testing.T) {
 	now := metav1.NewTime(noon())
 	running := corev1.PodStatus{Phase: corev1.PodRunning}
 	assert.True(t, readAgent(&corev1.Pod{Status: running}).Ready)
@@ -34,7 +34,7 @@ func TestANodeAgentThatEndsOrHasNoNodeTakesNoLoads(t *testing.T) {
 	assert.Same(t, f, r.cluster.topology(r.veleros), "made once")
 }
 
-func TestANodeAgentThatWasReplacedIsNews(t *testing.T) {
+func TestNodeAgentReplacedIsChange(t *testing.T) {
 	was := agentPod{ObjectMeta: metav1.ObjectMeta{UID: "1"}, Node: "n1", Ready: true, ConfigMap: "c", Started: noon()}
 	is := was
 	assert.False(t, agentChanged(&was, &is))
@@ -49,7 +49,7 @@ func TestANodeAgentThatWasReplacedIsNews(t *testing.T) {
 }
 
 // Tickets of the leader before may be used until then.
-func TestAVeleroWhoseTicketsMayBeAnothersIsNotDecidedAbout(t *testing.T) {
+func TestObserveOmitsVeleroOfOtherLeader(t *testing.T) {
 	nowhere, err := dynamic.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
 	require.NoError(t, err)
 	r := &Reconciler{Dynamic: nowhere, Settings: DefaultSettings}

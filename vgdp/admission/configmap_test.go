@@ -25,7 +25,7 @@ func agentOf(started time.Time) *agentPod {
 	return &agentPod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Node: "n1", Ready: true, Started: started}
 }
 
-func TestWhatANodeAgentReadAtItsStartBindsItStill(t *testing.T) {
+func TestNodeAgentStartedConfig(t *testing.T) {
 	c := configured(t, `{"loadConcurrency":{"globalConfig":2,"prepareQueueLength":3}}`, noon())
 	old := agentOf(noon().Add(time.Minute))
 	assert.Equal(t, vgdp.Agent{Ready: true, Concurrency: 2, PrepareLimit: 3}, c.agent(old, nil))
@@ -41,7 +41,7 @@ func TestWhatANodeAgentReadAtItsStartBindsItStill(t *testing.T) {
 	assert.Equal(t, vgdp.Agent{Ready: true, Concurrency: 8}, c.agent(agentOf(noon().Add(30*time.Minute)), nil), "nobody saw what this one read")
 }
 
-func TestWhereALoadMayRunIsAsItsStorageClassSays(t *testing.T) {
+func TestLoadAffinityByStorageClass(t *testing.T) {
 	c := configured(t, `{"backupPVC":{"fast":{"storageClass":"copies"}},"loadAffinity":[
 {"nodeSelector":{"matchLabels":{"disk":"big"}},"storageClass":"copies"},{"nodeSelector":{"matchLabels":{"disk":"any"}}}]}`, noon())
 	fleet := vgdp.NewTopology([]vgdp.Node{
@@ -60,7 +60,7 @@ func TestWhereALoadMayRunIsAsItsStorageClassSays(t *testing.T) {
 	assert.Equal(t, []string{"any"}, on(vgdp.DataUpload, "", "auto"))
 }
 
-func TestTheClockFollowsTheAPIServersWhereSecondsTellADifference(t *testing.T) {
+func TestClockFollowsAPIServer(t *testing.T) {
 	var c clock
 	asked := time.Now()
 	c.set(asked.Truncate(time.Second), asked, asked)

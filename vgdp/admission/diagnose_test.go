@@ -13,7 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-func TestWhatIsTooLongIsClippedAtALineAndSaysSo(t *testing.T) {
+func TestClipLines(t *testing.T) {
 	assert.Equal(t, "one\ntwo", clip([]string{"one", "two"}, 8))
 	assert.Equal(t, "…", clip([]string{"one", "two"}, 6))
 	assert.Equal(t, "one\n…", clip([]string{"one", "two", "three"}, 10))
@@ -26,8 +26,8 @@ func TestWhatIsTooLongIsClippedAtALineAndSaysSo(t *testing.T) {
 	}
 }
 
-// shipyard is a reconciler that knows one Velero, with a node and a node-agent.
-func shipyard(movers ...*corev1.Pod) (*Reconciler, *vgdp.Input) {
+// diagnosisFixture is a reconciler that knows one Velero, with a node and a node-agent.
+func diagnosisFixture(movers ...*corev1.Pod) (*Reconciler, *vgdp.Input) {
 	v := &velero{movers: store.New("movers", store.NewSignal(), trimMover, nil)}
 	for _, p := range movers {
 		_ = v.movers.Add(p)
@@ -38,8 +38,8 @@ func shipyard(movers ...*corev1.Pod) (*Reconciler, *vgdp.Input) {
 	}})}
 }
 
-func TestALoadIsLookedAtCloselyWhenItLingers(t *testing.T) {
-	r, in := shipyard(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "velero", Name: "moves"}})
+func TestNeedsDiagnosis(t *testing.T) {
+	r, in := diagnosisFixture(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "velero", Name: "moves"}})
 	accepted := in.Time.Add(-time.Minute)
 	for name, row := range map[string]struct {
 		load vgdp.Load
@@ -59,8 +59,8 @@ func TestALoadIsLookedAtCloselyWhenItLingers(t *testing.T) {
 	}
 }
 
-func TestANodeHasRoomForFewerThanItsConcurrencyOfOneVelero(t *testing.T) {
-	_, in := shipyard()
+func TestHasCapacityOneVelero(t *testing.T) {
+	_, in := diagnosisFixture()
 	l := &vgdp.Load{Namespace: "velero", Node: "n1", Phase: vgdp.Prepared}
 	in.Loads = []vgdp.Load{*l, {Namespace: "velero", Node: "n1", Phase: vgdp.InProgress}, {Namespace: "velero", Node: "n2", Phase: vgdp.InProgress}}
 	assert.True(t, hasCapacity(in, l))
@@ -69,8 +69,8 @@ func TestANodeHasRoomForFewerThanItsConcurrencyOfOneVelero(t *testing.T) {
 	assert.False(t, hasCapacity(in, &vgdp.Load{Namespace: "velero"}), "it has no node")
 }
 
-func TestADiagnosisBeginsWithWhatWeKnow(t *testing.T) {
-	_, in := shipyard()
+func TestDiagnosisBeginsWithOwnReasons(t *testing.T) {
+	_, in := diagnosisFixture()
 	l := &vgdp.Load{Namespace: "velero", Name: "a", Kind: vgdp.DataUpload, Phase: vgdp.Accepted, Node: "gone"}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "velero", Name: "a"}, Status: corev1.PodStatus{Phase: corev1.PodPending}}
 	assert.Equal(t, "stuck: so\nunschedulable: its node does not exist any more\nPod velero/a, phase Pending, node name , message ",

@@ -21,7 +21,7 @@ func bodyOf(t *testing.T, e edit) string {
 	return string(body)
 }
 
-func TestATicketIsWrittenUnderTheVersionThatWasSeen(t *testing.T) {
+func TestEditTicketOfReadVersion(t *testing.T) {
 	l := &vgdp.Load{Name: "a", Kind: vgdp.DataUpload}
 	list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: l, Ticket: vgdp.Ticket{Epoch: 7}}}}, nil, noon())
 	require.NoError(t, err)
@@ -29,7 +29,7 @@ func TestATicketIsWrittenUnderTheVersionThatWasSeen(t *testing.T) {
 	assert.JSONEq(t, `{"metadata":{"resourceVersion":"41","annotations":{"plimsoll.dev/admitted":"*@7"}}}`, bodyOf(t, list[0]))
 }
 
-func TestAHiddenLoadGetsItsMoverBackWithItsTicket(t *testing.T) {
+func TestEditTicketUnhides(t *testing.T) {
 	for mover, want := range map[string]string{"": "null", "velero": `"velero"`} {
 		l := &vgdp.Load{Hidden: true, Mover: mover}
 		list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: l, Ticket: vgdp.Ticket{Epoch: 7}}}}, nil, noon())
@@ -41,7 +41,7 @@ func TestAHiddenLoadGetsItsMoverBackWithItsTicket(t *testing.T) {
 	}
 }
 
-func TestWhoIsLetGoDoesNotWaitAnyMoreAndItsClockUnderPressureRunsOn(t *testing.T) {
+func TestEditAdmitEndsWait(t *testing.T) {
 	since := noon().Add(-time.Minute)
 	for want, note := range map[string]vgdp.Note{
 		`null`: {Reason: vgdp.CodeLimit, Since: since, BlockedBy: "x"},
@@ -54,7 +54,7 @@ func TestWhoIsLetGoDoesNotWaitAnyMoreAndItsClockUnderPressureRunsOn(t *testing.T
 	}
 }
 
-func TestATicketIsTakenBackInOneWriteWithWhatIsRememberedOfIt(t *testing.T) {
+func TestEditRevokeOneWrite(t *testing.T) {
 	l := &vgdp.Load{Ticket: &vgdp.Ticket{Epoch: 7}}
 	for start, key := range map[bool]string{false: "plimsoll.dev/admitted", true: "plimsoll.dev/started"} {
 		list, err := edits(&vgdp.Decision{Revoke: []vgdp.Revocation{{Load: l, Start: start, Why: vgdp.CodeBackoff}}}, nil, noon())
@@ -71,7 +71,7 @@ func TestATicketIsTakenBackInOneWriteWithWhatIsRememberedOfIt(t *testing.T) {
 	}
 }
 
-func TestWhatTakesBackIsWrittenFirstAndWhatOnlyTellsLast(t *testing.T) {
+func TestEditOrder(t *testing.T) {
 	old := func(name string) *vgdp.Load { return &vgdp.Load{Name: name, Created: noon().Add(-time.Minute)} }
 	d := &vgdp.Decision{
 		Waiting: []vgdp.Waiting{{Load: old("waits"), Wait: vgdp.Wait{Code: vgdp.CodeFull, Node: "n1", Count: 1}}},
@@ -95,7 +95,7 @@ func TestWhatTakesBackIsWrittenFirstAndWhatOnlyTellsLast(t *testing.T) {
 	}
 }
 
-func TestALoadIsHiddenByOneWriteWithWhyItWaits(t *testing.T) {
+func TestEditHideOneWrite(t *testing.T) {
 	noted := vgdp.Note{Reason: vgdp.CodeLimit, Since: noon().Add(-time.Minute)}
 	for want, l := range map[string]*vgdp.Load{
 		`{"plimsoll.dev/held-datamover":"","plimsoll.dev/waiting":"{\"reason\":\"limit\",\"since\":\"2026-03-01T12:00:00Z\"}"}`: {Created: noon()},
@@ -109,21 +109,21 @@ func TestALoadIsHiddenByOneWriteWithWhyItWaits(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotedIsToTheSecondInUTC(t *testing.T) {
+func TestNoteTextSecondsUTC(t *testing.T) {
 	text, err := noteText(vgdp.Note{Since: noon().Add(1500 * time.Millisecond).In(time.FixedZone("x", 3600))})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"since":"2026-03-01T12:00:01Z"}`, text)
 	assert.True(t, toSecond(time.Time{}.In(time.FixedZone("x", 3600))).IsZero())
 }
 
-func TestATicketForOneNodeNamesIt(t *testing.T) {
+func TestEditTicketNamesNode(t *testing.T) {
 	list, err := edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: &vgdp.Load{}, Ticket: vgdp.Ticket{Node: "n1", Epoch: 7}}}}, nil, noon())
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, "n1@7", list[0].annotations["plimsoll.dev/admitted"])
 }
 
-func TestALoadThatIsHiddenSaysAnewWhyItWaitsWhereThatChanged(t *testing.T) {
+func TestEditHiddenReasonChanges(t *testing.T) {
 	noted := vgdp.Note{Reason: vgdp.CodeLimit, Since: noon().Add(-time.Hour)}
 	l := &vgdp.Load{Created: noon(), Note: noted}
 	w := &vgdp.Waiting{Load: l, Wait: vgdp.Wait{Code: vgdp.CodeFull, Node: "n1", Count: 1}}

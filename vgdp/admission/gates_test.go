@@ -96,7 +96,7 @@ func (g *gates) store(u *unstructured.Unstructured) *unstructured.Unstructured {
 
 func (g *gates) keeper() *keeper { return &keeper{gates: g, lease: 40 * time.Second, clock: &clock{}} }
 
-func TestALeaderClaimsAHigherEpochAndTheOneBeforeItFindsThatItHasLostIt(t *testing.T) {
+func TestGateEpochOfNewLeader(t *testing.T) {
 	limited := desiredGates{limited: true}
 	g := newGates()
 	first, second := g.keeper(), g.keeper()
@@ -135,7 +135,7 @@ func TestALeaderClaimsAHigherEpochAndTheOneBeforeItFindsThatItHasLostIt(t *testi
 	assert.False(t, later.main.Spec.Limited)
 }
 
-func TestAGateThatIsStaleOrLimitsNothingHoldsNoLeaderUp(t *testing.T) {
+func TestGateStaleHoldsNoLeader(t *testing.T) {
 	renewed := metav1.NewMicroTime(noon())
 	for what, row := range map[string]struct {
 		main *gate.Gate
@@ -153,7 +153,7 @@ func TestAGateThatIsStaleOrLimitsNothingHoldsNoLeaderUp(t *testing.T) {
 	}
 }
 
-func TestAGateIsRenewedInTimeAndEndsOnce(t *testing.T) {
+func TestGateRenewedAndEnded(t *testing.T) {
 	limited := desiredGates{limited: true}
 	g := newGates()
 	k := g.keeper()
@@ -180,7 +180,7 @@ func TestAGateIsRenewedInTimeAndEndsOnce(t *testing.T) {
 	assert.True(t, k.main.Spec.Limited)
 }
 
-func TestHoldsAreWrittenWhereTheyDiffer(t *testing.T) {
+func TestGateHoldsWrittenOnChange(t *testing.T) {
 	until := metav1.NewTime(time.Now().Add(time.Minute).Truncate(time.Second))
 	of := func(nodes ...string) desiredGates {
 		w := desiredGates{holds: map[string]time.Time{}}
@@ -239,7 +239,7 @@ func namesOf[V any](of map[string]V) (names []string) {
 	return names
 }
 
-func TestTheClockOfTheAPIServerIsThatOfOurOwnLastWrite(t *testing.T) {
+func TestGateClockOfOwnWrite(t *testing.T) {
 	g := newGates()
 	g.ahead = -time.Hour
 	k := g.keeper()

@@ -29,7 +29,7 @@ func (away) Patch(context.Context, string, types.PatchType, []byte, metav1.Patch
 	return nil, errAway
 }
 
-func TestWhileTheAPIServerIsAwayTheGatesAreAsTheyWere(t *testing.T) {
+func TestGateKeptWhileAPIServerAway(t *testing.T) {
 	renewed := metav1.NewMicroTime(time.Now().Add(-20 * time.Second))
 	main := &gate.Gate{Spec: gate.Spec{RenewTime: &renewed, LeaseDurationSeconds: 30, Epoch: 7, Limited: true}}
 	k := keeper{gates: away{}, lease: 30 * time.Second, clock: &clock{}, main: main, epoch: 7}

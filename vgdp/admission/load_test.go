@@ -23,7 +23,7 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 	return u
 }
 
-func TestALoadIsReadAsItsKindHasIt(t *testing.T) {
+func TestReadLoad(t *testing.T) {
 	du := Read(vgdp.DataUpload, object(t, `{"apiVersion":"velero.io/v2alpha1","kind":"DataUpload","metadata":{"name":"du","namespace":"velero","uid":"u","resourceVersion":"5",
 "creationTimestamp":"2026-03-01T11:00:00Z","labels":{"velero.io/backup-name":"short"},"ownerReferences":[{"kind":"Backup","name":"the-whole-name","apiVersion":"velero.io/v1","uid":"x"},{"kind":"Other","name":"else","apiVersion":"v1","uid":"y"}],
 "annotations":{"plimsoll.dev/held-datamover":"","plimsoll.dev/admitted":"*@7","plimsoll.dev/priority":"3","plimsoll.dev/waiting":"{\"reason\":\"limit\"}"}},
@@ -64,7 +64,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func TestSinceWhenALoadIsAsItIsIsRemembered(t *testing.T) {
+func TestCarryOverTimes(t *testing.T) {
 	with := func(phase vgdp.Phase, ticket *vgdp.Ticket) *Object {
 		return &Object{Load: vgdp.Load{Phase: phase, Ticket: ticket}}
 	}
@@ -82,7 +82,7 @@ func TestSinceWhenALoadIsAsItIsIsRemembered(t *testing.T) {
 	assert.Zero(t, another.Load.PreparedAt)
 }
 
-func TestANodeAgentSaysWhichConfigurationItReads(t *testing.T) {
+func TestNodeAgentConfigMapOption(t *testing.T) {
 	for _, args := range [][]string{{"--node-agent-configmap=a"}, {"--node-agent-configmap", "a"}, {"--x", "y", "--node-agent-configmap=a", "--z"}} {
 		assert.Equal(t, "a", option(args, "--node-agent-configmap"), args)
 	}
@@ -95,7 +95,7 @@ func TestANodeAgentSaysWhichConfigurationItReads(t *testing.T) {
 	assert.False(t, readAgent(p).Ready)
 }
 
-func TestPressureIsThatOfAgentsThatAreHeard(t *testing.T) {
+func TestReportPressureOfLiveAgents(t *testing.T) {
 	until := lease.Micro(noon().Add(time.Minute))
 	r := &nodeReport{NodeReport: lease.NodeReport{Pressure: map[string]string{"memory": "soft", "disk": "hard"}, DataMoverBudget: new(1), HoldUntil: &until}, LastHeartbeat: noon(), Renewed: lease.Micro(noon())}
 	p := r.pressure(noon().Add(39*time.Second), noon().Add(39*time.Second), 40*time.Second)
@@ -116,7 +116,7 @@ func TestPressureIsThatOfAgentsThatAreHeard(t *testing.T) {
 
 // The node's clock, and this machine's against the API server's, may be off by
 // anything: what is held is held for as long as the node says that it is.
-func TestAHoldLastsAsLongAsTheNodeSaysWhateverItsClock(t *testing.T) {
+func TestReportHoldIgnoresNodeClock(t *testing.T) {
 	for _, skew := range []time.Duration{0, 61 * time.Second, -61 * time.Second, time.Hour, -time.Hour} {
 		for _, ahead := range []time.Duration{0, 20 * time.Minute, -20 * time.Minute} {
 			until := lease.Micro(noon().Add(skew + 20*time.Second))
@@ -136,7 +136,7 @@ func TestAHoldLastsAsLongAsTheNodeSaysWhateverItsClock(t *testing.T) {
 	}
 }
 
-func TestARestoresLoadIsReadAsItsKindHasIt(t *testing.T) {
+func TestReadRestoreLoad(t *testing.T) {
 	dd := Read(vgdp.DataDownload, object(t, `{"apiVersion":"velero.io/v2alpha1","kind":"DataDownload","metadata":{"name":"dd","namespace":"velero","deletionTimestamp":"2026-03-01T11:00:00Z",
 "labels":{"velero.io/backup-name":"b","velero.io/restore-name":"r"},"annotations":{"plimsoll.dev/diagnosis":"no node","plimsoll.dev/started":"n1@7"}},
 "spec":{"nodeOS":"windows","targetVolume":{"namespace":"shop","pvc":"data"}},"status":{"nodeOS":"linux"}}`))
@@ -160,7 +160,7 @@ func TestARestoresLoadIsReadAsItsKindHasIt(t *testing.T) {
 	assert.Zero(t, kopia.Load.AcceptedAt)
 }
 
-func TestAPhaseIsNewOrEndedOrNeither(t *testing.T) {
+func TestLoadIsNewOrEnded(t *testing.T) {
 	for phase, want := range map[vgdp.Phase][2]bool{
 		"": {true, false}, vgdp.New: {true, false}, vgdp.Accepted: {}, vgdp.Prepared: {}, vgdp.InProgress: {}, vgdp.Canceling: {},
 		vgdp.Completed: {false, true}, vgdp.Failed: {false, true}, vgdp.Canceled: {false, true},
@@ -170,7 +170,7 @@ func TestAPhaseIsNewOrEndedOrNeither(t *testing.T) {
 	}
 }
 
-func TestATicketToStartIsRememberedAsTheOtherIs(t *testing.T) {
+func TestCarryOverStartTicket(t *testing.T) {
 	was, is := &Object{}, &Object{Load: vgdp.Load{Started: &vgdp.Ticket{Node: "n1", Epoch: 7}}}
 	carryOver(was, is, noon())
 	assert.Equal(t, noon(), is.Load.Started.At)
@@ -181,7 +181,7 @@ func TestATicketToStartIsRememberedAsTheOtherIs(t *testing.T) {
 	}
 }
 
-func TestAReportIsNewsWhereItChangesWhatANodeTakes(t *testing.T) {
+func TestReportChanged(t *testing.T) {
 	until, later := lease.Micro(noon()), lease.Micro(noon().Add(time.Second))
 	with := func(budget *int, until *metav1.MicroTime) *nodeReport {
 		return &nodeReport{NodeReport: lease.NodeReport{DataMoverBudget: budget, HoldUntil: until}}
@@ -212,7 +212,7 @@ func TestAReportIsNewsWhereItChangesWhatANodeTakes(t *testing.T) {
 	assert.Equal(t, &vgdp.Pressure{Budget: new(1), Why: "pressure is over, data mover budget is growing back"}, shrunk.pressure(noon(), noon(), time.Minute))
 }
 
-func TestOfABackupAndALeaseThatIsKeptWhichDecides(t *testing.T) {
+func TestTrimBackupAndLease(t *testing.T) {
 	b, err := trimBackup(object(t, `{"apiVersion":"velero.io/v1","kind":"Backup","metadata":{"name":"b","labels":{"velero.io/schedule-name":"nightly"}},
 "spec":{"itemOperationTimeout":"4h0m0s","hooks":{"resources":[{"post":[{}]},{"pre":[{}]}]}}}`))
 	require.NoError(t, err)

@@ -62,7 +62,7 @@ func veleroServer(t *testing.T, has ...string) (*Reconciler, func(namespace stri
 
 func (r *Reconciler) found() []string { return slices.Sorted(maps.Keys(r.veleros)) }
 
-func TestATenantsPodWithTheLabelOfNodeAgentsMakesNoVelero(t *testing.T) {
+func TestDiscoverTenantPodProvesNothing(t *testing.T) {
 	r, asked := veleroServer(t, "velero/backups", "restores/datadownloads")
 	for range 3 {
 		r.discover(t.Context(), Settings{Enabled: true})
@@ -75,7 +75,7 @@ func TestATenantsPodWithTheLabelOfNodeAgentsMakesNoVelero(t *testing.T) {
 	assert.EqualValues(t, 2*(1+len(Kinds())), asked("tenant"))
 }
 
-func TestAVeleroThatIsConfiguredNeedsNoProof(t *testing.T) {
+func TestDiscoverConfiguredVelero(t *testing.T) {
 	r, asked := veleroServer(t)
 	r.Of = []Velero{{Namespace: "velero"}, {Namespace: "restores"}}
 	r.discover(t.Context(), Settings{Enabled: true})
@@ -83,7 +83,7 @@ func TestAVeleroThatIsConfiguredNeedsNoProof(t *testing.T) {
 	assert.Zero(t, asked("velero"))
 }
 
-func TestNoMoreNamespacesAreAskedAboutThanInOneLook(t *testing.T) {
+func TestDiscoverProofsBounded(t *testing.T) {
 	r, asked := veleroServer(t, "velero/backups")
 	r.proofs.left = 0
 	assert.False(t, r.proofs.proved(t.Context(), "velero"))

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-func TestALoadIsReleasedOfAllThatIsOursAndOfNothingElse(t *testing.T) {
+func TestLoadRelease(t *testing.T) {
 	for name, row := range map[string]struct {
 		annotations, spec map[string]any
 		want              string

@@ -10,7 +10,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-func TestAReportCountsTheLoadsOfItsOwnVelero(t *testing.T) {
+func TestReportOfOwnVelero(t *testing.T) {
 	on := func(name string) vgdp.Node {
 		return vgdp.Node{Features: vgdp.Features{Name: name}, Agents: map[string]vgdp.Agent{"a": {}}}
 	}

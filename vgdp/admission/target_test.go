@@ -48,7 +48,7 @@ func podWith(name string, annotations map[string]string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
 }
 
-func TestOnlyAHookThatRunsBeforeTheBackupMakesAnApplicationStandStill(t *testing.T) {
+func TestTargetPreHooksOnly(t *testing.T) {
 	core, _ := podServer(t,
 		podWith("pre", map[string]string{"pre.hook.backup.velero.io/command": "fsfreeze"}),
 		podWith("old", map[string]string{"hook.backup.velero.io/command": "fsfreeze"}),
@@ -80,7 +80,7 @@ func TestOnlyAHookThatRunsBeforeTheBackupMakesAnApplicationStandStill(t *testing
 
 // Else pressure would hold a volume that is prepared, and one that runs would
 // count for nobody.
-func TestALoadOfAnApplicationThatStandsStillIsOneUntilItHasEnded(t *testing.T) {
+func TestTargetUrgentUntilEnded(t *testing.T) {
 	nowhere, err := dynamic.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
 	require.NoError(t, err)
 	core, asked := podServer(t, podWith("cart", map[string]string{"pre.hook.backup.velero.io/command": "fsfreeze"}))
@@ -121,7 +121,7 @@ func initContainer(name string, running bool) corev1.ContainerStatus {
 	return s
 }
 
-func TestARestoreGoesOnceItsPodWaitsForItsVolumes(t *testing.T) {
+func TestTargetRestoreWaitsForPod(t *testing.T) {
 	core, _ := podServer(t,
 		restored("waits", "n1", initContainer("first", true), initContainer("restore-wait", true)),
 		restored("not-yet", "n1", initContainer("restore-wait", false), initContainer("first", true)),
@@ -146,7 +146,7 @@ func restoreOf(name string) *Object {
 	return &Object{ObjectMeta: metav1.ObjectMeta{UID: types.UID(name)}, Load: vgdp.Load{Kind: vgdp.PodVolumeRestore}, Target: types.NamespacedName{Namespace: "shop", Name: name}}
 }
 
-func TestTargetsAreAskedAboutNowAndThenAndNotAllAtOnce(t *testing.T) {
+func TestTargetLookUpsBounded(t *testing.T) {
 	core, asked := podServer(t)
 	r := &Reconciler{Core: core, Settings: DefaultSettings}
 	r.reset()
@@ -170,7 +170,7 @@ func TestTargetsAreAskedAboutNowAndThenAndNotAllAtOnce(t *testing.T) {
 }
 
 // An API server that does not answer would keep a look from its end.
-func TestAQuestionThatFailsEndsThoseOfALook(t *testing.T) {
+func TestTargetFailureEndsLookUps(t *testing.T) {
 	nowhere, err := corev1client.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
 	require.NoError(t, err)
 	r := &Reconciler{Core: nowhere, Settings: DefaultSettings}

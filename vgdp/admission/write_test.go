@@ -22,7 +22,7 @@ import (
 )
 
 // A slow API server: the Gates must be renewed between two writes.
-func TestALookWritesForAWhileAndTheNextOneTheRest(t *testing.T) {
+func TestWritesBoundedPerReconcile(t *testing.T) {
 	var writes atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writes.Add(1)
@@ -48,7 +48,7 @@ func TestALookWritesForAWhileAndTheNextOneTheRest(t *testing.T) {
 	assert.Len(t, r.wake, 1, "it is looked again at once")
 }
 
-func TestWhatWasWrittenIsDecidedAboutAgainOnlyOnceItIsKnown(t *testing.T) {
+func TestDecideWaitsForOwnWrites(t *testing.T) {
 	r, _ := veleroServer(t)
 	v := newVelero(r, Velero{Namespace: "velero"})
 	r.veleros["velero"] = v

@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-func TestATicketIsReadAsItWasWritten(t *testing.T) {
+func TestTicketRoundTrip(t *testing.T) {
 	for text, want := range map[string]gate.Ticket{
 		"*@1":            {Node: gate.AnyNode, Epoch: 1},
 		"n2@7":           {Node: "n2", Epoch: 7},
@@ -25,7 +25,7 @@ func TestATicketIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestWhatThePoliciesWouldNotTakeIsNoTicket(t *testing.T) {
+func TestTicketInvalid(t *testing.T) {
 	for _, text := range []string{"", "*", "@1", "*@", "*@0", "*@-1", "*@+1", "*@01", "*@1 ", "n@1@2", "*@9223372036854775808"} {
 		_, err := gate.ParseTicket(text)
 		assert.Error(t, err, "%q", text)
@@ -42,7 +42,7 @@ func FuzzTicket(f *testing.F) {
 	})
 }
 
-func TestAGateHoldsWhatThePoliciesRead(t *testing.T) {
+func TestGateSpecJSON(t *testing.T) {
 	at := metav1.NewMicroTime(time.Date(2026, 3, 1, 12, 0, 0, 1000, time.UTC))
 	raw, err := json.Marshal(gate.Spec{RenewTime: &at, LeaseDurationSeconds: 30, Epoch: 7, Limited: true})
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestAGateHoldsWhatThePoliciesRead(t *testing.T) {
 	assert.JSONEq(t, `{"epoch":7,"holds":{"n1":"2026-03-01T12:00:00Z"},"steer":true}`, string(raw))
 }
 
-func TestALoadIsHeldForSoLongAfterAnotherWasOnItsWay(t *testing.T) {
+func TestGateHoldsUntil(t *testing.T) {
 	created := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for progress, want := range map[time.Duration]time.Duration{-time.Hour: 30 * time.Minute, time.Hour: 90 * time.Minute} {
 		s := gate.Spec{ProgressTime: &metav1.MicroTime{Time: created.Add(progress)}}

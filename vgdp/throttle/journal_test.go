@@ -54,8 +54,8 @@ var (
 	cores  = Knob{Cgroup: "/kubepods/pod2", Name: CPU}
 )
 
-// desk is a book over a kernel, and what is kept of it.
-type desk struct {
+// journalFixture is a book over a kernel, and what is kept of it.
+type journalFixture struct {
 	*kernel
 	Journal
 	kept  []Limit
@@ -63,14 +63,14 @@ type desk struct {
 	full  error // nothing can be kept
 }
 
-func newDesk() *desk {
-	d := &desk{kernel: &kernel{now: map[Knob]uint64{reads: 0, writes: 500, cores: 0}, fails: map[Knob]error{}}}
+func newJournalFixture() *journalFixture {
+	d := &journalFixture{kernel: &kernel{now: map[Knob]uint64{reads: 0, writes: 500, cores: 0}, fails: map[Knob]error{}}}
 	d.open(nil)
 	return d
 }
 
 // open a book that begins with what was kept.
-func (d *desk) open(kept []Limit) {
+func (d *journalFixture) open(kept []Limit) {
 	d.Journal = Journal{Files: d.kernel, Limits: slices.Clone(kept), Save: func(list []Limit) error {
 		if d.full != nil {
 			return d.full
@@ -80,8 +80,8 @@ func (d *desk) open(kept []Limit) {
 	}}
 }
 
-func TestALimitIsPutAndWhatWasThereBeforeComesBack(t *testing.T) {
-	d := newDesk()
+func TestLimitSetAndRestored(t *testing.T) {
+	d := newJournalFixture()
 	require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 100, writes: 100, cores: 7}))
 	assert.Equal(t, map[Knob]uint64{reads: 100, writes: 100, cores: 7}, d.now)
 	keeps, wrote := d.keeps, len(d.wrote)
@@ -97,8 +97,8 @@ func TestALimitIsPutAndWhatWasThereBeforeComesBack(t *testing.T) {
 	assert.Empty(t, d.kept)
 }
 
-func TestALimitOfItsOwnIsNeverLoosened(t *testing.T) {
-	d := newDesk()
+func TestLimitNeverLoosensOwn(t *testing.T) {
+	d := newJournalFixture()
 	require.NoError(t, d.Journal.Set(map[Knob]float64{writes: 500}))
 	require.NoError(t, d.Journal.Set(map[Knob]float64{writes: 900}))
 	assert.Empty(t, d.wrote)
@@ -107,10 +107,10 @@ func TestALimitOfItsOwnIsNeverLoosened(t *testing.T) {
 	assert.EqualValues(t, 500, d.now[writes], "released step by step, no further than it was")
 }
 
-func TestWhatSomebodyElseWritesIsLeftAlone(t *testing.T) {
+func TestLimitForeignValueKept(t *testing.T) {
 	for what, theirs := range map[string]uint64{"another limit": 33, "none, by hand": 0} {
 		t.Run(what, func(t *testing.T) {
-			d := newDesk()
+			d := newJournalFixture()
 			require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 100}))
 			d.now[reads] = theirs
 			require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 100}))
@@ -127,8 +127,8 @@ func TestWhatSomebodyElseWritesIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestWhatSomebodyElseHasTakenOverStaysHis(t *testing.T) {
-	d := newDesk()
+func TestLimitForeignStaysForeign(t *testing.T) {
+	d := newJournalFixture()
 	require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 100}))
 	d.now[reads] = 33
 	require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 100}))
@@ -137,8 +137,8 @@ func TestWhatSomebodyElseHasTakenOverStaysHis(t *testing.T) {
 	assert.EqualValues(t, 100, d.now[reads])
 }
 
-func TestAPodThatGoesTakesItsLimitsWithIt(t *testing.T) {
-	d := newDesk()
+func TestLimitsEndWithPod(t *testing.T) {
+	d := newJournalFixture()
 	require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 100, cores: 7}))
 	delete(d.now, reads)
 	require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 50, cores: 7}))
@@ -149,8 +149,8 @@ func TestAPodThatGoesTakesItsLimitsWithIt(t *testing.T) {
 	assert.Empty(t, d.kept)
 }
 
-func TestWhatTheKernelRefusesIsSaidAndTriedAgain(t *testing.T) {
-	d := newDesk()
+func TestLimitRefusedByKernel(t *testing.T) {
+	d := newJournalFixture()
 	d.fails[reads] = unix.EIO
 	err := d.Journal.Set(map[Knob]float64{reads: 100, cores: 7})
 	require.ErrorIs(t, err, unix.EIO)
@@ -167,8 +167,8 @@ func TestWhatTheKernelRefusesIsSaidAndTriedAgain(t *testing.T) {
 	assert.Zero(t, d.now[reads])
 }
 
-func TestNothingIsWrittenThatCouldNotBeKept(t *testing.T) {
-	d := newDesk()
+func TestLimitNotSavedNotWritten(t *testing.T) {
+	d := newJournalFixture()
 	d.full = unix.ENOSPC
 	err := d.Journal.Set(map[Knob]float64{reads: 100})
 	require.ErrorIs(t, err, unix.ENOSPC)
@@ -183,7 +183,7 @@ func TestNothingIsWrittenThatCouldNotBeKept(t *testing.T) {
 }
 
 // killedAt runs some changes and is killed at a write; it says whether it was.
-func (d *desk) killedAt(write int, changes []map[Knob]float64) (killed bool) {
+func (d *journalFixture) killedAt(write int, changes []map[Knob]float64) (killed bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			killed = true
@@ -199,18 +199,18 @@ func (d *desk) killedAt(write int, changes []map[Knob]float64) (killed bool) {
 }
 
 // Whenever it is killed, the next one can put everything back as it was.
-func TestAfterACrashAtAnyWriteAllComesBack(t *testing.T) {
+func TestLimitCrashRestores(t *testing.T) {
 	changes := []map[Knob]float64{{reads: 100, writes: 300, cores: 9}, {reads: 80, writes: 200}, {reads: 20, cores: 5}, {reads: 60, writes: 450}}
 	for write := 1; ; write++ {
-		d := newDesk()
+		d := newJournalFixture()
 		if !d.killedAt(write, changes) {
 			require.Greater(t, write, 8)
 			return
 		}
 		d.open(d.kept)
 		require.NoError(t, d.Journal.Set(nil))
-		require.Equal(t, newDesk().now, d.now, "killed at write %d", write)
-		d = newDesk()
+		require.Equal(t, newJournalFixture().now, d.now, "killed at write %d", write)
+		d = newJournalFixture()
 		d.killedAt(write, changes)
 		d.open(d.kept)
 		require.NoError(t, d.Journal.Set(changes[3]))
@@ -222,7 +222,7 @@ func TestAfterACrashAtAnyWriteAllComesBack(t *testing.T) {
 const stranger = 7
 
 // step is one moment of a history: wishes, refusals, a crash, a stranger.
-func (d *desk) step(r *rand.Rand, theirs map[Knob]bool) {
+func (d *journalFixture) step(r *rand.Rand, theirs map[Knob]bool) {
 	want := map[Knob]float64{}
 	for _, k := range []Knob{reads, writes, cores} {
 		if r.IntN(2) == 0 {
@@ -244,10 +244,10 @@ func (d *desk) step(r *rand.Rand, theirs map[Knob]bool) {
 
 // Any history of wishes, strangers, refusals and crashes: no stranger's value is
 // ever written over, and without one all is as it was before.
-func TestInAnyHistoryStrangersAreLeftAloneAndTheRestComesBack(t *testing.T) {
+func TestLimitRandomHistory(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		d, want, theirs := newDesk(), newDesk().now, map[Knob]bool{}
+		d, want, theirs := newJournalFixture(), newJournalFixture().now, map[Knob]bool{}
 		for range 1 + r.IntN(12) {
 			d.step(r, theirs)
 			for k := range theirs {

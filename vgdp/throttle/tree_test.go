@@ -27,7 +27,7 @@ func made(t *testing.T, v1 bool, files map[string]string) (Tree, string) {
 	return Tree{Hierarchy{top, v1}, Hierarchy{top, v1}}, filepath.Join(top, "pod")
 }
 
-func TestEachLimitIsReadAndWrittenAsTheKernelHasIt(t *testing.T) {
+func TestKnobFiles(t *testing.T) {
 	read, write, cpu := Knob{"/pod", Read, "8:0"}, Knob{"/pod", Write, "8:0"}, Knob{Cgroup: "/pod", Name: CPU}
 	for _, row := range []struct {
 		v1         bool
@@ -59,7 +59,7 @@ func TestEachLimitIsReadAndWrittenAsTheKernelHasIt(t *testing.T) {
 	}
 }
 
-func TestCoresAreAShareOfThePeriod(t *testing.T) {
+func TestKnobCoresOfPeriod(t *testing.T) {
 	cpu := Knob{Cgroup: "/pod", Name: CPU}
 	v2, _ := made(t, false, map[string]string{"cpu.max": "max 50000\n"})
 	v1, _ := made(t, true, map[string]string{"cpu.cfs_period_us": "200000\n"})
@@ -76,7 +76,7 @@ func TestCoresAreAShareOfThePeriod(t *testing.T) {
 	assert.EqualValues(t, 1, got, "0 would be none")
 }
 
-func TestWhatIsGoneIsToldFromWhatIsNotThere(t *testing.T) {
+func TestKnobGone(t *testing.T) {
 	tree, _ := made(t, false, map[string]string{"cpu.max": "much 100000\n"})
 	_, err := tree.Get(Knob{"/gone", Read, "8:0"})
 	require.ErrorIs(t, err, ErrGone)
@@ -99,7 +99,7 @@ func TestWhatIsGoneIsToldFromWhatIsNotThere(t *testing.T) {
 
 // What an agent before wrote down may be anything: no file outside of the
 // cgroups is ever touched.
-func FuzzNoKnobLeadsOutOfTheTree(f *testing.F) {
+func FuzzKnobStaysInTree(f *testing.F) {
 	f.Add("/pod", Read, "8:0", uint64(7))
 	f.Add("/../outside", Write, "8:0", uint64(7))
 	f.Add("//pod/../../outside", CPU, "", uint64(0))
@@ -130,7 +130,7 @@ func FuzzNoKnobLeadsOutOfTheTree(f *testing.F) {
 
 // The kernel of this machine keeps each limit as it was set, so that it is known
 // again, and takes it away. Of cgroup v2 what is mounted here is tried.
-func TestTheKernelKeepsWhatIsSet(t *testing.T) {
+func TestKnobsOnThisKernel(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make cgroups")
 	}

@@ -24,7 +24,7 @@ func fileOf(t *testing.T, mib int) string {
 	return path
 }
 
-func TestTheWindowIsMappedAndReadEverywhere(t *testing.T) {
+func TestHogMapsWindow(t *testing.T) {
 	pages, err := load{file: fileOf(t, 3), window: 2}.mapFile()
 	require.NoError(t, err)
 	assert.Len(t, pages, 2<<20)
@@ -33,14 +33,14 @@ func TestTheWindowIsMappedAndReadEverywhere(t *testing.T) {
 	deadline.Eventually(t, func() bool { return sum.Load() > 1000 }, 10*time.Second, time.Millisecond)
 }
 
-func TestAFileThatDoesNotFillTheWindowIsRefused(t *testing.T) {
+func TestHogFileTooSmall(t *testing.T) {
 	_, err := load{file: fileOf(t, 1), window: 2}.mapFile()
 	require.ErrorContains(t, err, "smaller than 2 MiB")
 	_, err = load{file: filepath.Join(t.TempDir(), "none"), window: 2}.mapFile()
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestFillingEndsAtItsSizeOrWhenLittleIsAvailable(t *testing.T) {
+func TestHogFillStops(t *testing.T) {
 	taken, err := load{fill: 8, available: 0}.occupy()
 	require.NoError(t, err)
 	assert.Equal(t, 8, taken)
@@ -52,7 +52,7 @@ func TestFillingEndsAtItsSizeOrWhenLittleIsAvailable(t *testing.T) {
 	assert.Zero(t, taken, "less than twice of what is left is left already")
 }
 
-func TestALeakFillsAtItsPace(t *testing.T) {
+func TestHogLeakPace(t *testing.T) {
 	start := time.Now()
 	filled, err := load{fill: 4, pace: 20}.occupy()
 	require.NoError(t, err)

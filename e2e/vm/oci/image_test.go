@@ -63,7 +63,7 @@ func follow(t *testing.T, files map[string][]byte, r reference, mediaType string
 	return b
 }
 
-func TestAnImageLeadsFromItsNameToItsProgram(t *testing.T) {
+func TestOCIImageLayout(t *testing.T) {
 	var image bytes.Buffer
 	require.NoError(t, oci.Write(&image, name, program(t, "a program")))
 	files, _ := untar(t, &image)
@@ -103,7 +103,7 @@ func TestAnImageLeadsFromItsNameToItsProgram(t *testing.T) {
 	assert.Len(t, files, 5, "and there is nothing else in it")
 }
 
-func TestTheSameProgramGivesTheSameBytesAndAnotherGivesOthers(t *testing.T) {
+func TestOCIImageReproducible(t *testing.T) {
 	write := func(name, content string) string {
 		var image bytes.Buffer
 		require.NoError(t, oci.Write(&image, name, program(t, content)))
@@ -115,7 +115,7 @@ func TestTheSameProgramGivesTheSameBytesAndAnotherGivesOthers(t *testing.T) {
 	assert.NotEqual(t, first, write("plimsoll.test/greet:2", "a program"))
 }
 
-func TestWhatCannotBeReadOrWrittenIsNamed(t *testing.T) {
+func TestOCIErrorsNamed(t *testing.T) {
 	err := oci.Write(io.Discard, name, filepath.Join(t.TempDir(), "none"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.ErrorContains(t, err, name)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestItWaitsUntilItIsToldToEnd(t *testing.T) {
+func TestPauseUntilSignal(t *testing.T) {
 	if os.Getenv("PAUSE") != "" {
 		main()
 		return

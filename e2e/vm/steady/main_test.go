@@ -49,7 +49,7 @@ func onDisk(t *testing.T) string {
 	return file
 }
 
-func TestEverySecondHasExactlyTheSameWork(t *testing.T) {
+func TestSteadySameWorkEachSecond(t *testing.T) {
 	all := reports(t, work{file: onDisk(t), write: 3, read: 1}, 21)
 	for i := 10; i < len(all); i++ {
 		assert.Equal(t, uint64(3<<20), all[i].Written-all[i-10].Written, "second up to tenth %d", i)
@@ -57,7 +57,7 @@ func TestEverySecondHasExactlyTheSameWork(t *testing.T) {
 	}
 }
 
-func TestItSaysWhatTheKernelCounted(t *testing.T) {
+func TestSteadyReportsKernelCounts(t *testing.T) {
 	counted := func() (written, read, cpu uint64) {
 		b, err := os.ReadFile("/proc/self/io")
 		require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestItSaysWhatTheKernelCounted(t *testing.T) {
 	assert.GreaterOrEqual(t, c1-c0, uint64(11*20*time.Millisecond))
 }
 
-func TestAFileThatCannotBeMadeIsNamed(t *testing.T) {
+func TestSteadyFileError(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none", "work")
 	err := work{file: none}.run(io.Discard, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)

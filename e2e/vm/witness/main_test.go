@@ -47,7 +47,7 @@ func answering(t *testing.T, status int, body string) string {
 	return s.URL
 }
 
-func TestALineSaysWhatTheKernelAndWhatTheAgentSay(t *testing.T) {
+func TestWitnessLine(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &untilFull{lines: 2, full: cancel}
 	require.NoError(t, watch(ctx, out, procOf(t, meminfo, pressure, vmstat), answering(t, http.StatusOK, hard)))
@@ -77,7 +77,7 @@ func (u *untilFull) Write(b []byte) (int, error) {
 	return n, err
 }
 
-func TestAKernelThatDoesNotSayAllIsNoWitness(t *testing.T) {
+func TestWitnessNeedsAllKernelValues(t *testing.T) {
 	for name, proc := range map[string]string{
 		"no meminfo":      procOf(t, "", pressure, vmstat),
 		"no MemAvailable": procOf(t, "MemTotal: 2000 kB\n", pressure, vmstat),
@@ -93,7 +93,7 @@ func TestAKernelThatDoesNotSayAllIsNoWitness(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatDoesNotAnswerIsNoted(t *testing.T) {
+func TestWitnessAgentSilentNoted(t *testing.T) {
 	for name, c := range map[string]struct{ url, why string }{
 		"unwell":     {answering(t, http.StatusServiceUnavailable, hard), "503"},
 		"no JSON":    {answering(t, http.StatusOK, "<html>"), "invalid character"},

@@ -11,7 +11,7 @@ import (
 )
 
 // The plugin in the document compiles and serves as it is.
-func TestTheDocumentsPluginCompilesAndServes(t *testing.T) {
+func TestDocumentPluginCompiles(t *testing.T) {
 	document, err := os.ReadFile("../../../docs/write-a-plugin.md")
 	require.NoError(t, err)
 	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(document)

@@ -61,7 +61,7 @@ func (watcher) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, error) 
 	return kit.Threshold{}, nil
 }
 
-func TestBothServicesAreOnOneSocket(t *testing.T) {
+func TestKitServesBothServices(t *testing.T) {
 	_, conn := serve(t, &kit.Server{Name: "full", Plugin: watcher{}, Token: "secret"})
 	info, err := registration.NewRegistrationClient(conn).GetInfo(t.Context(), &registration.InfoRequest{})
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestBothServicesAreOnOneSocket(t *testing.T) {
 	assert.Equal(t, "secret", token.GetToken())
 }
 
-func TestThePluginLearnsWhetherTheHostTakesIt(t *testing.T) {
+func TestKitLogsRegistration(t *testing.T) {
 	log, conn := serve(t, &kit.Server{Name: "full", Plugin: watcher{}})
 	host := registration.NewRegistrationClient(conn)
 	_, err := host.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{Error: "version v9 is not known"})
@@ -84,7 +84,7 @@ func TestThePluginLearnsWhetherTheHostTakesIt(t *testing.T) {
 	assert.Contains(t, log.String(), `level=INFO msg="registered with the agent" plugin=full`)
 }
 
-func TestAThresholdIsOnTheWireWhatThePluginSaid(t *testing.T) {
+func TestKitThreshold(t *testing.T) {
 	a, b := pod("a"), pod("b")
 	p := &plugin{threshold: kit.Threshold{
 		Level: kit.Hard, Observed: 0.96, Limit: 0.95, Scope: "sda", Grace: 1500 * time.Millisecond,
@@ -104,7 +104,7 @@ func TestAThresholdIsOnTheWireWhatThePluginSaid(t *testing.T) {
 	assert.Empty(t, cmp.Diff([]*corev1.Pod{a, b}, p.shown))
 }
 
-func TestAConditionIsMetAsLongAsTheLevelIs(t *testing.T) {
+func TestKitConditionMetWithLevel(t *testing.T) {
 	for level, want := range map[kit.Level]v1alpha1.ThresholdMetType{
 		kit.None: v1alpha1.ThresholdMetType_NOT_MET, kit.Soft: v1alpha1.ThresholdMetType_SOFT_MET, kit.Hard: v1alpha1.ThresholdMetType_HARD_MET,
 	} {
@@ -142,7 +142,7 @@ func TestConditionEffects(t *testing.T) {
 	}
 }
 
-func TestThePluginIsAskedWhoShouldGoWithAllThatTheHostSays(t *testing.T) {
+func TestKitTopRequest(t *testing.T) {
 	a, b := pod("a"), pod("b")
 	p := &plugin{named: kit.Named{Pods: []*corev1.Pod{b}, Grace: new(int64(7))}}
 	_, conn := serve(t, &kit.Server{Name: "full", Plugin: p})
@@ -162,7 +162,7 @@ func TestThePluginIsAskedWhoShouldGoWithAllThatTheHostSays(t *testing.T) {
 	}, p.ask))
 }
 
-func TestPodsToEvictBearThePluginsNameAndReason(t *testing.T) {
+func TestKitEvictPods(t *testing.T) {
 	a := pod("a")
 	p := &plugin{evictions: kit.Evictions{
 		Pods:      []kit.Eviction{{Pod: a, Reason: "its card is broken", Force: true, Grace: new(int64(0))}},
@@ -181,7 +181,7 @@ func TestPodsToEvictBearThePluginsNameAndReason(t *testing.T) {
 	assert.Empty(t, cmp.Diff([]*corev1.Pod{a}, p.shown))
 }
 
-func TestAPluginWithoutTopNamesNoPod(t *testing.T) {
+func TestKitWithoutTop(t *testing.T) {
 	_, conn := serve(t, &kit.Server{Name: "full", Plugin: watcher{}})
 	host := v1alpha1.NewEvictionPluginClient(conn)
 	top, err := host.GetTopEvictionPods(t.Context(), &v1alpha1.GetTopEvictionPodsRequest{ActivePods: wire(t, pod("a")), TopN: 1})
@@ -192,7 +192,7 @@ func TestAPluginWithoutTopNamesNoPod(t *testing.T) {
 	assert.Empty(t, cmp.Diff(&v1alpha1.GetEvictPodsResponse{}, evict, protocmp.Transform()))
 }
 
-func TestWhatCannotBeSaidIsAnErrorWithItsReason(t *testing.T) {
+func TestKitErrorsReported(t *testing.T) {
 	p := &plugin{}
 	_, conn := serve(t, &kit.Server{Name: "full", Plugin: p})
 	host := v1alpha1.NewEvictionPluginClient(conn)
@@ -224,7 +224,7 @@ func TestWhatCannotBeSaidIsAnErrorWithItsReason(t *testing.T) {
 	assert.ErrorContains(t, calls["evict"](), "pod 1 of 1: nil pod")
 }
 
-func TestAPodThatIsNoneIsRefused(t *testing.T) {
+func TestKitRefusesInvalidPod(t *testing.T) {
 	_, conn := serve(t, &kit.Server{Name: "full", Plugin: &plugin{}})
 	host := v1alpha1.NewEvictionPluginClient(conn)
 	broken := [][]byte{{0xff}}
@@ -237,7 +237,7 @@ func TestAPodThatIsNoneIsRefused(t *testing.T) {
 }
 
 // 250 pods of 20 KiB in one question, which a host would send in parts.
-func TestAQuestionMayBeLargerThanHostsMakeIt(t *testing.T) {
+func TestKitLargeRequest(t *testing.T) {
 	p := &plugin{}
 	_, conn := serve(t, &kit.Server{Name: "full", Plugin: p})
 	large := pod("a")
@@ -263,7 +263,7 @@ func (c *counter) Threshold(context.Context, []*corev1.Pod) (kit.Threshold, erro
 	return kit.Threshold{}, nil
 }
 
-func TestAPluginIsAskedOneThingAtATime(t *testing.T) {
+func TestKitOneCallAtATime(t *testing.T) {
 	c := &counter{begun: make(chan struct{}, 2), go1: make(chan struct{})}
 	_, conn := serve(t, &kit.Server{Name: "full", Plugin: c})
 	host := v1alpha1.NewEvictionPluginClient(conn)
@@ -298,7 +298,7 @@ func (r *runner) Run(ctx context.Context) error {
 	return nil
 }
 
-func TestWorkOfItsOwnRunsBesideTheAnswersAndEndsThem(t *testing.T) {
+func TestKitRunBesideAnswers(t *testing.T) {
 	fine := &runner{ran: make(chan struct{})}
 	serve(t, &kit.Server{Name: "fine", Plugin: fine})
 	<-fine.ran
@@ -309,7 +309,7 @@ func TestWorkOfItsOwnRunsBesideTheAnswersAndEndsThem(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "ill.sock"))
 }
 
-func TestANameIsOneThatMayStandInAPath(t *testing.T) {
+func TestKitNameValid(t *testing.T) {
 	for _, name := range []string{"", ".hidden", "a/b", "../up", "a b"} {
 		s := kit.Server{Name: name, Plugin: watcher{}, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
 		assert.ErrorContains(t, s.Run(t.Context()), "want letters, digits", "%q", name)

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestAPluginEndsCleanOnSIGTERM(t *testing.T) {
+func TestKitEndsOnSIGTERM(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		dir := t.TempDir()
 		cmd, log := start(t, dir)
@@ -46,7 +46,7 @@ func TestAPluginEndsCleanOnSIGTERM(t *testing.T) {
 	}
 }
 
-func TestAPluginThatWasKilledComesBackOverItsSocket(t *testing.T) {
+func TestKitReplacesStaleSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "full.sock")
 	for range 3 {
@@ -60,7 +60,7 @@ func TestAPluginThatWasKilledComesBackOverItsSocket(t *testing.T) {
 	answersAt(t, path)
 }
 
-func TestALivePluginIsNotPushedAway(t *testing.T) {
+func TestKitKeepsLiveSocket(t *testing.T) {
 	dir := t.TempDir()
 	serve(t, &kit.Server{Name: "full", Plugin: watcher{}, Dir: dir})
 	second := kit.Server{Name: "full", Plugin: watcher{}, Dir: dir, Log: slog.New(slog.DiscardHandler)}
@@ -77,7 +77,7 @@ func TestALivePluginIsNotPushedAway(t *testing.T) {
 
 // Two plugins of one name start at the same moment, repeatedly: one serves, the
 // other reports why not.
-func TestOfTwoThatBeginAtOnceOneServes(t *testing.T) {
+func TestKitTwoStartAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	for range 20 {
 		ctx, cancel := deadline.Context(t.Context(), 30*time.Second)
@@ -98,7 +98,7 @@ func TestOfTwoThatBeginAtOnceOneServes(t *testing.T) {
 
 // A host that sees the name can connect: the name never exists without a
 // listener.
-func TestTheSocketAppearsWhenItCanBeConnectedTo(t *testing.T) {
+func TestKitSocketAppearsWhenReady(t *testing.T) {
 	dir := t.TempDir()
 	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestTheSocketAppearsWhenItCanBeConnectedTo(t *testing.T) {
 }
 
 // Leftovers of a plugin that was killed while it started.
-func TestAHiddenSocketThatWasLeftIsReplaced(t *testing.T) {
+func TestKitReplacesHiddenSocket(t *testing.T) {
 	dir := t.TempDir()
 	abandoned(t, filepath.Join(dir, ".full.sock"))
 	abandoned(t, filepath.Join(dir, "full.sock"))
@@ -124,7 +124,7 @@ func TestAHiddenSocketThatWasLeftIsReplaced(t *testing.T) {
 	assert.Equal(t, []string{"full.sock"}, left(t, dir))
 }
 
-func TestATooLongSocketPathIsReported(t *testing.T) {
+func TestKitSocketPathTooLong(t *testing.T) {
 	dir := t.TempDir()
 	for _, more := range []int{0, 1} {
 		name := strings.Repeat("n", 106-len(dir)-len("/.sock")+more)
@@ -140,7 +140,7 @@ func TestATooLongSocketPathIsReported(t *testing.T) {
 	}
 }
 
-func TestASocketThatAnotherProcessReplacedStays(t *testing.T) {
+func TestKitLeavesReplacedSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "full.sock")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -158,7 +158,7 @@ func TestASocketThatAnotherProcessReplacedStays(t *testing.T) {
 	assert.FileExists(t, path)
 }
 
-func TestWrongUsageIsReportedInOneLine(t *testing.T) {
+func TestKitUsageErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"--plugins.dir /nowhere/at/all":            "exit status 1: full: listen: open /nowhere/at/all: no such file or directory\n",
 		"--token-file /nowhere --plugins.dir /tmp": "exit status 1: full: open /nowhere: no such file or directory\n",

@@ -22,7 +22,7 @@ import (
 
 // The host converts the answers back: each inner plugin gives the same verdicts
 // through a socket as directly, as far as the wire can hold them.
-func TestEveryInnerPluginIsTheSameToTheAgentThroughASocket(t *testing.T) {
+func TestInnerPluginsThroughHost(t *testing.T) {
 	for _, inner := range plugins.Inners(sensitive()) {
 		t.Run(inner.Name(), func(t *testing.T) {
 			t.Parallel()

@@ -44,7 +44,7 @@ func sensitive() plugins.Config {
 
 // Each inner plugin judges 400 s of a made-up node directly and as an outer
 // plugin behind a socket: both agree at every second.
-func TestEveryInnerPluginSaysTheSameDirectlyAndThroughASocket(t *testing.T) {
+func TestInnerPluginsThroughSocket(t *testing.T) {
 	for _, inner := range plugins.Inners(sensitive()) {
 		t.Run(inner.Name(), func(t *testing.T) {
 			t.Parallel()
@@ -125,7 +125,7 @@ func (s scripted) Top(_ plugins.View, of plugins.Verdict, _ int) []plugins.Candi
 	return of.Candidates
 }
 
-func TestOfSeveralScopesTheWorstIsReported(t *testing.T) {
+func TestServedWorstScope(t *testing.T) {
 	one := snapshot.Some(1.0)
 	say := func(v ...plugins.Verdict) (kit.Threshold, error) {
 		i := served.Inner{Set: plugins.SetOf(scripted{v}, nil)}
@@ -150,7 +150,7 @@ func TestOfSeveralScopesTheWorstIsReported(t *testing.T) {
 	require.ErrorContains(t, err, "nothing to judge")
 }
 
-func TestALatchedLevelNamesNoPod(t *testing.T) {
+func TestServedLatchedNamesNoPod(t *testing.T) {
 	list := []plugins.Candidate{{PodUID: "uid-a"}, {Cgroup: "/system.slice/backup.service"}, {PodUID: "uid-gone"}, {PodUID: "uid-b"}}
 	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "uid-b"}}, {ObjectMeta: metav1.ObjectMeta{UID: "uid-a"}}}
 	named := func(pressing plugins.Level, n int) (names []types.UID) {
@@ -171,13 +171,13 @@ func TestALatchedLevelNamesNoPod(t *testing.T) {
 	assert.Empty(t, named(plugins.Soft, 5))
 }
 
-func TestThereIsNoAnswerBeforeTheFirstSnapshot(t *testing.T) {
+func TestServedBeforeFirstSnapshot(t *testing.T) {
 	i := served.Inner{Set: plugins.SetOf(scripted{}, nil)}
 	_, err := i.Threshold(t.Context(), nil)
 	require.EqualError(t, err, "no snapshot yet")
 }
 
-func TestAServedPluginReadsTheHostByItself(t *testing.T) {
+func TestServedReadsHost(t *testing.T) {
 	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys"}, nil)
 	require.NoError(t, err)
 	rule := plugins.DefaultMemoryStall()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestANumberThatDoesNotFitIsAnErrorAndNotAWrappedNumber(t *testing.T) {
+func TestParseUintOverflow(t *testing.T) {
 	for in, want := range map[string]uint64{
 		"0": 0, "7": 7, "007": 7, "9223372036854771712": 9223372036854771712, "18446744073709551615": 1<<64 - 1,
 	} {
@@ -27,7 +27,7 @@ func TestANumberThatDoesNotFitIsAnErrorAndNotAWrappedNumber(t *testing.T) {
 	}
 }
 
-func TestAnOddLineOfAKeyedFileCostsItselfAlone(t *testing.T) {
+func TestParseKeyedOddLine(t *testing.T) {
 	got := map[string]uint64{}
 	err := Keyed([]byte("low 0\n\nhigh many\nmax\nmax 3\noom_kill 18446744073709551616\noom 1"), func(k []byte, v uint64) {
 		got[string(k)] = v
@@ -39,7 +39,7 @@ func TestAnOddLineOfAKeyedFileCostsItselfAlone(t *testing.T) {
 	require.NoError(t, Keyed([]byte("usage_usec 12\nuser_usec 8\n"), func([]byte, uint64) {}))
 }
 
-func TestKeyedFilesAreReadWithoutAllocation(t *testing.T) {
+func TestParseKeyedNoAllocation(t *testing.T) {
 	file := []byte(strings.Repeat("some_key_of_memory_stat 123456789\n", 60) + "inactive_file 4096\n")
 	var got uint64
 	found := func(k []byte, v uint64) {
@@ -51,7 +51,7 @@ func TestKeyedFilesAreReadWithoutAllocation(t *testing.T) {
 	assert.EqualValues(t, 4096, got)
 }
 
-func TestTheReasonShowsOnlyTheStartOfALongLine(t *testing.T) {
+func TestParseErrorShortensLine(t *testing.T) {
 	err := Keyed(bytes.Repeat([]byte("x"), 5000), func([]byte, uint64) {})
 	require.Error(t, err)
 	assert.Less(t, len(err.Error()), 120)

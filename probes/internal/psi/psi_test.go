@@ -19,7 +19,7 @@ import (
 
 const pressureFile = "some avg10=0.44 avg60=0.12 avg300=0.09 total=4222263\nfull avg10=0.00 avg60=0.00 avg300=0.03 total=3358925\n"
 
-func TestOfAPressureFileTheTotalsAreRead(t *testing.T) {
+func TestParsePSITotals(t *testing.T) {
 	st, err := Parse([]byte(pressureFile))
 	require.NoError(t, err)
 	assert.Equal(t, snapshot.Stall{Some: snapshot.Some[uint64](4222263), Full: snapshot.Some[uint64](3358925)}, st)
@@ -29,7 +29,7 @@ func TestOfAPressureFileTheTotalsAreRead(t *testing.T) {
 	assert.Equal(t, snapshot.Stall{Some: snapshot.Some[uint64](0)}, st, "a total of 0 is a measurement, a missing line is none")
 }
 
-func TestAPressureFileThatCannotBeReadIsNoStallOfZero(t *testing.T) {
+func TestParsePSIErrors(t *testing.T) {
 	for in, want := range map[string]error{
 		"": errNoSome,
 		"full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n":        errNoSome,
@@ -48,7 +48,7 @@ func TestAPressureFileThatCannotBeReadIsNoStallOfZero(t *testing.T) {
 	}
 }
 
-func TestEachCauseOfMissingPSIHasItsOwnReason(t *testing.T) {
+func TestPSIMissingReasons(t *testing.T) {
 	open := func(errno unix.Errno) error { return &fs.PathError{Op: "read", Path: "/proc/pressure/io", Err: errno} }
 	off, none, forbidden := Reason(open(unix.EOPNOTSUPP)), Reason(open(unix.ENOENT)), Reason(open(unix.EACCES))
 	assert.Equal(t, "PSI is disabled (boot with psi=1)", off)

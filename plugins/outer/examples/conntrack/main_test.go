@@ -12,7 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
 )
 
-func TestANearlyFullTableIsAConditionWithoutPods(t *testing.T) {
+func TestConntrackFull(t *testing.T) {
 	c := recorded(t, "0\n", "262144\n")
 	said, err := c.Threshold(t.Context(), nil)
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestANearlyFullTableIsAConditionWithoutPods(t *testing.T) {
 	assert.False(t, names)
 }
 
-func TestTheConditionIsLatched(t *testing.T) {
+func TestConntrackLatched(t *testing.T) {
 	c := recorded(t, "70\n", "100\n")
 	for _, step := range []struct {
 		count string
@@ -40,7 +40,7 @@ func TestTheConditionIsLatched(t *testing.T) {
 	}
 }
 
-func TestWithoutATableItSaysSo(t *testing.T) {
+func TestConntrackWithoutTable(t *testing.T) {
 	c := conntrack{procfs: t.TempDir(), full: 0.8}
 	_, err := c.Threshold(t.Context(), nil)
 	require.ErrorContains(t, err, "conntrack is inactive in this network namespace")
@@ -52,7 +52,7 @@ func TestWithoutATableItSaysSo(t *testing.T) {
 	require.ErrorContains(t, err, "nf_conntrack_count: ")
 }
 
-func TestTheRunningKernelIsUnderstood(t *testing.T) {
+func TestOnRunningKernel(t *testing.T) {
 	c := conntrack{procfs: "/proc", full: 0.8}
 	said, err := c.Threshold(t.Context(), nil)
 	if _, none := os.Stat("/proc/sys/net/netfilter/nf_conntrack_max"); none != nil {

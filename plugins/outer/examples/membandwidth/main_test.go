@@ -90,7 +90,7 @@ func (m *machine) names(n int, scope string, pods ...*corev1.Pod) (list []string
 	return list
 }
 
-func TestTheBusiestSocketIsJudgedByAllControlGroupsTogether(t *testing.T) {
+func TestMemBandwidthBusiestSocket(t *testing.T) {
 	m := newMachine(t)
 	m.write("resctrl/batch/schemata", "MB:0=50;1=50\n")
 	m.bytes("batch", 0, 0)
@@ -118,7 +118,7 @@ func TestTheBusiestSocketIsJudgedByAllControlGroupsTogether(t *testing.T) {
 	assert.Equal(t, kit.None, m.said().Level)
 }
 
-func TestPodsAreNamedByTheGroupsThatAreTheirsAlone(t *testing.T) {
+func TestMemBandwidthNamesPods(t *testing.T) {
 	m := newMachine(t)
 	in := func(pod, container string) string { return "/kubepods/burstable/pod" + uid(pod) + "/" + container }
 	groups := []string{"small", "large", "shared", "mine", "gone"}
@@ -144,7 +144,7 @@ func TestPodsAreNamedByTheGroupsThatAreTheirsAlone(t *testing.T) {
 	assert.Empty(t, m.names(5, "mon_L3_01", all...), "nothing moves there")
 }
 
-func TestWhatCannotBeReadIsNotZero(t *testing.T) {
+func TestMemBandwidthUnreadable(t *testing.T) {
 	m := newMachine(t)
 	m.bytes("", "Unavailable", "Error")
 	_, err := m.second()
@@ -161,7 +161,7 @@ func TestWhatCannotBeReadIsNotZero(t *testing.T) {
 	require.ErrorContains(t, err, "two readings", "a counter that went back")
 }
 
-func TestWithoutResctrlItSaysWhatIsMissing(t *testing.T) {
+func TestMemBandwidthWithoutResctrl(t *testing.T) {
 	m := newMachine(t)
 	require.NoError(t, os.RemoveAll(m.resctrl))
 	_, err := m.second()
@@ -175,7 +175,7 @@ func TestWithoutResctrlItSaysWhatIsMissing(t *testing.T) {
 }
 
 // Nothing is mounted, whatever the running kernel has.
-func TestTheRunningKernelIsUnderstood(t *testing.T) {
+func TestOnRunningKernel(t *testing.T) {
 	before, err := os.ReadFile("/proc/self/mounts")
 	require.NoError(t, err)
 	m := memBandwidth{procfs: "/proc", resctrl: "/sys/fs/resctrl", limit: 1e12, soft: 0.8, hard: 0.95, now: time.Now}

@@ -16,7 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
 )
 
-func TestEachLevelIsLatched(t *testing.T) {
+func TestOpenFilesLatched(t *testing.T) {
 	o := host(t)
 	for _, step := range []struct {
 		open  int
@@ -44,7 +44,7 @@ func TestEachLevelIsLatched(t *testing.T) {
 }
 
 // Kernels of before counted what was allocated and free beside.
-func TestWhatIsAllocatedButFreeIsNotOpen(t *testing.T) {
+func TestOpenFilesAllocatedButFree(t *testing.T) {
 	o := host(t)
 	o.open(t, "90000\t50000\t100000\n")
 	said, err := o.Threshold(t.Context(), nil)
@@ -52,7 +52,7 @@ func TestWhatIsAllocatedButFreeIsNotOpen(t *testing.T) {
 	assert.InDelta(t, 0.4, said.Observed, 1e-9)
 }
 
-func TestPodsAreNamedByWhatTheyHold(t *testing.T) {
+func TestOpenFilesNamesPods(t *testing.T) {
 	o := host(t)
 	o.open(t, "100\t0\t105\n")
 	o.process(t, 10, "0::/kubepods.slice/kubepods-podaaaaaaaa_1111_1111_1111_111111111111.slice/cri-containerd-x.scope", 30)
@@ -70,7 +70,7 @@ func TestPodsAreNamedByWhatTheyHold(t *testing.T) {
 	}
 }
 
-func TestWithoutTheFileItSaysSo(t *testing.T) {
+func TestOpenFilesWithoutFile(t *testing.T) {
 	o := host(t)
 	_, err := o.Threshold(t.Context(), nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
@@ -83,7 +83,7 @@ func TestWithoutTheFileItSaysSo(t *testing.T) {
 	}
 }
 
-func TestAWalkEndsWithItsContext(t *testing.T) {
+func TestOpenFilesWalkCancelled(t *testing.T) {
 	o := host(t)
 	o.open(t, "100\t0\t105\n")
 	o.process(t, 10, "0::/", 1)
@@ -94,7 +94,7 @@ func TestAWalkEndsWithItsContext(t *testing.T) {
 }
 
 // The test's own processes hold files of the running kernel.
-func TestTheRunningKernelIsUnderstood(t *testing.T) {
+func TestOnRunningKernel(t *testing.T) {
 	o := openFiles{procfs: "/proc", soft: 0.8, hard: 0.95}
 	said, err := o.Threshold(t.Context(), nil)
 	require.NoError(t, err)
