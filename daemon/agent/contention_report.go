@@ -20,6 +20,7 @@ func contentionReport(s *view.State) lease.NodeContention {
 			n.Resources = append(n.Resources, resourceContention(&c))
 		case snapshot.ContentionUnknown:
 			n.Unknown = append(n.Unknown, view.ContentionTitle(&c))
+		case snapshot.ContentionBusy: // no workload waits because of others
 		}
 	}
 	return n

@@ -72,6 +72,7 @@ func ContentionSentence(c *snapshot.Contention, when string) string {
 		waited, of = "stalled on memory", "of memory pressure"
 	case snapshot.SharedCPU:
 		waited, of = "waited for a CPU", "for the CPUs"
+	case snapshot.SharedDisk, snapshot.SharedNetwork: // on the device
 	}
 	text := "no workload " + waited
 	switch s, some := MainSufferer(c); {
@@ -94,6 +95,7 @@ func UsageText(c *snapshot.Contention) string {
 		traffic = "memory growth"
 	case snapshot.SharedCPU:
 		traffic = "the CPU time in use"
+	case snapshot.SharedDisk, snapshot.SharedNetwork:
 	}
 	text := NoCulprit(c)
 	if len(c.Culprits) > 0 {

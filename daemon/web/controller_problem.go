@@ -39,6 +39,7 @@ func (k APIProblemKind) Text() string {
 		return "the namespace of the Lease does not exist"
 	case APIForbidden:
 		return "the API server refuses a request"
+	case APIFailing:
 	}
 	return "the API server cannot serve a request"
 }
@@ -54,6 +55,7 @@ func (k APIProblemKind) Remedy() string {
 		return "create it, or set election.namespace"
 	case APIForbidden:
 		return "grant what deploy/rbac-controller.yaml grants to the controller's user"
+	case APIFailing:
 	}
 	return "check the log of the API server, and etcd"
 }

@@ -86,6 +86,7 @@ func newContentionRow(c *snapshot.Contention, when string, open bool) contention
 		r.Of = "of memory growth"
 	case snapshot.SharedCPU:
 		r.Of = "of the CPU time in use"
+	case snapshot.SharedDisk, snapshot.SharedNetwork: // of the traffic
 	}
 	if c.Absent["culprits"] != "" {
 		r.NoCulprit = view.NoCulprit(c)

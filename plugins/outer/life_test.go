@@ -345,32 +345,40 @@ func TestBesideARival(t *testing.T) {
 			eventually(t, "seen", func() bool { return len(w.Rivals()) == 1 })
 			assert.Equal(t, rival.Process.Pid, w.Rivals()[0].PID)
 			if beside == BesideExclusive {
-				w.waitFor("ours")
-				assert.Empty(t, shared.calls(), "some of its answers come once only")
-				assert.Empty(t, shared.statuses(), "it is not told: it is registered with the rival")
-				eventually(t, "said", func() bool {
-					return slices.ContainsFunc(w.Status(time.Now()), func(s Status) bool {
-						return strings.Contains(s.Problem, fmt.Sprintf("process %d (", rival.Process.Pid)) && strings.HasSuffix(s.Problem, "stop it, or set plugins.beside")
-					})
-				})
+				w.leavesToRival(shared, rival.Process.Pid)
 			} else {
 				w.waitFor("ours", "shared")
-				for _, v := range w.round() {
-					if v.Plugin == "shared" {
-						assert.Equal(t, want, v.Beside)
-					} else {
-						assert.Empty(t, v.Beside, "no rival watches its directory")
-					}
-				}
+				assert.Equal(t, map[string]plugins.Beside{"shared": want, "ours": ""}, w.beside())
 			}
 			require.NoError(t, rival.Process.Kill())
 			w.waitFor("ours", "shared") // at the next search
 			eventually(t, "it may act", func() bool { return len(w.Rivals()) == 0 })
-			for _, v := range w.round() {
-				assert.Empty(t, v.Beside)
-			}
+			assert.Equal(t, map[string]plugins.Beside{"shared": "", "ours": ""}, w.beside())
 		})
 	}
+}
+
+// leavesToRival: the plugin is not asked, and not told either, since it is registered
+// with the rival.
+func (w *pluginEnv) leavesToRival(shared *fake, rival int) {
+	w.t.Helper()
+	w.waitFor("ours")
+	assert.Empty(w.t, shared.calls(), "some of its answers come once only")
+	assert.Empty(w.t, shared.statuses())
+	eventually(w.t, "said", func() bool {
+		return slices.ContainsFunc(w.Status(time.Now()), func(s Status) bool {
+			return strings.Contains(s.Problem, fmt.Sprintf("process %d (", rival)) && strings.HasSuffix(s.Problem, "stop it, or set plugins.beside")
+		})
+	})
+}
+
+// beside is, by plugin, what the verdicts of a round are good for.
+func (w *pluginEnv) beside() map[string]plugins.Beside {
+	all := map[string]plugins.Beside{}
+	for _, v := range w.round() {
+		all[v.Plugin] = v.Beside
+	}
+	return all
 }
 
 func TestOuterReconnects(t *testing.T) {
