@@ -77,12 +77,12 @@ func TestCooldownPerVerdict(t *testing.T) {
 	assert.Equal(t, CodeEvicted, d.Code)
 }
 
-func TestStateOfOlderVersion(t *testing.T) {
+// It counts for each verdict as all that must be released.
+func TestVictimOfUnknownRelief(t *testing.T) {
 	in := three(0)
-	in.State.Last = &Chosen{Victim: Victim{UID: "b", Namespace: "shop", Name: "web-b", GraceSeconds: 20}, Time: at(-5), Outcome: Evicted, Decision: "x"}
+	in.State.Victims = []Chosen{{Victim: Victim{UID: "b", Namespace: "shop", Name: "web-b", GraceSeconds: 20}, Time: at(-5), Outcome: Evicted, Decision: "x"}}
 	d, m := play(in, &api{})
 	assert.Equal(t, CodeTerminating, d.Code)
-	assert.Nil(t, m.Last)
 	in.Cluster.Pods.Pods = []pods.Pod{pod("a")}
 	d, m = play(then(in, 5, restarted(t, m)), &api{})
 	assert.Equal(t, CodeCooldown, d.Code)

@@ -33,7 +33,7 @@ func prefixCNR(l *plugins.Levels) *plugins.Levels {
 }
 
 // recordEffects records the effects that a met verdict asks for. As long as no plugin asks
-// for any, Asked stays nil.
+// for any, Effects stays nil.
 func (s MarkState) recordEffects(v plugins.Verdict, in Input) MarkState {
 	if s.Effects == nil && len(v.Effects) == 0 {
 		return s

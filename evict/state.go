@@ -9,8 +9,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// StateVersion is increased when an older program would misread a Memory.
-const StateVersion = 2
+// StateVersion is increased when an older program would misread a State.
+const StateVersion = 1
 
 // State is the state that a round needs of those before it. It is saved, and
 // survives a restart of the agent. In the zero value all token buckets are empty.
@@ -23,8 +23,8 @@ type State struct {
 	// eviction is recorded. Each is saved before the request, so that an agent
 	// that is killed in between chooses no other pod in its place.
 	Victims []Chosen `json:"victims,omitempty"`
-	// CooldownUntil is the end of the cooldown of all verdicts, and Settle that of single
-	// ones, by plugin and scope.
+	// CooldownUntil is the end of the cooldown of all verdicts, and Cooldowns that of
+	// single ones, by plugin and scope.
 	CooldownUntil time.Time            `json:"quiet,omitzero"`
 	Cooldowns     map[string]time.Time `json:"settle,omitempty"`
 	// Terminating is when each terminating pod was first seen as such, by UID. Covered
@@ -49,9 +49,6 @@ type State struct {
 	KubeletEvictions map[string]time.Time `json:"kubelet,omitempty"`
 	RateLimits       RateLimits           `json:"budgets,omitzero"`
 	Rules            map[string]Rule      `json:"rules,omitempty"`
-
-	// Last is the only victim in version 1.
-	Last *Chosen `json:"last,omitempty"`
 }
 
 // Chosen is a pod that was chosen for eviction.
@@ -109,9 +106,6 @@ func (m State) clone() State {
 	m.DryRunEvicted, m.KubeletEvictions = cloned(m.DryRunEvicted), cloned(m.KubeletEvictions)
 	m.Terminating, m.Covered, m.Refusals = cloned(m.Terminating), cloned(m.Covered), cloned(m.Refusals)
 	m.Victims = slices.Clone(m.Victims)
-	if m.Last != nil { // of version 1
-		m.Victims, m.Last = append(m.Victims, *m.Last), nil
-	}
 	return m
 }
 
@@ -194,7 +188,7 @@ func (m State) RecordAnswer(a Answer, c Config) State {
 	return m
 }
 
-// recordDryRun moves a dry run's victim from Victims to Pretended.
+// recordDryRun moves a dry run's victim from Victims to DryRunEvicted.
 func (m State) recordDryRun(a Answer) State {
 	l := *m.last()
 	m.Victims = m.Victims[:len(m.Victims)-1]
