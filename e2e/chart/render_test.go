@@ -105,7 +105,7 @@ func TestChartRightsFollowConfig(t *testing.T) {
 				name := strings.Replace(chart.NameOf(o), ".rbac.authorization.k8s.io", "", 1)
 				switch name {
 				case "ClusterRole /plimsoll-agent", "ClusterRole /plimsoll-controller", "Role plimsoll-node-lease/plimsoll-agent",
-					"Role plimsoll-node-lease/plimsoll-controller", "Role plimsoll-system/plimsoll-controller":
+					"Role plimsoll-node-lease/plimsoll-controller", "Role plimsoll-system/plimsoll-controller", "ClusterRole /plimsoll-viewer":
 				default:
 					if o.GetKind() == "ClusterRole" || o.GetKind() == "Role" {
 						extra = append(extra, name)
