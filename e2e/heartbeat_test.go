@@ -77,7 +77,9 @@ func TestLeaseRenewedWithPressure(t *testing.T) {
 	eventually(t, "and carries it no more", func() error {
 		l, err := w.leaseOf(lease.Namespace)
 		require.NoError(t, err)
-		if l.Annotations[lease.NodeAnnotation] != "{}" {
+		c, err := lease.ReadContent(l.Annotations)
+		require.NoError(t, err)
+		if len(c.Report.Pressure) > 0 || c.Report.DataMoverBudget != nil {
 			return fmt.Errorf("%v", l.Annotations)
 		}
 		return nil

@@ -86,7 +86,7 @@ func TestNetworkContentionNeedsLinkSpeed(t *testing.T) {
 	file := write(t, filepath.Join(t.TempDir(), "agent.yaml"), text(""))
 	a := startAgent(t, "--path.procfs", w.proc, "--path.sysfs", w.sys, "--config", file)
 	a.ticked(3)
-	assert.NotContains(t, a.mustGet("/api/v1/pressure"), "network-contention", "nobody knows what the link carries")
+	assert.Contains(t, a.mustGet("/api/v1/pressure"), "its speed is unknown")
 
 	write(t, file, text("{name: eth0, speed: 8}"))
 	v := w.until(a, "soft", 1, 0.05, func(v plugins.Verdict) bool { return v.Level == plugins.Soft })

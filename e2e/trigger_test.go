@@ -40,7 +40,7 @@ func (a *agent) triggers() triggers {
 // A minute lies between two ticks here: whatever is sampled after the start and
 // before the first of them was woken by the kernel.
 const minuteTicks = "tick: 1m\nwindow: 2m\nhistory: 4m\nwatchdog: 10m\neviction: {round: 1m}\n" +
-	"plugins: {memoryStall: {soft: {window: 1m}, hard: {window: 1m}, clearFor: 1m}, diskContention: {clearFor: 1m}, networkContention: {enabled: false}, filesystem: {enabled: false}}\n"
+	"plugins: {memoryStall: {soft: {window: 1m}, hard: {window: 1m}, clearFor: 1m}, diskContention: {clearFor: 1m}, cpuContention: {clearFor: 1m}, networkContention: {enabled: false}, filesystem: {enabled: false}}\n"
 
 func TestTriggerSamplesCgroupStallEarly(t *testing.T) {
 	if !exists("/proc/pressure/memory") {

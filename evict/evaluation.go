@@ -61,7 +61,7 @@ func (r *evaluation) suppression(v plugins.Verdict) suppression {
 		return suppression{code: CodeSoft, why: "soft level: the node is marked, no pod is evicted"}
 	case v.MetLevel < v.Level:
 		return suppression{code: CodeLatched, why: "the pressure is gone; the level stays on until it was clear for long enough"}
-	case v.Absent != "":
+	case v.Absent != "" && !slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { return c.Forced }):
 		return suppression{code: CodeNoCandidate, why: "a measurement is missing, so the plugin names no pod: " + v.Absent}
 	}
 	if r.Cluster != nil {

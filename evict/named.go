@@ -18,6 +18,9 @@ const (
 	// the pod ages. It outlasts eviction.reportOnly, and the cooldowns of plugins
 	// that name a pod once and are silent for some minutes.
 	namedTTL = 15 * time.Minute
+	// maxNamedOfPlugin is more than the pods of a full node.
+	maxNamedOfPlugin = 300
+	maxNamed         = 1000
 )
 
 // NamedPod is a pod that an outer plugin named for eviction, in an answer of
@@ -59,10 +62,25 @@ func RecallNamed(in Input) (*plugins.Levels, State) {
 		}
 		m.Named = in.withAnswer(m.Named, v)
 	}
+	m.Named = newestOf(m.Named)
 	if len(m.Named) == 0 {
 		return in.Levels, m
 	}
 	return in.recalled(m.Named), m
+}
+
+// newestOf bounds the names that are kept, also of plugins that register under ever
+// new names: the newest of each plugin, and of all.
+func newestOf(list []NamedPod) []NamedPod {
+	byPlugin := map[string]int{}
+	var kept []NamedPod
+	for _, n := range slices.Backward(list) {
+		if byPlugin[n.Plugin]++; byPlugin[n.Plugin] <= maxNamedOfPlugin && len(kept) < maxNamed {
+			kept = append(kept, n)
+		}
+	}
+	slices.Reverse(kept)
+	return kept
 }
 
 // nameExpired reports whether the pod no longer exists, or the name is too old.

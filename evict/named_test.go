@@ -381,3 +381,65 @@ func TestRefusedNameIsDropped(t *testing.T) {
 	require.Len(t, m.Named, 1)
 	assert.Equal(t, "b", m.Named[0].UID, "a PodDisruptionBudget may open again")
 }
+
+// A plugin that forces an eviction and then hangs gains nothing by it.
+func TestForcedByLatePlugin(t *testing.T) {
+	for name, hold := range map[string]func(*Input, *plugins.Verdict){
+		"report-only":         func(in *Input, _ *plugins.Verdict) { in.Config.ReportOnly = time.Hour },
+		"beside a rival":      func(_ *Input, v *plugins.Verdict) { v.Beside = plugins.BesideMark },
+		"the kubelet's turn":  func(in *Input, _ *plugins.Verdict) { in.Cluster.Node.KubeletPressure = []string{"PIDPressure"} },
+		"nothing holds it up": func(*Input, *plugins.Verdict) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := forcing("a")
+			in := round(0, []pods.Pod{pod("a")}, v)
+			hold(&in, &in.Levels.Verdicts[0])
+			in.Levels, in.State = RecallNamed(in)
+			_, in.State = Mark(in)
+			_, m := Decide(in) // it is chosen, and not evicted yet
+			late := forcing()
+			late.Absent, late.Beside = "late", in.Levels.Verdicts[0].Beside
+			in = then(in, 5, m)
+			in.Levels.Verdicts = []plugins.Verdict{late}
+			in.Levels, in.State = RecallNamed(in)
+			a := api{}
+			d, _ := play(in, &a)
+			assert.Equal(t, name == "nothing holds it up", d.Code == CodeEvicted, d.Reason)
+		})
+	}
+}
+
+// The answer is lost; the watch shows that the pod terminates.
+func TestNamesUsedByEvictionWithoutAnswer(t *testing.T) {
+	a := api{answer: func(Victim) Answer { return Answer{Outcome: UnknownOutcome} }}
+	in := round(0, []pods.Pod{pod("a"), pod("b")}, namingTop("a", "b"))
+	in.Levels, in.State = RecallNamed(in)
+	_, m := play(in, &a)
+	require.Len(t, m.Named, 2)
+	in = then(in, 5, restarted(t, m))
+	in.Levels.Verdicts = []plugins.Verdict{namingTop()}
+	in.Cluster.Pods.Pods[0].TerminatesBy = at(30)
+	in.Levels, in.State = RecallNamed(in)
+	_, m = play(in, &api{})
+	assert.Empty(t, m.Named)
+}
+
+func TestNamesAreBounded(t *testing.T) {
+	r := newRounds()
+	var all []plugins.Verdict
+	for i := range 10 {
+		v := forcing()
+		v.Plugin = fmt.Sprint("p", i)
+		for n := range 400 {
+			uid := fmt.Sprint(i, "-", n)
+			r.there = append(r.there, uid)
+			v.Candidates = append(v.Candidates, plugins.Candidate{PodUID: uid, Forced: true})
+		}
+		all = append(all, v)
+	}
+	r.next(all[0])
+	assert.Len(t, r.memory.Named, maxNamedOfPlugin)
+	assert.Equal(t, "0-399", r.memory.Named[maxNamedOfPlugin-1].UID, "the newest stay")
+	r.next(all...)
+	assert.Len(t, r.memory.Named, maxNamed)
+}

@@ -94,10 +94,14 @@ func (m State) observeVictims(in Input) State {
 			continue
 		case !l.TerminatedAt.IsZero():
 		case !there || p.Phase == "Succeeded" || p.Phase == "Failed": // a finalizer may keep the terminated pod
+			if l.Outcome != Evicted { // the answer was lost
+				m = m.withoutNames(&l)
+			}
 			l.TerminatedAt = in.Time
 			m.startCooldown(&l, in.Time.Add(in.Config.Cooldown))
 		case !p.TerminatesBy.Equal(l.TerminatesBy) && l.Outcome != Evicted: // the answer was lost
 			l.Outcome = Evicted
+			m = m.withoutNames(&l)
 			m.startCooldown(&l, in.Time.Add(in.Config.Cooldown))
 		case l.Outcome != Evicted && in.Time.Sub(later(l.Time, l.Requested)) >= requestTimeout:
 			// The pod still exists: a missing answer must not block other evictions.

@@ -64,7 +64,7 @@ func (c CPUContention) Threshold(v View) []Verdict {
 	w, covered := v.Over(cpuWindow)
 	j, on := c.judge(v, w)
 	j.met, j.held = j.met && covered, j.held && covered
-	if j.met || j.held {
+	if j.met || j.held && was.RuleMetSince > 0 { // the upper thresholds start it, the lower ones keep it
 		out.RuleMetSince = cmp.Or(was.RuleMetSince, v.Monotonic)
 	}
 	lasted := j.met && j.compare(Soft, "met for", snapshot.Some((v.Monotonic-out.RuleMetSince).Seconds()), ">=", c.For.Seconds(), "seconds", "")
@@ -131,6 +131,9 @@ func longestWait(c *snapshot.Contention) (waited snapshot.Opt[float64], unknown 
 		if !s.LowestClass && !s.Share.IsZero() {
 			longest = max(longest, s.Waited)
 		}
+	}
+	if longest == 0 && c.MoreSufferers > 0 && c.State == snapshot.ContentionPresent {
+		return waited, "more workloads wait than are listed, and those of low QoS wait longest"
 	}
 	return snapshot.Some(longest), ""
 }

@@ -214,10 +214,10 @@ func (s *slowCPU) judge(i int) Level {
 	switch {
 	case !met && !lower:
 		s.since = 0
-	case s.since == 0:
+	case s.since == 0 && met:
 		s.since = i
 	}
-	lasted := met && i-s.since >= 20
+	lasted := met && s.since > 0 && i-s.since >= 20
 	if lasted || lower {
 		s.cleared = i
 	}
@@ -251,6 +251,6 @@ func TestCPUModel(t *testing.T) {
 		seen[want]++
 	}
 	t.Log(seen)
-	require.Greater(t, seen[Soft], 500)
+	require.Greater(t, seen[Soft], 100)
 	require.Greater(t, seen[None], 500)
 }

@@ -47,3 +47,9 @@ func TestReportOnly(t *testing.T) {
 	assert.Equal(t, map[Resource]Level{Disk: Soft}, l.NodePressure(), "no data mover load waits for what is only reported, and the controller counts it for nothing")
 	assert.Equal(t, map[Resource]Level{CPU: Soft}, l.Reported())
 }
+
+func TestUnjudgedUnreadable(t *testing.T) {
+	s := &snapshot.Snapshot{Probes: []snapshot.Probe{{Name: "disks", Error: "/proc/diskstats: permission denied"}, {Name: "nics"}}}
+	l := &Levels{Verdicts: []Verdict{{Resource: Memory}, {Resource: CPU}}}
+	assert.Equal(t, []Unjudged{{Resource: Disk, Why: "cannot be read: /proc/diskstats: permission denied"}}, l.Unjudged(s))
+}

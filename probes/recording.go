@@ -88,7 +88,14 @@ func kernel() string {
 // Add appends a sample and passes it to the kernel, so that a killed agent
 // loses no sample that was added. After an error other than ErrSampleTooLarge
 // nothing more can be added: what the file has can be read.
-func (r *RecordingFile) Add(s *snapshot.Sample) error { return r.write(r.withoutSame(s)) }
+func (r *RecordingFile) Add(s *snapshot.Sample) error {
+	cluster, verdicts := r.cluster, r.verdicts
+	err := r.write(r.withoutSame(s))
+	if err != nil { // the next line must not rely on what is not in the file
+		r.cluster, r.verdicts = cluster, verdicts
+	}
+	return err
+}
 
 // Size of the file in bytes.
 func (r *RecordingFile) Size() int64 { return r.size }

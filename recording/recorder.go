@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -236,9 +237,17 @@ func (r *Recorder) begin() error {
 	return err
 }
 
+// minRun is how long a segment is written before age counts: a clock that is set late
+// after a boot would otherwise age the whole recording.
+const minRun = time.Minute
+
 // deleteSurplus deletes the oldest segments until the bounds hold.
 func (r *Recorder) deleteSurplus() error {
-	for range surplus(r.older, r.size(), time.Now(), r.Config) {
+	c := r.Config
+	if r.begun.IsZero() || time.Since(r.begun) < minRun { // the clock may not be set yet
+		c.MaxAge = math.MaxInt64
+	}
+	for range surplus(r.older, r.size(), time.Now(), c) {
 		if err := os.Remove(r.older[0].Path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

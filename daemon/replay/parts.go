@@ -18,6 +18,8 @@ type part struct {
 	path string
 	dir  string // empty: the file was named
 	run  string // of its header
+	// number of a segment, which grows whatever the clock says.
+	number uint64
 
 	boot     string
 	boottime time.Duration
@@ -38,7 +40,7 @@ func (p *Player) parts(names []string) ([]part, error) {
 			return nil, err
 		}
 		for _, s := range segments {
-			all = append(all, part{path: s.Path, dir: name})
+			all = append(all, part{path: s.Path, dir: name, number: s.Number})
 		}
 	}
 	if len(all) == 1 && all[0].dir == "" {
@@ -50,7 +52,7 @@ func (p *Player) parts(names []string) ([]part, error) {
 var errEnough = errors.New("enough")
 
 // ordered reads where each file begins, and sorts them by boot, and within a boot by
-// the boot clock, which cannot be set.
+// the boot clock, which cannot be set. Segments of one directory have numbers.
 func (p *Player) ordered(all []part) ([]part, error) {
 	known := make([]part, 0, len(all))
 	booted := map[string]time.Time{} // the latest: a clock that is not set yet is behind
@@ -77,10 +79,18 @@ func (p *Player) ordered(all []part) ([]part, error) {
 		}
 		return nil, fmt.Errorf("%s: no segment can be read: %w", all[0].dir, err)
 	}
-	slices.SortStableFunc(known, func(a, b part) int {
-		return cmp.Or(booted[a.boot].Compare(booted[b.boot]), cmp.Compare(a.boot, b.boot), cmp.Compare(a.boottime, b.boottime))
-	})
+	p.oneDir = known[0].dir != "" && !slices.ContainsFunc(known, func(o part) bool { return o.dir != known[0].dir })
+	slices.SortStableFunc(known, p.order(booted))
 	return known, nil
+}
+
+func (p *Player) order(booted map[string]time.Time) func(a, b part) int {
+	if p.oneDir {
+		return func(a, b part) int { return cmp.Compare(a.number, b.number) }
+	}
+	return func(a, b part) int {
+		return cmp.Or(booted[a.boot].Compare(booted[b.boot]), cmp.Compare(a.boot, b.boot), cmp.Compare(a.boottime, b.boottime))
+	}
 }
 
 // readStart reads the header and the first sample. An error of a named file has its

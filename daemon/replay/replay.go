@@ -42,6 +42,7 @@ type Player struct {
 	newest *snapshot.Sample // that was read
 	run    string           // of the agent whose file was read last
 	other  bool             // another agent made the next sample
+	oneDir bool             // all files are segments of one directory
 	offset time.Duration    // of last, from the first sample
 	scopes scopes
 	stall  trace[snapshot.Ratios]

@@ -28,6 +28,9 @@ var errNoSampleYet = errors.New("the agent has no sample yet")
 // requestTimeout of one request to the agent on this machine.
 const requestTimeout = 5 * time.Second
 
+// maxAnswer is far more than the snapshot of 10,000 workloads.
+const maxAnswer = 256 << 20
+
 // Client calls the agent's API, on its local socket or over another connection.
 type Client struct {
 	socket string // how messages call where the agent is
@@ -115,10 +118,12 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 		return fmt.Errorf("ask the agent: %w", innermost(err))
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1)) // another node's agent may answer without end
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask the agent: %w", err)
+	case len(body) > maxAnswer:
+		return fmt.Errorf("ask the agent: %s: its answer is larger than %d MiB", path, maxAnswer>>20)
 	case resp.StatusCode == http.StatusServiceUnavailable:
 		return errNoSampleYet
 	case resp.StatusCode == http.StatusNotFound:

@@ -18,7 +18,7 @@ func appendContention(b []byte, s *view.State) []byte {
 	}
 	b = appendFamilies(b, []uint64{uint64(len(all))}, noLabels, []family[uint64]{
 		{
-			"plimsoll_contention_resources", gauge, "Disks and links in use, and memory while it is under pressure; the first 16 have series, those with contention first.",
+			"plimsoll_contention_resources", gauge, "Disks, links and CPUs in use, and memory while it is under pressure; the first 16 have series, those with contention first.",
 			func(b []byte, n *uint64) []byte { return appendCount(b, *n) },
 		},
 	})

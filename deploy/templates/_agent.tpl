@@ -100,6 +100,8 @@ containers:
       seccompProfile: {type: RuntimeDefault}
       # AppArmor's default keeps a container from the files of other processes.
       appArmorProfile: {type: Unconfined}
+      # SELinux's container_t keeps it from the host's files, too.
+      seLinuxOptions: {type: spc_t}
       {{- end }}
     volumeMounts:
       - {name: config, mountPath: /etc/plimsoll, readOnly: true}

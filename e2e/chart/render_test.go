@@ -319,7 +319,7 @@ func privileges(t *testing.T, c corev1.Container, needs string) {
 		assert.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, rules.SeccompProfile.Type)
 	}
 	if needs == seeing {
-		assert.Equal(t, []corev1.Capability{"SYS_PTRACE", "DAC_READ_SEARCH", "SYS_RESOURCE", "IPC_LOCK"}, rules.Capabilities.Add)
+		assert.Equal(t, []corev1.Capability{"SYS_PTRACE", "DAC_OVERRIDE", "SYS_RESOURCE", "IPC_LOCK"}, rules.Capabilities.Add)
 	}
 	for _, m := range c.VolumeMounts {
 		if m.Name == "sys" || m.Name == "proc" {

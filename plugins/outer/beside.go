@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 
@@ -46,7 +45,8 @@ func (h *Host) updateRivals() {
 	before := h.rivalsByDir()
 	now := findRivals(h.Procfs, discover(h.Settings().Dirs).dirs, before, func(process string) bool { return process == self })
 	h.rivals.Store(&now)
-	if reflect.DeepEqual(before, now) || len(before)+len(now) == 0 {
+	same := func(a, b Rival) bool { return a.PID == b.PID && a.Cgroup == b.Cgroup }
+	if maps.EqualFunc(before, now, func(a, b []Rival) bool { return slices.EqualFunc(a, b, same) }) {
 		return
 	}
 	for _, r := range h.Rivals() {

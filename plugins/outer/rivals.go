@@ -3,6 +3,7 @@ package outer
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -61,52 +62,74 @@ func findRivals(procfs string, dirs []string, before map[string][]Rival, skip fu
 		return nil
 	}
 	found := map[string][]Rival{}
-	mountedBy := map[string][]location{} // by mount namespace
+	mounted := mountedBy{places: places, spaces: map[string][]location{}}
+	pids, known := processes(procfs, before)
 	until := time.Now().Add(rivalTime)
-	for _, pid := range processes(procfs, before) {
-		if time.Now().After(until) {
+	for i, pid := range pids {
+		if i >= known && time.Now().After(until) {
 			break
 		}
 		process := filepath.Join(procfs, strconv.Itoa(pid))
 		if skip(process) {
 			continue
 		}
-		space, err := os.Readlink(filepath.Join(process, "ns/mnt"))
-		mounted, known := mountedBy[space]
-		if err != nil || !known {
-			mounted = mountedIn(process, places)
-			mountedBy[space] = mounted
+		limit := until
+		if i < known { // a machine under pressure must not forget a rival
+			limit = time.Now().Add(rivalTime)
 		}
-		for _, p := range watchedBy(process, mounted, until) {
+		for _, p := range watchedBy(process, mounted.of(process), limit) {
 			if len(found[p.dir]) < maxRivals {
 				found[p.dir] = append(found[p.dir], Rival{p.dir, pid, readLine(process, "comm"), cgroupOf(process)})
 			}
 		}
 	}
+	for _, list := range found {
+		slices.SortFunc(list, func(a, b Rival) int { return cmp.Compare(a.PID, b.PID) })
+	}
 	return found
 }
 
-// processes returns the processes of procfs: those found before, then the others in
-// random order.
-func processes(procfs string, before map[string][]Rival) (pids []int) {
+// mountedBy is what the processes of each mount namespace have among their mounts.
+type mountedBy struct {
+	places []location
+	spaces map[string][]location
+}
+
+func (m mountedBy) of(process string) []location {
+	space, err := os.Readlink(filepath.Join(process, "ns/mnt"))
+	mounted, known := m.spaces[space]
+	if err != nil || !known {
+		mounted = mountedIn(process, m.places)
+		m.spaces[space] = mounted
+	}
+	return mounted
+}
+
+// processes returns the processes of procfs: those found before, known of them, then
+// the others in random order.
+func processes(procfs string, before map[string][]Rival) (pids []int, known int) {
 	entries, err := os.ReadDir(procfs)
 	if err != nil {
-		return nil
+		return nil, 0
 	}
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
 			pids = append(pids, pid)
 		}
 	}
-	known := map[int]bool{}
+	found := map[int]bool{}
 	for _, list := range before {
 		for _, r := range list {
-			known[r.PID] = true
+			found[r.PID] = true
 		}
 	}
 	rand.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] })
-	slices.SortStableFunc(pids, func(a, b int) int { return trueFirst(known[a], known[b]) })
-	return pids
+	slices.SortStableFunc(pids, func(a, b int) int { return trueFirst(found[a], found[b]) })
+	known = slices.IndexFunc(pids, func(pid int) bool { return !found[pid] })
+	if known < 0 {
+		known = len(pids)
+	}
+	return pids, known
 }
 
 func trueFirst(a, b bool) int {

@@ -151,3 +151,17 @@ func TestRivalsOfADirectoryAreFew(t *testing.T) {
 	}
 	assert.Len(t, FindRivals(procfs, []string{dir}, none)[dir], maxRivals)
 }
+
+func TestRivalsStayTheSame(t *testing.T) {
+	t.Parallel()
+	dir, procfs := socketDir(t), t.TempDir()
+	p := locationsOf([]string{dir})[0]
+	for pid := range 5 {
+		process(t, procfs, fmt.Sprint(pid+1), "rival", fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device), watching(t, p))
+	}
+	found := FindRivals(procfs, []string{dir}, none)
+	for range 20 {
+		again := findRivals(procfs, []string{dir}, found, none)
+		require.Equal(t, found, again, "else each search would be a change")
+	}
+}

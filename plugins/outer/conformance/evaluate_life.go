@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -46,6 +47,8 @@ func after(q Question, of func(Observations) *Registration) func(Observations) (
 			return NotApplicable, o.unasked()
 		case r.Error != "":
 			return Failed, r.Error
+		case r.Refusal != o.First.Refusal || r.EndpointError != o.First.EndpointError:
+			return Failed, "it was registered before, and is refused now: " + cmp.Or(r.Refusal, r.EndpointError)
 		case r.Name != o.First.Name:
 			return Failed, fmt.Sprintf("its name was %q and is %q", o.First.Name, r.Name)
 		}
@@ -86,6 +89,7 @@ func stateless(o Observations) (Result, string) {
 	if o.AfterNewHost == nil {
 		return NotApplicable, o.unasked()
 	}
+	compared := false
 	for _, method := range []string{thresholdMet, getTop, getEvictPods} {
 		before := o.of(func(c Call) bool {
 			return (c.Question == Ordinary || c.Question == Resumed) && c.Method == method && c.Outcome == Answered && (method != getTop || c.TopN == topN)
@@ -94,6 +98,7 @@ func stateless(o Observations) (Result, string) {
 		if len(before) == 0 || len(now) == 0 {
 			continue
 		}
+		compared = true
 		first, then := before[0].Answer, now[0].Answer
 		if first.Met != then.Met {
 			return Failed, fmt.Sprintf("ThresholdMet: met_type %d at first, %d for a new host; it changes with what is measured, or with what was asked", first.Met, then.Met)
@@ -101,6 +106,9 @@ func stateless(o Observations) (Result, string) {
 		if !slices.Equal(first.Named, then.Named) {
 			return Failed, fmt.Sprintf("%s named %d pods at first and %d for a new host, not the same ones", method, len(first.Named), len(then.Named))
 		}
+	}
+	if !compared {
+		return NotApplicable, "no method answered both hosts"
 	}
 	return Passed, "a new host was told what the first one was told"
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -231,6 +232,7 @@ func (s *session) restart(ctx context.Context) {
 	if !e.Ended {
 		s.process.kill()
 	}
+	_ = s.process.signalAll(syscall.SIGKILL) // children that outlived it would answer in its place
 	e.Status = s.process.status()
 	_, err := os.Lstat(s.seen.Socket)
 	e.SocketStays = err == nil

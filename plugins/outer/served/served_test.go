@@ -38,6 +38,7 @@ func sensitive() plugins.Config {
 	c.DiskContention.For, c.DiskContention.ClearFor = 2*time.Second, 3*time.Second
 	c.NetworkContention.Window, c.NetworkContention.ClearFor = 2*time.Second, 3*time.Second
 	c.Filesystem.For, c.Filesystem.ClearFor = 2*time.Second, 3*time.Second
+	c.CPUContention.Mark, c.CPUContention.For, c.CPUContention.ClearFor = true, 2*time.Second, 3*time.Second
 	c.OOMStorm = plugins.OOMStorm{Enabled: true, Kills: 2, HardKills: 4, Window: 10 * time.Second, ClearFor: 3 * time.Second}
 	return c
 }
@@ -202,6 +203,8 @@ type node struct {
 	pressed bool
 
 	stalled, scans, segments, again, waits uint64
+	cpu                                    float64 // seconds in use
+	cpuWaits                               uint64
 	disk                                   snapshot.Disk
 	nic                                    snapshot.NIC
 	fs                                     snapshot.Filesystem
@@ -244,6 +247,7 @@ func (n *node) second() *snapshot.Snapshot {
 	n.memory(s)
 	n.traffic(s)
 	n.io(s)
+	n.cpus(s)
 	n.fs.AvailableBytes = snapshot.Some(n.either(50<<30, 1<<30))
 	s.Filesystems = []snapshot.Filesystem{n.fs}
 	return n.history.Add(s)
@@ -295,6 +299,23 @@ func (n *node) io(s *snapshot.Sample) {
 		}
 		w.OOMKills = snapshot.Some(kills)
 		n.list[i] = w
+	}
+}
+
+// cpus: under pressure the first pod uses nearly all of two CPUs, and the second waits
+// for it.
+func (n *node) cpus(s *snapshot.Sample) {
+	n.cpu += float64(n.either(400, 1980)) / 1000
+	n.cpuWaits += n.either(10_000, 990_000)
+	s.CPU = snapshot.CPU{Online: snapshot.Some(2), Seconds: map[string]float64{"user": n.cpu}, Runnable: snapshot.Some(int(n.either(1, 9)))}
+	s.Pressure.CPU.Some = snapshot.Some(n.cpuWaits)
+	for i := range n.list {
+		w := &n.list[i]
+		used, _ := w.CPUMicroseconds.Get()
+		waited, _ := w.Pressure.CPU.Some.Get()
+		w.CPUMicroseconds = snapshot.Some(used + []uint64{n.either(200_000, 1_570_000), n.either(100_000, 400_000), 1000}[i])
+		w.Pressure.CPU.Some = snapshot.Some(waited + []uint64{n.either(10_000, 990_000), n.either(10_000, 800_000), 0}[i])
+		w.ThrottledMicroseconds, w.ThrottledAt = snapshot.Some[uint64](0), n.at
 	}
 	s.Workloads = append([]snapshot.Workload(nil), n.list...)
 }
