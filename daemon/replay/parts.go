@@ -73,15 +73,18 @@ func (p *Player) ordered(all []part) ([]part, error) {
 		}
 	}
 	if len(known) == 0 {
-		err := errNoSample
-		if len(p.report.Unreadable) > 0 {
-			err = errors.New(p.report.Unreadable[0])
-		}
-		return nil, fmt.Errorf("%s: no segment can be read: %w", all[0].dir, err)
+		return nil, fmt.Errorf("%s: no segment can be read: %w", all[0].dir, p.firstUnreadable())
 	}
 	p.oneDir = known[0].dir != "" && !slices.ContainsFunc(known, func(o part) bool { return o.dir != known[0].dir })
 	slices.SortStableFunc(known, p.order(booted))
 	return known, nil
+}
+
+func (p *Player) firstUnreadable() error {
+	if len(p.report.Unreadable) > 0 {
+		return errors.New(p.report.Unreadable[0])
+	}
+	return errNoSample
 }
 
 func (p *Player) order(booted map[string]time.Time) func(a, b part) int {
