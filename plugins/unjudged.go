@@ -30,15 +30,15 @@ func (l *Levels) Unjudged(s *snapshot.Snapshot) []Unjudged {
 			list = append(list, Unjudged{v.Resource, v.Scope, v.Plugin, why})
 		}
 	}
+	for _, r := range resourcesOf(s) {
+		if !judged[r] {
+			list, judged[r] = append(list, Unjudged{Resource: r, Why: "no plugin judges it"}), true
+		}
+	}
 	for _, p := range s.Probes { // a device that cannot be read has no verdict
 		r, ok := map[string]Resource{"disks": Disk, "nics": NetworkIO}[p.Name]
 		if ok && p.Error != "" && !judged[r] {
-			list, judged[r] = append(list, Unjudged{Resource: r, Why: "cannot be read: " + p.Error}), true
-		}
-	}
-	for _, r := range resourcesOf(s) {
-		if !judged[r] {
-			list = append(list, Unjudged{Resource: r, Why: "no plugin judges it"})
+			list = append(list, Unjudged{Resource: r, Why: "cannot be read: " + p.Error})
 		}
 	}
 	return list

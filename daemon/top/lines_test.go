@@ -20,10 +20,10 @@ func TestLinesFirstIsSummary(t *testing.T) {
 
 func TestLinesInitialProblems(t *testing.T) {
 	lines := Lines(nil, scenes.EverythingAbsent())
-	assert.Len(t, lines, 1+2+1+6+1, "summary, two resources that were not judged, note, six probes, configuration")
-	assert.Equal(t, "2026-03-01T12:00:00Z node-a: No pressure found; not judged: memory, CPU; standalone mode: evictions disabled", lines[0])
+	assert.Len(t, lines, 1+4+1+6+1, "summary, four resources that were not judged, note, six probes, configuration")
+	assert.Equal(t, "2026-03-01T12:00:00Z node-a: No pressure found; not judged: memory, CPU, disk, and 1 more; standalone mode: evictions disabled", lines[0])
 	assert.Equal(t, "2026-03-01T12:00:00Z not judged: memory: the kernel was started without psi=1", lines[1])
-	assert.Contains(t, lines[10], "unknown key")
+	assert.Contains(t, lines[12], "unknown key")
 }
 
 func TestLinesUnchangedIsEmpty(t *testing.T) {

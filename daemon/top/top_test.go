@@ -108,7 +108,7 @@ func TestTopNamesEscaped(t *testing.T) {
 
 func TestTopUnjudgedIsNotGreen(t *testing.T) {
 	frame := frameOf(scenes.EverythingAbsent(), 80, 24, true)
-	assert.Contains(t, frame, "No pressure found; not judged: memory, CPU")
+	assert.Contains(t, frame, "No pressure found; not judged: memory, CPU, disk")
 	assert.Contains(t, frame, "the kernel was started without psi=1")
 	assert.NotContains(t, frame, "\x1b[32m", "nothing is green")
 	assert.Contains(t, frameOf(scenes.Calm(), 80, 24, true), "\x1b[32m")
