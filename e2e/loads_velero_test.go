@@ -416,7 +416,8 @@ func (h *veleroWorld) pressedNodeTakesUpNone(disk *watchedDisk, limit int) {
 		}
 	}
 	assert.False(t, started["held-0"].Before(until), "Prepared, and nothing starts there")
-	assert.True(t, started["back-0"].Before(started["held-0"]), "pressure holds no restore")
+	// By then the hold may have ended, on a busy machine.
+	assert.True(t, started["back-0"].Before(started["later-0"]), "pressure holds no restore, and the backup before it is held")
 	assert.Contains(t, h.get(vgdp.PodVolumeBackup, "held-0").GetAnnotations()[gate.Diagnosis], "Pod "+h.namespace+"/held-0, phase ")
 	most, _ := h.most()
 	assert.LessOrEqual(t, most, limit)
