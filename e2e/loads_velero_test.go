@@ -301,7 +301,11 @@ func (h *veleroWorld) leaveHidden() {
 			u := h.get(vgdp.DataUpload, name)
 			hidden := wanted(text(u, "spec", "datamover"), gate.HiddenMover)
 			if hidden == nil && len(u.GetFinalizers()) == 0 { // a node-agent that has just started sees it no more
-				require.NoError(t, loads.Delete(t.Context(), name, metav1.DeleteOptions{}))
+				version := u.GetResourceVersion() // as it is: with a finalizer it would stay
+				err := loads.Delete(t.Context(), name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}})
+				if err != nil {
+					return err
+				}
 				h.moves(vgdp.DataUpload, name)
 				return errors.New("it was hidden before a node-agent had seen it")
 			}
