@@ -83,7 +83,7 @@ func New(c Config, version, startedBy string, log *slog.Logger) *Recorder {
 	}
 }
 
-// Add hands over a sample, which nobody may change any more. It never waits: while
+// Add hands over a sample, which must not be changed any more. It never waits: while
 // the disk hangs, samples are lost.
 func (r *Recorder) Add(s *snapshot.Sample) {
 	select {

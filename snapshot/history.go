@@ -56,7 +56,7 @@ func (h *History) Add(raw *Sample) *Snapshot {
 }
 
 // Break says that what comes next was observed by another agent, or after a time
-// that nobody observed: no rate reaches across.
+// that no agent observed: no rate reaches across.
 func (h *History) Break(why string) { h.broken = why }
 
 // gapReason returns the reason why no window may reach from s back to newest.

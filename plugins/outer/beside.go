@@ -43,7 +43,7 @@ func (h *Host) rivalsByDir() map[string][]Rival {
 func (h *Host) updateRivals() {
 	self := filepath.Join(h.Procfs, strconv.Itoa(selfIn(h.Procfs)))
 	before := h.rivalsByDir()
-	now := findRivals(h.Procfs, discover(h.Settings().Dirs).dirs, before, func(process string) bool { return process == self })
+	now := findRivals(h.Procfs, discover(h.Settings().Dirs).dirs, before, func(process string) bool { return process == self }, rivalTime)
 	h.rivals.Store(&now)
 	same := func(a, b Rival) bool { return a.PID == b.PID && a.Cgroup == b.Cgroup }
 	if maps.EqualFunc(before, now, func(a, b []Rival) bool { return slices.EqualFunc(a, b, same) }) {

@@ -51,12 +51,13 @@ func (r Rival) String() string {
 // pretend to be a rival in the others. If the host's processes are hidden, none is
 // found.
 func FindRivals(procfs string, dirs []string, skip func(process string) bool) map[string][]Rival {
-	return findRivals(procfs, discover(dirs).dirs, nil, skip)
+	return findRivals(procfs, discover(dirs).dirs, nil, skip, rivalTime)
 }
 
-// findRivals examines the processes found before first, then the others in random
-// order until the time limit, so that many processes cannot hide one for ever.
-func findRivals(procfs string, dirs []string, before map[string][]Rival, skip func(process string) bool) map[string][]Rival {
+// findRivals examines the processes found before first, whatever the time, then the
+// others in random order until the time limit: many processes cannot hide one for
+// ever, and a node under pressure forgets none.
+func findRivals(procfs string, dirs []string, before map[string][]Rival, skip func(process string) bool, limit time.Duration) map[string][]Rival {
 	places := locationsOf(dirs)
 	if len(places) == 0 {
 		return nil
@@ -64,7 +65,7 @@ func findRivals(procfs string, dirs []string, before map[string][]Rival, skip fu
 	found := map[string][]Rival{}
 	mounted := mountedBy{places: places, spaces: map[string][]location{}}
 	pids, known := processes(procfs, before)
-	until := time.Now().Add(rivalTime)
+	until := time.Now().Add(limit)
 	for i, pid := range pids {
 		if i >= known && time.Now().After(until) {
 			break
@@ -73,11 +74,11 @@ func findRivals(procfs string, dirs []string, before map[string][]Rival, skip fu
 		if skip(process) {
 			continue
 		}
-		limit := until
+		end := until
 		if i < known { // a machine under pressure must not forget a rival
-			limit = time.Now().Add(rivalTime)
+			end = time.Now().Add(max(limit, rivalTime))
 		}
-		for _, p := range watchedBy(process, mounted.of(process), limit) {
+		for _, p := range watchedBy(process, mounted.of(process), end) {
 			if len(found[p.dir]) < maxRivals {
 				found[p.dir] = append(found[p.dir], Rival{p.dir, pid, readLine(process, "comm"), cgroupOf(process)})
 			}

@@ -36,6 +36,11 @@ func process(t *testing.T, procfs, pid, name, mountinfo string, fdinfo ...string
 
 func none(string) bool { return false }
 
+// search has the time that a busy machine needs.
+func search(procfs string, dirs ...string) map[string][]Rival {
+	return findRivals(procfs, discover(dirs).dirs, nil, none, time.Minute)
+}
+
 // watching is the fdinfo of a watch on a directory.
 func watching(t *testing.T, p location) string {
 	t.Helper()
@@ -78,7 +83,7 @@ func TestRivals(t *testing.T) {
 			procfs := t.TempDir()
 			process(t, procfs, "1", "init", host, "pos:\t0\n")
 			process(t, procfs, "17", c.name, c.mounts, "pos:\t0\n", c.fdinfo)
-			found := FindRivals(procfs, []string{"/nowhere", dir}, none)
+			found := search(procfs, "/nowhere", dir)
 			if !c.rival {
 				assert.Empty(t, found)
 				return
@@ -133,12 +138,12 @@ func TestRivalSearchIsBounded(t *testing.T) {
 	known := map[string][]Rival{dir: {{Dir: dir, PID: 1000, Command: "rival", Cgroup: "/of/1000"}}}
 	for range 10 {
 		begun := deadline.Start()
-		assert.Equal(t, known, findRivals(procfs, []string{dir}, known, none), "it is looked at first")
+		assert.Equal(t, known, findRivals(procfs, []string{dir}, known, none, rivalTime), "it is looked at first")
 		assert.Less(t, begun.Elapsed(), 10*rivalTime)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(procfs, "1000", "fdinfo", "0"), nil, 0o600))
 	begun := deadline.Start()
-	assert.Empty(t, findRivals(procfs, []string{dir}, known, none), "it watches no more")
+	assert.Empty(t, findRivals(procfs, []string{dir}, known, none, rivalTime), "it watches no more")
 	assert.Less(t, begun.Elapsed(), 10*rivalTime)
 }
 
@@ -149,7 +154,7 @@ func TestRivalsOfADirectoryAreFew(t *testing.T) {
 	for pid := range 3 * maxRivals {
 		process(t, procfs, fmt.Sprint(pid+1), "many", fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device), watching(t, p))
 	}
-	assert.Len(t, FindRivals(procfs, []string{dir}, none)[dir], maxRivals)
+	assert.Len(t, search(procfs, dir)[dir], maxRivals)
 }
 
 func TestRivalsStayTheSame(t *testing.T) {
@@ -159,9 +164,22 @@ func TestRivalsStayTheSame(t *testing.T) {
 	for pid := range 5 {
 		process(t, procfs, fmt.Sprint(pid+1), "rival", fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device), watching(t, p))
 	}
-	found := FindRivals(procfs, []string{dir}, none)
+	found := search(procfs, dir)
 	for range 20 {
-		again := findRivals(procfs, []string{dir}, found, none)
+		again := findRivals(procfs, []string{dir}, found, none, time.Minute)
 		require.Equal(t, found, again, "else each search would be a change")
 	}
+}
+
+func TestRivalSearchWithoutTime(t *testing.T) {
+	t.Parallel()
+	dir, procfs := socketDir(t), t.TempDir()
+	p := locationsOf([]string{dir})[0]
+	for _, pid := range []string{"1", "2"} {
+		process(t, procfs, pid, "rival", fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device), watching(t, p))
+	}
+	both := search(procfs, dir)
+	require.Len(t, both[dir], 2)
+	assert.Equal(t, both, findRivals(procfs, []string{dir}, both, none, -1), "a node under pressure forgets no rival")
+	assert.Empty(t, findRivals(procfs, []string{dir}, nil, none, -1))
 }
