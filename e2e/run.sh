@@ -17,8 +17,10 @@ module=$(go list -m)
 # Packages whose tests start processes. The one that takes longest begins first.
 processes=(e2e e2e/chart deploy e2e/clock e2e/cluster e2e/container e2e/velero evict lease pods)
 machines=(e2e/vm)
-# What tests run that is built only once, the control plane first.
-programs=(kube-apiserver helm velero versitygw)
+# Packages of make test that have a long form.
+longs=(e2e/bench)
+# What some tests run that is built only once: whoever needs one first waits for it.
+programs=(helm velero versitygw)
 
 units() {
 	local others
@@ -65,15 +67,18 @@ check)
 	;;
 test)
 	# Tests of processes wait for them more than they compute, so the others run
-	# beside them; on a fresh machine they begin when their programs are built.
-	go run ./e2e/programs "${programs[@]}" &
+	# beside them; on a fresh machine they begin when the control plane is built.
+	go run ./e2e/programs kube-apiserver &
 	building=$!
 	mapfile -t packages < <(units)
 	gotestsum units -- -race -ldflags=-w -shuffle=on -count=1 -timeout=40m "${packages[@]}" &
 	others=$!
 	trap 'kill $building $others 2>/dev/null' EXIT
 	wait $building || exit 1
+	go run ./e2e/programs "${programs[@]}" &
+	building=$!
 	in_dirs processes "${processes[@]}" -- -race -ldflags=-w -shuffle=on -count=1 -timeout=80m -p $(($(nproc) + 1)) || status=1
+	wait $building || status=1
 	wait $others || status=1
 	trap - EXIT
 	check_skips $out/units.json $out/processes.json || status=1
@@ -83,7 +88,7 @@ e2e)
 	# What a green run of this very tree leaves.
 	tree=$({ git rev-parse HEAD && git diff HEAD; } | sha256sum | cut -c1-12)
 	begun=$SECONDS
-	for dir in "${processes[@]}" "${machines[@]}"; do
+	for dir in "${processes[@]}" "${longs[@]}" "${machines[@]}"; do
 		green=$out/e2e-${dir//\//-}.green
 		if [ "$(cut -d' ' -f1 "$green" 2>/dev/null)" = "$tree" ]; then
 			echo "$dir: green on this tree already: $green"
@@ -100,7 +105,7 @@ e2e)
 		{
 			echo "# The last green run of make e2e, which writes this file: when a package passed,"
 			echo "# on which commit, and for how long it ran."
-			for dir in "${processes[@]}" "${machines[@]}"; do
+			for dir in "${processes[@]}" "${longs[@]}" "${machines[@]}"; do
 				printf '%-14s %s\n' "$dir" "$(cut -d' ' -f2- "$out/e2e-${dir//\//-}.green")"
 			done
 		} >e2e/last-green.txt

@@ -57,6 +57,9 @@ func built(t *testing.T, pkg string) string {
 
 func TestBenchAgentOnRealCgroups(t *testing.T) {
 	needsRoot(t)
+	if os.Getenv("PLIMSOLL_LONG") == "" {
+		t.Skip("its peers take two minutes of a processor to build: make e2e")
+	}
 	b, text := smallest(t, "-sizes", "1,2", "-only", "native,agent", "-window", "3s", "-load", built(t, "./load"), "-plimsoll", built(t, "../.."))
 	assert.Contains(t, text, "this host's cgroups")
 	assert.Contains(t, text, "the agent, 2 pods, busy, 1 Hz: memory of its cgroup")
