@@ -73,10 +73,10 @@ func TestAgentKilledBeforeEvictionAnswer(t *testing.T) {
 				require.NoError(t, w.unharmed(other), "while the chosen one was ending: %v", w.words())
 				return w.gone(chosen)
 			})
+			assert.NoError(t, w.tainted(corev1.TaintEffectNoSchedule), "the taint is kept")
 			w.calm()
 			w.noEvictionFor(4 * time.Second)
 			assert.NoError(t, w.unharmed(other))
-			assert.NoError(t, w.tainted(corev1.TaintEffectNoSchedule), "the taint is kept")
 		})
 	}
 }

@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 const (
@@ -79,7 +80,7 @@ func TestRoguePlugins(t *testing.T) {
 	}
 	c.start()
 	before := c.agent.holds(t)
-	begun := time.Now()
+	begun, clock := time.Now(), deadline.Start()
 	c.release()
 	c.weatherTheStorm(length)
 	worst := c.agent.holds(t)
@@ -87,7 +88,7 @@ func TestRoguePlugins(t *testing.T) {
 	c.running.Wait()
 	ended := time.Now()
 
-	c.onTime(begun, ended)
+	c.onTime(begun, ended, clock)
 	c.justified(begun)
 	for name, uid := range guards {
 		assert.Equal(t, uid, string(c.pod(name).UID), "%s may never be evicted", name)
@@ -207,7 +208,7 @@ func (c *chaos) said(name string) (list []said) {
 // onTime: the honest are asked in every round, however long the others take. A
 // round in which the API server is away also waits for its own calls to that,
 // and twenty processes more on a busy machine make some late: nearly all count.
-func (c *chaos) onTime(begun, ended time.Time) {
+func (c *chaos) onTime(begun, ended time.Time, clock *deadline.Clock) {
 	var gaps, away []time.Duration
 	for name, mode := range c.crowd {
 		if mode != "honest" {
@@ -231,9 +232,9 @@ func (c *chaos) onTime(begun, ended time.Time) {
 	const promise = chaosRound + chaosDeadline
 	c.t.Logf("the honest were asked %d times, 95 %% within %s of the time before, at the longest %s apart, and %s while the API server was away (a round of %s and its deadline of %s)",
 		len(gaps), nearly.Round(time.Millisecond), longest.Round(time.Millisecond), slices.Max(away).Round(time.Millisecond), chaosRound, chaosDeadline)
-	assert.Less(c.t, nearly, 2*promise)
-	assert.Less(c.t, longest, patience/2)
-	assert.Less(c.t, slices.Max(away), patience/2)
+	assert.Less(c.t, nearly, clock.Stretch(2*promise))
+	assert.Less(c.t, longest, clock.Stretch(patience/2))
+	assert.Less(c.t, slices.Max(away), clock.Stretch(patience/2))
 }
 
 // wasAway says whether the API server was, at some time between two.
