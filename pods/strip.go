@@ -1,12 +1,13 @@
 package pods
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // The annotations and labels that decisions depend on. All others are dropped
@@ -30,29 +31,16 @@ func labelsThatDecide() []string { return moverLabels() }
 // moverLabels are the labels that Velero's node-agent puts on data mover pods, with
 // the name of the data mover load: pkg/apis/velero/v1/labels_annotations.go of
 // Velero.
-func moverLabels() []string {
-	return []string{
-		"velero.io/data-upload", "velero.io/data-download",
-		"velero.io/pod-volume-backup", "velero.io/pod-volume-restore",
+func moverLabels() (labels []string) {
+	for _, kind := range names.MoverKinds() {
+		labels = append(labels, kind.PodLabel)
 	}
+	return labels
 }
 
 // maxValue bounds the stored value of an annotation or label in bytes. Values that
 // decide are shorter.
 const maxValue = 253
-
-// transform is strip, with the opt-out, as a client-go TransformFunc, which must be idempotent.
-func (w *Watcher) transform(object any) (any, error) {
-	switch pod := object.(type) {
-	case *storedPod:
-		return pod, nil
-	case *corev1.Pod:
-		s := &storedPod{Pod: strip(pod), optedOut: w.OptOuts.of(pod)}
-		w.PluginPods.encode(s, pod)
-		return s, nil
-	}
-	return nil, fmt.Errorf("strip pod: unexpected type %T", object)
-}
 
 // strip returns a pod with only the fields that decisions need. It is an allowlist,
 // so that new fields of Kubernetes are dropped, too. Environment, commands,

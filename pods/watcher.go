@@ -3,6 +3,7 @@ package pods
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -171,4 +172,17 @@ func (w *Watcher) claimsByPod(pods []*corev1.Pod) []claimsByName {
 		}
 	}
 	return all
+}
+
+// transform is strip, with the opt-out, as a client-go TransformFunc, which must be idempotent.
+func (w *Watcher) transform(object any) (any, error) {
+	switch pod := object.(type) {
+	case *storedPod:
+		return pod, nil
+	case *corev1.Pod:
+		s := &storedPod{Pod: strip(pod), optedOut: w.OptOuts.of(pod)}
+		w.PluginPods.encode(s, pod)
+		return s, nil
+	}
+	return nil, fmt.Errorf("strip pod: unexpected type %T", object)
 }

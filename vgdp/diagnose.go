@@ -48,7 +48,7 @@ type SnapshotContent struct {
 // Diagnose describes the facts in the lines that Velero's node-agent logs when it gives
 // up.
 func Diagnose(f *Facts) []string {
-	name, prefix := f.words()
+	name, prefix := f.Kind.Facts().Exposer, f.Kind.Facts().Prefix
 	list := diagnosis{"begin diagnose " + name}
 	for _, e := range f.Errors {
 		what := e.What
@@ -69,19 +69,6 @@ func Diagnose(f *Facts) []string {
 	}
 	list.add("end diagnose %s", name)
 	return list
-}
-
-// words are Velero's names for the exposer of a kind, and the prefix of its objects.
-func (f *Facts) words() (name, prefix string) {
-	switch f.Kind {
-	case DataUpload:
-		return "CSI exposer", "backup"
-	case DataDownload:
-		return "restore exposer", "restore"
-	case PodVolumeBackup, PodVolumeRestore:
-		return "pod volume exposer", "hosting"
-	}
-	return "unknown exposer", "unknown"
 }
 
 type diagnosis []string

@@ -8,11 +8,11 @@ import (
 
 func TestKind(t *testing.T) {
 	t.Run("an unknown one has no label of another", func(t *testing.T) {
-		assert.Empty(t, Kind("BlockUpload").PodLabel())
+		assert.Empty(t, Kind("BlockUpload").Facts().PodLabel)
 	})
 	t.Run("an unknown one has no exposer of another", func(t *testing.T) {
-		name, prefix := (&Facts{Kind: "BlockUpload"}).words()
-		assert.Equal(t, "unknown exposer", name)
-		assert.Equal(t, "unknown", prefix)
+		facts := Kind("BlockUpload").Facts()
+		assert.Equal(t, "unknown exposer", facts.Exposer)
+		assert.Equal(t, "unknown", facts.Prefix)
 	})
 }

@@ -4,33 +4,19 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/backoff"
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // Kind of a data mover load.
-type Kind string
+type Kind = names.MoverKind
 
-// The kinds, as the API server calls them.
+// The kinds that decisions tell apart.
 const (
-	DataUpload       Kind = "DataUpload"
-	DataDownload     Kind = "DataDownload"
-	PodVolumeBackup  Kind = "PodVolumeBackup"
-	PodVolumeRestore Kind = "PodVolumeRestore"
+	DataUpload       = names.DataUpload
+	DataDownload     = names.DataDownload
+	PodVolumeBackup  = names.PodVolumeBackup
+	PodVolumeRestore = names.PodVolumeRestore
 )
-
-// PodLabel is the label of the mover's pod; its value is the load's name.
-func (k Kind) PodLabel() string {
-	switch k {
-	case DataUpload:
-		return "velero.io/data-upload"
-	case DataDownload:
-		return "velero.io/data-download"
-	case PodVolumeBackup:
-		return "velero.io/pod-volume-backup"
-	case PodVolumeRestore:
-		return "velero.io/pod-volume-restore"
-	}
-	return "" // no pod has it: an unknown kind is no other
-}
 
 // Phase of a load, as Velero writes it; an empty one is New too.
 type Phase string
@@ -125,10 +111,10 @@ func (l *Load) Slot(v Velero) bool {
 func (l *Load) running() bool { return l.Phase == InProgress || l.Phase == Canceling }
 
 // restore tells whether it restores data.
-func (l *Load) restore() bool { return l.Kind == DataDownload || l.Kind == PodVolumeRestore }
+func (l *Load) restore() bool { return l.Kind.Facts().Restores }
 
 // bound tells whether its node is fixed from the beginning.
-func (l *Load) bound() bool { return l.Kind == PodVolumeBackup || l.Kind == PodVolumeRestore }
+func (l *Load) bound() bool { return l.Kind.Facts().NodeFixed }
 
 // How long pressure may hold a load.
 const (

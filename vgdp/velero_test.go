@@ -91,7 +91,7 @@ func TestPhasesAndLabelsAsVelero(t *testing.T) {
 	}
 	require.Len(t, c.PodLabels, 4)
 	for kind, label := range c.PodLabels {
-		assert.Equal(t, label, kind.PodLabel())
+		assert.Equal(t, label, kind.Facts().PodLabel)
 	}
 	assert.Contains(t, c.Timeouts["inProgress"], "(4h)")
 	assert.Equal(t, 4*time.Hour, VeleroTimeout)

@@ -80,14 +80,15 @@ func kindOf(name string) ([]vgdp.Kind, string, error) {
 	if !has {
 		return admission.Kinds(), name, nil
 	}
-	short := map[vgdp.Kind]string{vgdp.DataUpload: "du", vgdp.DataDownload: "dd", vgdp.PodVolumeBackup: "pvb", vgdp.PodVolumeRestore: "pvr"}
+	var short []string
 	for _, kind := range admission.Kinds() {
-		said := strings.ToLower(before)
-		if said == short[kind] || strings.TrimSuffix(said, "s") == strings.ToLower(string(kind)) {
+		given := strings.ToLower(before)
+		if given == kind.Facts().Short || strings.TrimSuffix(given, "s") == strings.ToLower(string(kind)) {
 			return []vgdp.Kind{kind}, rest, nil
 		}
+		short = append(short, kind.Facts().Short)
 	}
-	return nil, "", fmt.Errorf("%q: want one of du, dd, pvb, pvr or a kind's name: %w", before, ErrNoMoverLoad)
+	return nil, "", fmt.Errorf("%q: want one of %s or a kind's name: %w", before, strings.Join(short, ", "), ErrNoMoverLoad)
 }
 
 func loadOf(o *admission.Object, a *admission.Preview) *MoverLoad {

@@ -11,28 +11,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
 // Kinds of data mover loads.
-func Kinds() []vgdp.Kind {
-	return []vgdp.Kind{vgdp.DataUpload, vgdp.DataDownload, vgdp.PodVolumeBackup, vgdp.PodVolumeRestore}
+func Kinds() (kinds []vgdp.Kind) {
+	for _, f := range names.MoverKinds() {
+		kinds = append(kinds, f.Kind)
+	}
+	return kinds
 }
 
 // Resource of a kind; zero for an unknown one.
 func Resource(k vgdp.Kind) schema.GroupVersionResource {
-	switch k {
-	case vgdp.DataUpload:
-		return schema.GroupVersionResource{Group: "velero.io", Version: "v2alpha1", Resource: "datauploads"}
-	case vgdp.DataDownload:
-		return schema.GroupVersionResource{Group: "velero.io", Version: "v2alpha1", Resource: "datadownloads"}
-	case vgdp.PodVolumeBackup:
-		return schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumebackups"}
-	case vgdp.PodVolumeRestore:
-		return schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumerestores"}
+	f := k.Facts()
+	if f.Resource == "" {
+		return schema.GroupVersionResource{} // the API server has none: an unknown kind is no other
 	}
-	return schema.GroupVersionResource{} // the API server has none: an unknown kind is no other
+	return schema.GroupVersionResource{Group: names.VeleroGroup, Version: f.Version, Resource: f.Resource}
 }
 
 // Object is a load, trimmed to what admission needs.
@@ -110,12 +108,11 @@ func (o *Object) readOwner(u *unstructured.Unstructured) {
 			o.Backup = owner.Name
 		}
 	}
-	switch o.Load.Kind {
-	case vgdp.DataUpload, vgdp.PodVolumeBackup:
-		o.Load.Backup = "Backup " + o.Backup
-	case vgdp.DataDownload, vgdp.PodVolumeRestore:
+	if o.Load.Kind.Facts().Restores {
 		o.Backup = ""
 		o.Load.Backup = "Restore " + labels[labelRestore]
+	} else {
+		o.Load.Backup = "Backup " + o.Backup
 	}
 }
 

@@ -225,7 +225,7 @@ func (v *velero) moverNodes() map[loadKey]string {
 	nodes := map[loadKey]string{}
 	for _, p := range v.movers.List() {
 		for _, kind := range Kinds() {
-			if load := p.Labels[kind.PodLabel()]; load != "" {
+			if load := p.Labels[kind.Facts().PodLabel]; load != "" {
 				nodes[loadKey{kind, p.Namespace, load}] = p.Spec.NodeName
 			}
 		}
