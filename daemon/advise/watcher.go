@@ -169,3 +169,40 @@ func verdict(l *plugins.Levels, plugin string) (*plugins.Verdict, bool) {
 	}
 	return &l.Verdicts[i], true
 }
+
+func (w *Watcher) watchDisks(m replay.Moment) {
+	for _, d := range w.disks {
+		d.seen = false
+	}
+	for i := range m.Snapshot.Disks {
+		disk := &m.Snapshot.Disks[i].Disk
+		if d := w.disk(disk, m.Snapshot.BootID()); d != nil {
+			d.watch(m, disk)
+		}
+	}
+	for _, d := range w.disks {
+		if !d.seen {
+			d.since = 0
+		}
+	}
+}
+
+// disk is the record of a disk; nil for stacked ones and beyond maxDisks.
+func (w *Watcher) disk(d *snapshot.Disk, bootID string) *diskRecord {
+	if d.Layer != snapshot.LayerLeaf {
+		return nil
+	}
+	key := plugins.DiskKey(d, bootID)
+	for _, known := range w.disks {
+		if known.key == key {
+			return known
+		}
+	}
+	if len(w.disks) == maxDisks {
+		return nil
+	}
+	rotational, _ := d.Rotational.Get()
+	known := &diskRecord{key: key, name: d.Name, rotational: rotational}
+	w.disks = append(w.disks, known)
+	return known
+}

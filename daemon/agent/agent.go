@@ -114,8 +114,8 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	a.set = plugins.NewSet(c.Plugins.Inner, a.baselines.load(log))
 	a.decisions.Restore(a.records.load(log))
 	a.movers = newMovers(c.State.Dir, host, log)
-	a.outer = a.newOuterHost(c)
-	a.triggers = a.newTriggers(c)
+	a.outer = newOuterHost(c, a.Config.Current, a.Log)
+	a.triggers = newTriggers(c, a.Config.Current, func() { wake(a.pace.woken) })
 	a.lastSample.Store(time.Now().UnixNano())
 	if a.About.CgroupFlavour, err = host.CgroupFlavour(); err != nil {
 		log.Warn("cannot find the cgroup hierarchy; workloads are not measured", "error", err)
@@ -403,4 +403,17 @@ func (a *Agent) SampleOnce(ctx context.Context) (*view.State, error) {
 		}
 	}
 	return a.state.Load(), nil
+}
+
+func (a *Agent) viewOuter() *view.OuterPlugins {
+	now := time.Now()
+	return &view.OuterPlugins{Plugins: a.outer.host.Status(now), Counts: a.outer.host.Counts(), Rivals: a.outer.host.Rivals(), Beside: a.Config.Current().Plugins.Beside}
+}
+
+// runTriggers runs until ctx is done. If it fails, polling at ticks goes on.
+func (a *Agent) runTriggers(ctx context.Context) error {
+	if err := a.triggers.Run(ctx); err != nil {
+		a.Log.Warn("PSI triggers stopped; stalls are seen at the next tick", "error", err)
+	}
+	return nil
 }

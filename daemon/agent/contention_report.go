@@ -2,7 +2,6 @@ package agent
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
@@ -69,16 +68,4 @@ func (r *reported) current(now time.Duration) string {
 		return ""
 	}
 	return r.text
-}
-
-// reportContention passes the contention of the newest state on to the Lease.
-func (a *Agent) reportContention() {
-	if a.cluster == nil || a.cluster.heartbeat == nil {
-		return
-	}
-	state := a.state.Load()
-	if slices.ContainsFunc(state.Snapshot.Contention, func(c snapshot.Contention) bool { return c.State == snapshot.ContentionPresent }) {
-		state = state.WithCluster(a.viewCluster(), nil) // for the names of pods
-	}
-	a.cluster.heartbeat.setContention(contentionReport(state))
 }

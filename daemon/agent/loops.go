@@ -199,3 +199,25 @@ func (a *Agent) record(s *snapshot.Sample) {
 	}
 	a.recorder.Add(s)
 }
+
+// triggerState is the state of the triggers, with notes about those not armed.
+// Changes are logged.
+func (a *Agent) triggerState(s *snapshot.Snapshot) (t *view.Triggers, notes []string) {
+	state := a.triggers.State()
+	if state == nil {
+		return nil, nil
+	}
+	t = &view.Triggers{Armed: len(state.Armed), FiredTotal: state.Fired, WokenTotal: a.pace.count, WokenByTrigger: a.pace.woke, Absent: state.Absent}
+	if len(state.Armed) > 0 {
+		t.WindowSeconds = state.Armed[0].Window.Seconds()
+	}
+	notes = triggerNotes(state, s.Pressure.Totals.Absent)
+	told := append([]string{triggersText(state, a.config.Triggers.Window)}, notes...)
+	for _, line := range told {
+		if line != "" && !slices.Contains(a.loggedTriggers, line) {
+			a.Log.Info("PSI triggers", "state", line)
+		}
+	}
+	a.loggedTriggers = told
+	return t, notes
+}

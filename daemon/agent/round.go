@@ -3,15 +3,21 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/katalyst"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // hasNewLevels tells whether there are new levels. A round uses each sample once.
@@ -267,4 +273,83 @@ func (c *cluster) writeState(m evict.State) error {
 		return err
 	}
 	return c.writer.Do(saveTimeout, save)
+}
+
+const (
+	// maxMessageBytes is the 4 MiB that a gRPC server accepts, less what a request
+	// carries besides the pods.
+	maxMessageBytes = 4<<20 - 64<<10
+	// hardDeadline is how long a round waits for outer plugins while an inner
+	// plugin is at hard; later answers are used in the next round.
+	hardDeadline = 200 * time.Millisecond
+	// answerMaxRounds is for how many rounds a plugin's last answer is used, but no
+	// shorter than answerMinAge.
+	answerMaxRounds = 3
+	answerMinAge    = 15 * time.Second
+)
+
+// askPlugins asks the outer plugins. A level that rises meanwhile ends the waiting, so
+// that the round can act on it.
+func (a *Agent) askPlugins(ctx context.Context) []plugins.Verdict {
+	c := a.Config.Current()
+	r := outer.Round{Time: time.Now().UTC(), Graces: a.outer, MaxAge: max(answerMinAge, answerMaxRounds*c.Eviction.Round)}
+	if a.cluster != nil {
+		if !a.cluster.pods.Synced() {
+			return nil // without the pods no answer can be used
+		}
+		for _, p := range a.cluster.pods.Encoded(maxMessageBytes) {
+			r.Pods = append(r.Pods, katalyst.Pod{UID: p.UID, Wire: p.Bytes, Annotations: p.Annotations})
+		}
+	}
+	wait := c.Plugins.Deadline
+	if slices.ContainsFunc(a.state.Load().Levels.Verdicts, func(v plugins.Verdict) bool { return v.MetLevel == plugins.Hard }) {
+		wait = min(wait, hardDeadline)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		select {
+		case <-ctx.Done():
+		case <-a.levelRose:
+			cancel()
+		}
+	}()
+	defer func() { cancel(); <-heard }() // otherwise it would take the loop's next signal
+	return a.outer.host.Ask(ctx, r)
+}
+
+// reportContention passes the contention of the newest state on to the Lease.
+func (a *Agent) reportContention() {
+	if a.cluster == nil || a.cluster.heartbeat == nil {
+		return
+	}
+	state := a.state.Load()
+	if slices.ContainsFunc(state.Snapshot.Contention, func(c snapshot.Contention) bool { return c.State == snapshot.ContentionPresent }) {
+		state = state.WithCluster(a.viewCluster(), nil) // for the names of pods
+	}
+	a.cluster.heartbeat.setContention(contentionReport(state))
+}
+
+// publishDecision publishes a decision to the log, the metrics and, in a cluster, the
+// Events of the pod and the Node.
+func (a *Agent) publishDecision(d evict.Decision) {
+	a.counters.Count(&d)
+	for _, c := range d.Causes {
+		a.Log.Info("decision", "id", d.ID, "plugin", c.Plugin, "scope", c.Scope, "level", c.Level.String(), "reason", c.Reason,
+			"outcome", string(d.Code), "because", d.Reason, "candidates", len(d.Candidates))
+	}
+	if a.cluster == nil {
+		return
+	}
+	reason := eventDecision
+	for _, c := range d.Evicted() {
+		reason = eventEvicted
+		if d.DryRun {
+			reason = eventWouldEvict
+		}
+		a.cluster.events.Pod(evict.Victim{UID: c.Pod.UID, Namespace: c.Pod.Namespace, Name: c.Pod.Name},
+			corev1.EventTypeWarning, reason, fmt.Sprintf("%s %s: %s", a.cluster.node, d.Level(), decisionText(d)))
+	}
+	a.cluster.events.Node(a.cluster.uid, reason, decisionText(d))
 }

@@ -1,34 +1,23 @@
 package agent
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
-	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // newTriggers creates the PSI triggers that wake the sample loop; they follow
 // the configuration.
-func (a *Agent) newTriggers(c *config.Agent) *probes.Triggers {
+func newTriggers(c *config.Agent, current func() *config.Agent, wake func()) *probes.Triggers {
 	return &probes.Triggers{
 		Paths:    probes.Paths{Procfs: c.Paths.Procfs, Cgroupfs: c.Paths.Cgroupfs},
-		Settings: func() probes.TriggerSettings { return TriggerSettings(a.Config.Current()) },
-		Wake:     func() { wake(a.pace.woken) },
+		Settings: func() probes.TriggerSettings { return TriggerSettings(current()) },
+		Wake:     wake,
 	}
-}
-
-// runTriggers runs until ctx is done. If it fails, polling at ticks goes on.
-func (a *Agent) runTriggers(ctx context.Context) error {
-	if err := a.triggers.Run(ctx); err != nil {
-		a.Log.Warn("PSI triggers stopped; stalls are seen at the next tick", "error", err)
-	}
-	return nil
 }
 
 // TriggerSettings of a configuration.
@@ -36,28 +25,6 @@ func TriggerSettings(c *config.Agent) probes.TriggerSettings {
 	return probes.TriggerSettings{
 		Enabled: c.Triggers.Enabled, Stall: c.Triggers.Stall, Window: c.Triggers.Window, Roots: c.Workloads.Roots,
 	}
-}
-
-// triggerState is the state of the triggers, with notes about those not armed.
-// Changes are logged.
-func (a *Agent) triggerState(s *snapshot.Snapshot) (t *view.Triggers, notes []string) {
-	state := a.triggers.State()
-	if state == nil {
-		return nil, nil
-	}
-	t = &view.Triggers{Armed: len(state.Armed), FiredTotal: state.Fired, WokenTotal: a.pace.count, WokenByTrigger: a.pace.woke, Absent: state.Absent}
-	if len(state.Armed) > 0 {
-		t.WindowSeconds = state.Armed[0].Window.Seconds()
-	}
-	notes = triggerNotes(state, s.Pressure.Totals.Absent)
-	told := append([]string{triggersText(state, a.config.Triggers.Window)}, notes...)
-	for _, line := range told {
-		if line != "" && !slices.Contains(a.loggedTriggers, line) {
-			a.Log.Info("PSI triggers", "state", line)
-		}
-	}
-	a.loggedTriggers = told
-	return t, notes
 }
 
 // triggersText is empty if none is armed.

@@ -30,11 +30,11 @@ func releaseCommand() *cobra.Command {
 		Example: `  plimsoll release --kubeconfig admin.kubeconfig
   plimsoll release --node worker-7 --config /etc/plimsoll/agent.yaml`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			do := f.releaseAll
+			do := releaseAll
 			if f.node != "" {
-				do = f.releaseNode
+				do = releaseNode
 			}
-			err := do(c.Context(), c.OutOrStdout(), slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+			err := do(c.Context(), &f, c.OutOrStdout(), slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 			switch {
 			case errors.Is(err, process.ErrNoKubeconfig):
 				return usageError{errors.New("release: no kubeconfig: set --kubeconfig")}
@@ -56,7 +56,7 @@ func releaseCommand() *cobra.Command {
 	return c
 }
 
-func (f *agentFlags) releaseAll(ctx context.Context, out io.Writer, log *slog.Logger) error {
+func releaseAll(ctx context.Context, f *agentFlags, out io.Writer, log *slog.Logger) error {
 	file, err := config.OpenOf(f.config, config.DefaultController, (&controllerFlags{kubeconfig: f.kubeconfig}).override)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (f *agentFlags) releaseAll(ctx context.Context, out io.Writer, log *slog.Lo
 }
 
 // releaseNode begins with this machine, which needs no cluster.
-func (f *agentFlags) releaseNode(ctx context.Context, out io.Writer, log *slog.Logger) error {
+func releaseNode(ctx context.Context, f *agentFlags, out io.Writer, log *slog.Logger) error {
 	file, err := config.Open(f.config, f.override)
 	if err != nil {
 		return err

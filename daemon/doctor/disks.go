@@ -19,11 +19,11 @@ type Disks struct {
 	Unread    error
 }
 
-// disks tells for each disk from which await its requests count as slow, and why; disks
+// rows tell for each disk from which await its requests count as slow, and why; disks
 // with the same finding share a row.
-func (p Examination) disks(s *snapshot.Sample) []Row {
+func (p Disks) rows(s *snapshot.Sample) []Row {
 	const check = "disk threshold"
-	if !p.Disks.Rule.Enabled {
+	if !p.Rule.Enabled {
 		return []Row{{Pass, check, "disks are not judged (plugins.diskContention.enabled: false)"}}
 	}
 	var findings []string
@@ -33,15 +33,15 @@ func (p Examination) disks(s *snapshot.Sample) []Row {
 		if !plugins.JudgesDisk(d) {
 			continue
 		}
-		f := p.Disks.finding(d, s.BootID)
+		f := p.finding(d, s.BootID)
 		if !slices.Contains(findings, f) {
 			findings = append(findings, f)
 		}
 		names[f] = append(names[f], d.Name)
 	}
 	var rows []Row
-	if p.Disks.Unread != nil {
-		rows = append(rows, Row{Warn, check, "the saved disk baselines cannot be read, the thresholds below are those without: " + p.Disks.Unread.Error()})
+	if p.Unread != nil {
+		rows = append(rows, Row{Warn, check, "the saved disk baselines cannot be read, the thresholds below are those without: " + p.Unread.Error()})
 	}
 	for _, f := range findings {
 		rows = append(rows, Row{Pass, check, strings.Join(names[f], ", ") + ": " + f})

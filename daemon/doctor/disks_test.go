@@ -25,17 +25,17 @@ func TestDiskThresholds(t *testing.T) {
 		{Pass, "disk threshold", "vda: slow from 20 ms: it says that it rotates (queue/rotational is 1), but its reads take 1.0 ms, which no disk with moving parts does"},
 		{Pass, "disk threshold", "vdb: under pressure at its ceiling, 3000 requests/s or 125.0 MiB/s (plugins.diskContention.ceilings)"},
 		{Pass, "disk threshold", "slow: slow from 20 ms: it does not rotate; up to 45 ms where its requests usually take 15 ms (3 times that)"},
-	}, p.disks(s))
+	}, p.Disks.rows(s))
 
 	t.Run("without what was learned", func(t *testing.T) {
 		p.Disks.Baselines, p.Disks.Unread = nil, errors.New("permission denied")
-		rows := p.disks(s)
+		rows := p.Disks.rows(s)
 		assert.Equal(t, Warn, rows[0].Result)
 		assert.Contains(t, rows[0].Finding, "permission denied")
 		assert.Contains(t, rows[2].Finding, "vda: slow from 100 ms: it says that it rotates")
 	})
 	t.Run("of a rule that is off", func(t *testing.T) {
-		assert.Equal(t, []Row{{Pass, "disk threshold", "disks are not judged (plugins.diskContention.enabled: false)"}}, Examination{}.disks(s))
+		assert.Equal(t, []Row{{Pass, "disk threshold", "disks are not judged (plugins.diskContention.enabled: false)"}}, Disks{}.rows(s))
 	})
 }
 

@@ -99,7 +99,7 @@ func (p Examination) Examine(ctx context.Context) []Row {
 	}
 	rows = append(rows, p.webConfig(time.Now())...)
 	rows = append(rows, p.state(), p.singleAgent(answers == nil))
-	rows = append(rows, p.plugins()...)
+	rows = append(rows, pluginDirs(p.Paths.Procfs, p.PluginDirs)...)
 	return append(rows, p.cluster(ctx)...)
 }
 
@@ -177,7 +177,8 @@ func (p Examination) kernelFiles() []Row {
 	if err != nil {
 		return []Row{{Fail, "kernel files", err.Error()}}
 	}
-	s, err := p.read(host)
+	host.FollowNetwork(p.Network)
+	s, err := read(host, p.Filesystems)
 	if err != nil {
 		return []Row{{Fail, "kernel files", err.Error()}}
 	}
@@ -192,8 +193,8 @@ func (p Examination) kernelFiles() []Row {
 		rows = append(rows, Row{Pass, "cgroups", fmt.Sprintf("%s, %d workloads", flavour, len(s.Workloads))})
 	}
 	rows = append(rows, attribution(s)...)
-	rows = append(rows, p.disks(s)...)
-	return append(rows, p.triggers(s))
+	rows = append(rows, p.Disks.rows(s)...)
+	return append(rows, triggers(p.Paths, p.Triggers, s))
 }
 
 // probeRow fails for a probe that a rule needs, and warns for the others.

@@ -16,18 +16,17 @@ const extraWait = 5 * time.Second
 // read takes samples until every watched filesystem has answered or timed out,
 // because they are asked outside of the sample. One that has done neither in
 // time is an error of its probe.
-func (p Examination) read(host *probes.Host) (*snapshot.Sample, error) {
-	host.FollowFilesystems(p.Filesystems)
-	host.FollowNetwork(p.Network)
+func read(host *probes.Host, filesystems probes.FilesystemConfig) (*snapshot.Sample, error) {
+	host.FollowFilesystems(filesystems)
 	defer host.Close()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	for start := time.Now(); ; <-poll.C {
 		s, err := host.Read()
-		if err != nil || p.allAnswered(s) {
+		if err != nil || filesystems.Every <= 0 || allAnswered(s) {
 			return s, err
 		}
-		if waited := time.Since(start); waited > p.Filesystems.Timeout+extraWait {
+		if waited := time.Since(start); waited > filesystems.Timeout+extraWait {
 			markUnanswered(s, waited)
 			return s, nil
 		}
@@ -47,8 +46,8 @@ func markUnanswered(s *snapshot.Sample, waited time.Duration) {
 	}
 }
 
-func (p Examination) allAnswered(s *snapshot.Sample) bool {
+func allAnswered(s *snapshot.Sample) bool {
 	pending := slices.ContainsFunc(s.Filesystems, func(f snapshot.Filesystem) bool { return f.Pending() })
 	failed := slices.ContainsFunc(s.Probes, func(p snapshot.Probe) bool { return p.Name == "filesystems" && p.Error != "" })
-	return p.Filesystems.Every <= 0 || !pending && (len(s.Filesystems) > 0 || failed)
+	return !pending && (len(s.Filesystems) > 0 || failed)
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -27,7 +26,7 @@ func TestDoctorFilesystemReadLate(t *testing.T) {
 			s := &snapshot.Sample{}
 			s.Filesystems = c.known
 			s.Probes = []snapshot.Probe{{Name: "disks"}, {Name: "filesystems"}}
-			assert.False(t, Examination{Filesystems: probes.FilesystemConfig{Every: time.Second}}.allAnswered(s))
+			assert.False(t, allAnswered(s))
 			markUnanswered(s, 1310*time.Millisecond)
 			assert.Equal(t, []snapshot.Probe{{Name: "disks"}, {Name: "filesystems", Error: c.want}}, s.Probes)
 		})

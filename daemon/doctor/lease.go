@@ -23,17 +23,17 @@ type Lease struct {
 const heartbeat = "heartbeat"
 
 // leases has a row for each Lease that the agent would renew.
-func (p Examination) leases(ctx context.Context, how *rest.Config) []Row {
-	if p.Lease == nil {
+func leases(ctx context.Context, how *rest.Config, own, ofNode *Lease) []Row {
+	if own == nil {
 		return []Row{{Warn, heartbeat, "off: the cluster does not notice when the agent is gone (set lease.enabled: true)"}}
 	}
 	client, err := coordinationv1client.NewForConfig(how)
 	if err != nil {
 		return []Row{{Fail, heartbeat, oneLine(err)}}
 	}
-	rows := []Row{p.Lease.examine(ctx, client, false)}
-	if p.NodeLease != nil {
-		rows = append(rows, p.NodeLease.examine(ctx, client, true))
+	rows := []Row{own.examine(ctx, client, false)}
+	if ofNode != nil {
+		rows = append(rows, ofNode.examine(ctx, client, true))
 	}
 	return rows
 }

@@ -19,17 +19,17 @@ func isPlimsoll(process string) bool {
 	return err == nil && os.SameFile(own, its)
 }
 
-// plugins checks the directories that are searched. The agent creates the
+// pluginDirs checks the directories that are searched. The agent creates the
 // default one.
-func (p Examination) plugins() []Row {
+func pluginDirs(procfs string, dirs []string) []Row {
 	const check = "outer plugins"
 	var rows []Row
-	for _, list := range outer.FindRivals(p.Paths.Procfs, p.PluginDirs, isPlimsoll) {
+	for _, list := range outer.FindRivals(procfs, dirs, isPlimsoll) {
 		for _, r := range list {
 			rows = append(rows, Row{Warn, check, r.String() + ": plugins give some answers only once; stop one of the two hosts, or set plugins.beside"})
 		}
 	}
-	for _, dir := range p.PluginDirs {
+	for _, dir := range dirs {
 		info, err := os.Stat(dir)
 		switch {
 		case err != nil || !info.IsDir():

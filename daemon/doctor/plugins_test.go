@@ -19,7 +19,7 @@ func TestDoctorPluginDirectories(t *testing.T) {
 	require.NoError(t, os.Chmod(open, 0o777))
 	require.NoError(t, os.Chmod(sticky, 0o777|os.ModeSticky))
 	p := Examination{Paths: probes.Paths{Procfs: "/proc"}, PluginDirs: []string{own, open, sticky, own + "/none"}}
-	rows := p.plugins()
+	rows := pluginDirs(p.Paths.Procfs, p.PluginDirs)
 	require.Len(t, rows, 4)
 	assert.Equal(t, []Result{Pass, Warn, Pass, Pass}, []Result{rows[0].Result, rows[1].Result, rows[2].Result, rows[3].Result})
 	assert.Contains(t, rows[1].Finding, "chmod go-w")
@@ -45,10 +45,10 @@ func TestDoctorRivalOfPlugins(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(process, of), text, 0o600))
 	}
 	p := Examination{Paths: probes.Paths{Procfs: procfs}, PluginDirs: []string{dir}}
-	rows := p.plugins()
+	rows := pluginDirs(p.Paths.Procfs, p.PluginDirs)
 	require.Len(t, rows, 2)
 	assert.Equal(t, Warn, rows[0].Result)
 	assert.Contains(t, rows[0].Finding, "process 4711 (katalyst-agent, cgroup /system.slice/k.service) watches the plugin directory "+dir)
 	p.PluginDirs = []string{t.TempDir()}
-	assert.Equal(t, Pass, p.plugins()[0].Result, "it watches elsewhere")
+	assert.Equal(t, Pass, pluginDirs(p.Paths.Procfs, p.PluginDirs)[0].Result, "it watches elsewhere")
 }

@@ -57,7 +57,7 @@ func TestDoctorSecondAgentInLease(t *testing.T) {
 			}))
 			defer s.Close()
 			p := Examination{Lease: &Lease{Namespace: "ns", Name: "n", Holder: "n", Annotation: "agent", Agent: c.ours}}
-			rows := p.leases(t.Context(), &rest.Config{Host: s.URL})
+			rows := leases(t.Context(), &rest.Config{Host: s.URL}, p.Lease, p.NodeLease)
 			require.Len(t, rows, 1)
 			assert.Equal(t, c.want, rows[0].Result, rows[0].Finding)
 		})

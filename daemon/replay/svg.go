@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
 //go:embed plot.svg.tmpl
@@ -139,4 +141,49 @@ func (p *plot) legend() {
 		p.Keys = append(p.Keys, k)
 	}
 	p.Height += 52
+}
+
+// shownDecisions omits the end of pressure, which the level shows.
+func (r *Report) shownDecisions() []*Decision {
+	var list []*Decision
+	for i := range r.Decisions {
+		if r.Decisions[i].Code != evict.CodeEnded {
+			list = append(list, &r.Decisions[i])
+		}
+	}
+	return list
+}
+
+// x is an offset in thousandths of the width.
+func (r *Report) x(offset float64) float64 {
+	if r.Seconds <= 0 {
+		return 0
+	}
+	return 1000 * offset / r.Seconds
+}
+
+// nearest are the scopes with the longest time at a level or closest to one, in
+// the report's order, and the number of the others.
+func (r *Report) nearest() (shown []*Scope, more int) {
+	var all []*Scope
+	for i := range r.Scopes {
+		all = append(all, &r.Scopes[i])
+	}
+	if len(all) <= stripsShown {
+		return all, 0
+	}
+	slices.SortStableFunc(all, func(a, b *Scope) int {
+		x, y := a.nearness(), b.nearness()
+		return slices.Compare(y[:], x[:])
+	})
+	some := map[*Scope]bool{}
+	for _, s := range all[:stripsShown] {
+		some[s] = true
+	}
+	for i := range r.Scopes {
+		if some[&r.Scopes[i]] {
+			shown = append(shown, &r.Scopes[i])
+		}
+	}
+	return shown, len(all) - stripsShown
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -28,17 +27,6 @@ func (p *plot) decisions(r *Report) {
 	}
 	p.Areas = append(p.Areas, area{Y: y + 13, H: 2, Label: "decisions over time"})
 	p.Height = y + 18
-}
-
-// shownDecisions omits the end of pressure, which the level shows.
-func (r *Report) shownDecisions() []*Decision {
-	var list []*Decision
-	for i := range r.Decisions {
-		if r.Decisions[i].Code != evict.CodeEnded {
-			list = append(list, &r.Decisions[i])
-		}
-	}
-	return list
 }
 
 func (p *plot) list(r *Report) {

@@ -5,17 +5,8 @@ import (
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
-	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
-
-// x is an offset in thousandths of the width.
-func (r *Report) x(offset float64) float64 {
-	if r.Seconds <= 0 {
-		return 0
-	}
-	return 1000 * offset / r.Seconds
-}
 
 func units(v float64) string { return fmt.Sprintf("%.1f", v) }
 
@@ -35,36 +26,6 @@ func (a *area) gaps(r *Report) {
 	for _, g := range r.Gaps[:min(marksShown, len(r.Gaps))] {
 		a.Bands = append(a.Bands, newBand("gap", r.x(g.OffsetSeconds-g.Seconds), r.x(g.OffsetSeconds), 0, a.H, view.Age(seconds(g.Seconds))+" not observed: "+g.Reason))
 	}
-}
-
-// bands are the times at a level: hard in full height, soft in the lower half,
-// so that colour is not the only sign.
-func (s *Scope) bands(r *Report) []band {
-	var list []band
-	for i := 0; i < len(s.Points); {
-		from := s.Points[i]
-		next := i + 1
-		for next < len(s.Points) && s.Points[next].Value.Level == from.Value.Level && !s.Points[next].AfterGap {
-			next++
-		}
-		to := r.Seconds
-		if next < len(s.Points) {
-			to = s.Points[next].OffsetSeconds
-			if s.Points[next].AfterGap {
-				to = s.Points[next-1].OffsetSeconds
-			}
-		}
-		title := from.Value.Level.String() + " for " + view.Age(seconds(to-from.OffsetSeconds))
-		switch a, b := r.x(from.OffsetSeconds), r.x(to); from.Value.Level {
-		case plugins.Hard:
-			list = append(list, newBand("hard", a, b, 0, levelHeight, title))
-		case plugins.Soft:
-			list = append(list, newBand("soft", a, b, levelHeight/2, levelHeight/2, title))
-		case plugins.None:
-		}
-		i = next
-	}
-	return list
 }
 
 // fullHeight are bands in the full height of a strip.

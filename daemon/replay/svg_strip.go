@@ -1,38 +1,12 @@
 package replay
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
-
-// nearest are the scopes with the longest time at a level or closest to one, in
-// the report's order, and the number of the others.
-func (r *Report) nearest() (shown []*Scope, more int) {
-	var all []*Scope
-	for i := range r.Scopes {
-		all = append(all, &r.Scopes[i])
-	}
-	if len(all) <= stripsShown {
-		return all, 0
-	}
-	slices.SortStableFunc(all, func(a, b *Scope) int {
-		x, y := a.nearness(), b.nearness()
-		return slices.Compare(y[:], x[:])
-	})
-	some := map[*Scope]bool{}
-	for _, s := range all[:stripsShown] {
-		some[s] = true
-	}
-	for i := range r.Scopes {
-		if some[&r.Scopes[i]] {
-			shown = append(shown, &r.Scopes[i])
-		}
-	}
-	return shown, len(all) - stripsShown
-}
 
 func (s *Scope) nearness() [3]float64 {
 	near := 0.0
@@ -136,4 +110,34 @@ func (p *plot) tags(s *Scope, y int, at func(float64) float64) {
 		before = at(v)
 		p.Tags = append(p.Tags, plotText{Y: y + max(10, int(before)-2), Text: l.name})
 	}
+}
+
+// bands are the times at a level: hard in full height, soft in the lower half,
+// so that colour is not the only sign.
+func (s *Scope) bands(r *Report) []band {
+	var list []band
+	for i := 0; i < len(s.Points); {
+		from := s.Points[i]
+		next := i + 1
+		for next < len(s.Points) && s.Points[next].Value.Level == from.Value.Level && !s.Points[next].AfterGap {
+			next++
+		}
+		to := r.Seconds
+		if next < len(s.Points) {
+			to = s.Points[next].OffsetSeconds
+			if s.Points[next].AfterGap {
+				to = s.Points[next-1].OffsetSeconds
+			}
+		}
+		title := from.Value.Level.String() + " for " + view.Age(seconds(to-from.OffsetSeconds))
+		switch a, b := r.x(from.OffsetSeconds), r.x(to); from.Value.Level {
+		case plugins.Hard:
+			list = append(list, newBand("hard", a, b, 0, levelHeight, title))
+		case plugins.Soft:
+			list = append(list, newBand("soft", a, b, levelHeight/2, levelHeight/2, title))
+		case plugins.None:
+		}
+		i = next
+	}
+	return list
 }
