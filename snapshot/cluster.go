@@ -77,26 +77,6 @@ func (c *Cluster) pod(uid string) *Pod {
 	return nil
 }
 
-const whyNoCluster = "no API server is configured: the pods' requests are unknown"
-
-// Pods returns the node's pods as the API server lists them, or the reason why
-// they are unknown.
-func (s *Snapshot) Pods() (pods []Pod, why string) {
-	if s.Cluster == nil {
-		return nil, whyNoCluster
-	}
-	return s.Cluster.Pods, s.Cluster.Absent["pods"]
-}
-
-// Reclaimable returns what of the node is reclaimed for pods of low QoS, or the
-// reason why it is unknown.
-func (s *Snapshot) Reclaimable() (reclaimable Reclaimable, why string) {
-	if s.Cluster == nil {
-		return reclaimable, whyNoCluster
-	}
-	return s.Cluster.Reclaimable, s.Cluster.Absent["reclaimable"]
-}
-
 // LowestClass reports whether a workload is of the lowest class, whose waiting is no
 // contention: pods of low QoS, data mover pods even with memory requests, and
 // workloads that the agent throttles. For a pod that the API server does not

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // Contention has the workloads that use a shared resource (culprits) and those
@@ -162,14 +161,14 @@ func (s *Snapshot) contention(w Window, of func(workload int) Opt[WorkloadRates]
 	if w.Elapsed() <= 0 {
 		return nil
 	}
-	list := s.diskContention(w, of, on)
-	if c, some := s.memoryContention(w, of); some {
+	list := diskContention(s, w, of, on)
+	if c, some := memoryContention(s.Workloads, w, of); some {
 		list = append(list, c)
 	}
-	if c, some := s.networkContention(w, of); some {
+	if c, some := networkContention(s, w, of); some {
 		list = append(list, c)
 	}
-	if c, some := s.cpuContention(w, of); some {
+	if c, some := cpuContention(s.Workloads, w, of); some {
 		list = append(list, c)
 	}
 	return list
@@ -182,7 +181,7 @@ type busyDisk struct {
 	bytes, requests float64 // per second
 }
 
-func (s *Snapshot) diskContention(w Window, of func(int) Opt[WorkloadRates], on func(int) Opt[DiskRates]) []Contention {
+func diskContention(s *Snapshot, w Window, of func(int) Opt[WorkloadRates], on func(int) Opt[DiskRates]) []Contention {
 	var disks []busyDisk
 	at := map[string]int{}
 	for i := range s.Disks {
@@ -196,7 +195,7 @@ func (s *Snapshot) diskContention(w Window, of func(int) Opt[WorkloadRates], on 
 	if len(disks) == 0 {
 		return nil
 	}
-	uses, why := s.diskUses(disks, at, of)
+	uses, why := diskUses(s, disks, at, of)
 	node := w.Pressure().IO.Some
 	list := make([]Contention, len(disks))
 	for k := range disks {
@@ -204,7 +203,7 @@ func (s *Snapshot) diskContention(w Window, of func(int) Opt[WorkloadRates], on 
 		for n < len(uses) && uses[n].device == k {
 			n++
 		}
-		list[k] = s.onDisk(&disks[k], uses[:n], node, why)
+		list[k] = onDisk(s, &disks[k], uses[:n], node, why)
 		uses = uses[n:]
 	}
 	return list
@@ -212,14 +211,14 @@ func (s *Snapshot) diskContention(w Window, of func(int) Opt[WorkloadRates], on 
 
 // diskUses returns the uses sorted by disk, and why some are not counted. A
 // workload that contains others counts only its own processes.
-func (s *Snapshot) diskUses(disks []busyDisk, at map[string]int, of func(int) Opt[WorkloadRates]) (uses []use, why string) {
+func diskUses(s *Snapshot, disks []busyDisk, at map[string]int, of func(int) Opt[WorkloadRates]) (uses []use, why string) {
 	most := 0
 	for i := range s.Workloads {
 		r, _ := of(i).Get()
 		most += len(r.IO)
 	}
 	uses = make([]use, 0, most)
-	nested := s.nesting()
+	nested := nestingOf(s.Workloads)
 	for i := range s.Workloads {
 		if s.Workloads[i].Cgroup == "/" {
 			continue // the root has the disk's own counters
@@ -228,11 +227,11 @@ func (s *Snapshot) diskUses(disks []busyDisk, at map[string]int, of func(int) Op
 		first := len(uses)
 		for _, io := range r.IO {
 			if k, there := at[io.Number]; there && io.ReadsPerSecond+io.WritesPerSecond > 0 {
-				uses = append(uses, s.diskUse(i, io, k, &disks[k].rates))
+				uses = append(uses, diskUse(s.IOSource, i, io, k, &disks[k].rates))
 			}
 		}
 		splitStall(uses[first:], r.Pressure.IO.Some)
-		if reason := s.uncounted(i); ok && len(uses) == first && reason != "" {
+		if reason := uncounted(s, i); ok && len(uses) == first && reason != "" {
 			uses, why = appendUncounted(uses, i, disks, r.Pressure.IO.Some), reason
 		}
 		nested.subtract(i, uses, first)
@@ -243,7 +242,7 @@ func (s *Snapshot) diskUses(disks []busyDisk, at map[string]int, of func(int) Op
 
 // uncounted is why a workload may use a disk without requests of its own in the
 // kernel's counters; empty: it does not.
-func (s *Snapshot) uncounted(workload int) string {
+func uncounted(s *Snapshot, workload int) string {
 	if why := s.Workloads[workload].Absent["io"]; why != "" {
 		return why
 	}
@@ -275,10 +274,10 @@ func appendUncounted(uses []use, workload int, disks []busyDisk, stall Opt[float
 	return uses
 }
 
-func (s *Snapshot) diskUse(workload int, io WorkloadIORates, disk int, rates *DiskRates) use {
+func diskUse(of IOSource, workload int, io WorkloadIORates, disk int, rates *DiskRates) use {
 	u := use{workload: workload, device: disk, inFlight: io.inFlight(rates)}
 	u.bytes, u.requests = io.ReadBytesPerSecond, io.ReadsPerSecond
-	if s.IOSource != IOBlkio { // blkio attributes no writes of the page cache
+	if of != IOBlkio { // blkio attributes no writes of the page cache
 		u.bytes, u.requests = u.bytes+io.WrittenBytesPerSecond, u.requests+io.WritesPerSecond
 	}
 	return u
@@ -311,7 +310,7 @@ func (io WorkloadIORates) inFlight(d *DiskRates) float64 {
 
 // onDisk returns the contention on one disk. node is the node's stall on IO, why
 // the reason of uncounted uses.
-func (s *Snapshot) onDisk(d *busyDisk, uses []use, node Opt[float64], why string) Contention {
+func onDisk(s *Snapshot, d *busyDisk, uses []use, node Opt[float64], why string) Contention {
 	c := Contention{Resource: SharedDisk, Device: s.Disks[d.index].Name}
 	var bytes, requests float64
 	for _, u := range uses {
@@ -333,7 +332,7 @@ func (s *Snapshot) onDisk(d *busyDisk, uses []use, node Opt[float64], why string
 	for i := range uses {
 		uses[i].share = (portion(uses[i].bytes, bytes) + portion(uses[i].requests, requests)) / 2
 	}
-	s.listParties(&c, uses, node, why)
+	parties(s.Workloads).list(&c, uses, node, why)
 	return c
 }
 
@@ -344,9 +343,12 @@ func portion(of, all float64) float64 {
 	return min(1, of/all)
 }
 
-// listParties lists the workloads above the smallest shares and sets the state. node
+// parties are the workloads of a Contention.
+type parties []WorkloadState
+
+// list lists the workloads above the smallest shares and sets the state. node
 // is the node's own stall, why the reason of uncounted uses.
-func (s *Snapshot) listParties(c *Contention, uses []use, node Opt[float64], why string) {
+func (p parties) list(c *Contention, uses []use, node Opt[float64], why string) {
 	all := attributedShare(uses)
 	for i := range uses {
 		if !uses[i].uncounted {
@@ -357,25 +359,25 @@ func (s *Snapshot) listParties(c *Contention, uses []use, node Opt[float64], why
 	most, more := largest(top[:0], uses, minShare, func(u *use) float64 { return u.share })
 	c.MoreCulprits = more
 	for _, u := range most {
-		c.Culprits = append(c.Culprits, s.culprit(c.Resource, u))
+		c.Culprits = append(c.Culprits, p.culprit(c.Resource, u))
 	}
 	most, c.MoreSufferers = largest(top[:0], uses, minWaited, func(u *use) float64 { return u.waited })
 	for _, u := range most {
-		c.Sufferers = append(c.Sufferers, s.sufferer(u))
+		c.Sufferers = append(c.Sufferers, p.sufferer(u))
 	}
-	s.judgeState(c, uses, node, why)
+	p.judgeState(c, uses, node, why)
 }
 
-func (s *Snapshot) culprit(of SharedResource, u *use) Culprit {
-	c := Culprit{Party: s.party(u), Share: u.share, BytesPerSecond: u.bytes, RequestsPerSecond: u.requests}
+func (p parties) culprit(of SharedResource, u *use) Culprit {
+	c := Culprit{Party: p.party(u), Share: u.share, BytesPerSecond: u.bytes, RequestsPerSecond: u.requests}
 	if of == SharedCPU {
 		c.Cores, c.BytesPerSecond = u.bytes, 0
 	}
 	return c
 }
 
-func (s *Snapshot) sufferer(u *use) Sufferer {
-	out := Sufferer{Party: s.party(u), Waited: u.waited, LowestClass: s.Workloads[u.workload].LowestClass()}
+func (p parties) sufferer(u *use) Sufferer {
+	out := Sufferer{Party: p.party(u), Waited: u.waited, LowestClass: p[u.workload].LowestClass()}
 	if !u.uncounted {
 		out.Share = Some(u.share)
 	}
@@ -384,7 +386,7 @@ func (s *Snapshot) sufferer(u *use) Sufferer {
 
 // judgeState sets the state. It is busy only if every workload that matters was seen
 // not to wait for others; no workload waits longer than the node as a whole.
-func (s *Snapshot) judgeState(c *Contention, uses []use, node Opt[float64], why string) {
+func (p parties) judgeState(c *Contention, uses []use, node Opt[float64], why string) {
 	threshold := c.Resource.WaitedThreshold()
 	stall, known := node.Get()
 	unseen := !known || stall >= threshold
@@ -393,7 +395,7 @@ func (s *Snapshot) judgeState(c *Contention, uses []use, node Opt[float64], why 
 	var longest *use
 	for i := range uses {
 		u := &uses[i]
-		lowest := s.Workloads[u.workload].LowestClass()
+		lowest := p[u.workload].LowestClass()
 		switch {
 		case lowest:
 		case !u.stallUnknown && !u.uncounted && u.waited >= threshold:
@@ -409,8 +411,8 @@ func (s *Snapshot) judgeState(c *Contention, uses []use, node Opt[float64], why 
 	case longest != nil:
 		c.State = ContentionUnknown
 		c.Absent.Because("shareRatio", fmt.Sprintf("%s waits %.0f %% of the time, and whether for others or for itself is not counted: %s",
-			s.Workloads[longest.workload].Title(), 100*longest.waited, why))
-	case len(s.Workloads) == 0 && unseen:
+			p[longest.workload].Title(), 100*longest.waited, why))
+	case len(p) == 0 && unseen:
 		c.State = ContentionUnknown
 		c.Absent.Because("sufferers", "no workload is found")
 	case hidden == 1:
@@ -441,13 +443,7 @@ func attributedShare(uses []use) float64 {
 	return sum
 }
 
-func (s *Snapshot) party(u *use) Party {
-	w := &s.Workloads[u.workload]
+func (p parties) party(u *use) Party {
+	w := &p[u.workload]
 	return Party{w.Cgroup, w.Kind, w.Title(), w.PodUID}
-}
-
-// BestEffort reports whether the kubelet put a pod into the BestEffort class,
-// by its cgroup.
-func (w *Workload) BestEffort() bool {
-	return w.Kind == KindPod && strings.Contains(w.Cgroup, "besteffort")
 }

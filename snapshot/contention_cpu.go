@@ -12,7 +12,7 @@ const minCPUBusy = 0.5
 // cpuContention returns the workloads that use the CPUs and that wait for one, while
 // at least half of them is in use or tasks of the node wait. A workload that its
 // own quota holds back does not wait for others.
-func (s *Snapshot) cpuContention(w Window, of func(int) Opt[WorkloadRates]) (c Contention, some bool) {
+func cpuContention(workloads []WorkloadState, w Window, of func(int) Opt[WorkloadRates]) (c Contention, some bool) {
 	busy, known := w.CPUBusy().Get()
 	stall := w.Pressure().CPU.Some
 	waited, _ := stall.Get()
@@ -22,7 +22,7 @@ func (s *Snapshot) cpuContention(w Window, of func(int) Opt[WorkloadRates]) (c C
 	c = Contention{Resource: SharedCPU}
 	cpus, _ := w.to.CPU.Online.Get()
 	used := busy * float64(cpus)
-	uses, all, why := s.cpuUses(of)
+	uses, all, why := cpuUses(workloads, of)
 	if known && used > 0 {
 		c.Coverage = Some(min(1, all/used))
 	} else {
@@ -31,25 +31,25 @@ func (s *Snapshot) cpuContention(w Window, of func(int) Opt[WorkloadRates]) (c C
 	for i := range uses {
 		uses[i].share = portion(uses[i].bytes, max(all, used))
 	}
-	s.listParties(&c, uses, stall, why)
+	parties(workloads).list(&c, uses, stall, why)
 	return c, true
 }
 
 // cpuUses returns the uses, in CPUs, and their sum. why is why of some workloads it
 // is unknown what their own quota holds back; their waiting is that of an uncounted
 // use.
-func (s *Snapshot) cpuUses(of func(int) Opt[WorkloadRates]) (uses []use, all float64, why string) {
-	uses = make([]use, 0, len(s.Workloads))
-	nested := s.nesting()
-	for i := range s.Workloads {
+func cpuUses(workloads []WorkloadState, of func(int) Opt[WorkloadRates]) (uses []use, all float64, why string) {
+	uses = make([]use, 0, len(workloads))
+	nested := nestingOf(workloads)
+	for i := range workloads {
 		r, ok := of(i).Get()
-		l := &s.Workloads[i].Workload
+		l := &workloads[i].Workload
 		if !ok || l.Cgroup == "/" {
 			continue
 		}
 		cores, counted := r.CPUCores.Get()
 		stall, known := r.Pressure.CPU.Some.Get()
-		held, told := l.heldByQuota(r)
+		held, told := heldByQuota(l, r)
 		u := use{workload: i, bytes: cores, waited: max(0, stall-held), stallUnknown: !known, uncounted: !counted || !told}
 		if u.uncounted && stall >= minWaited {
 			why = cmp.Or(l.Absent["cpuMicrosecondsTotal"], l.Absent["throttledMicrosecondsTotal"], "its quota is read every ten seconds")
@@ -67,7 +67,7 @@ func (s *Snapshot) cpuUses(of func(int) Opt[WorkloadRates]) (uses []use, all flo
 // heldByQuota is how long a workload's own quota held it back, as a share of the
 // time, summed over CPUs; false if that is unknown. A workload that never was held
 // back is not held back now: the counter is read less often than the stall.
-func (w *Workload) heldByQuota(r WorkloadRates) (share float64, known bool) {
+func heldByQuota(w *Workload, r WorkloadRates) (share float64, known bool) {
 	if ratio, ok := r.ThrottledRatio.Get(); ok {
 		return ratio, true
 	}

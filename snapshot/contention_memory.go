@@ -8,7 +8,7 @@ func pageBytes() float64 { return float64(os.Getpagesize()) }
 // memoryContention returns the workloads that take memory and that wait for it,
 // while global reclaim runs or tasks stall on memory. Otherwise there is no
 // contention.
-func (s *Snapshot) memoryContention(w Window, of func(int) Opt[WorkloadRates]) (c Contention, some bool) {
+func memoryContention(workloads []WorkloadState, w Window, of func(int) Opt[WorkloadRates]) (c Contention, some bool) {
 	scans, _ := w.Memory().ScansPerSecond.Get()
 	host, _ := w.Pressure().Memory.Some.Get()
 	if scans == 0 && host < minWaited {
@@ -16,7 +16,7 @@ func (s *Snapshot) memoryContention(w Window, of func(int) Opt[WorkloadRates]) (
 	}
 	c = Contention{Resource: SharedMemory}
 	taken, known := w.memoryTaken().Get()
-	uses, all := s.memoryUses(of)
+	uses, all := memoryUses(workloads, of)
 	switch {
 	case !known:
 		c.Absent.Because("coverageRatio", "the node's memory growth is unknown")
@@ -28,7 +28,7 @@ func (s *Snapshot) memoryContention(w Window, of func(int) Opt[WorkloadRates]) (
 	for i := range uses {
 		uses[i].share = portion(uses[i].bytes, max(all, taken))
 	}
-	s.listParties(&c, uses, w.Pressure().Memory.Some, "")
+	parties(workloads).list(&c, uses, w.Pressure().Memory.Some, "")
 	return c, true
 }
 
@@ -47,12 +47,12 @@ func (w Window) memoryTaken() Opt[float64] {
 
 // memoryUses returns the uses and the sum of what they took. A workload at its
 // own limit counts zero: it reclaims from itself and waits for itself.
-func (s *Snapshot) memoryUses(of func(int) Opt[WorkloadRates]) (uses []use, all float64) {
-	uses = make([]use, 0, len(s.Workloads))
-	nested := s.nesting()
-	for i := range s.Workloads {
+func memoryUses(workloads []WorkloadState, of func(int) Opt[WorkloadRates]) (uses []use, all float64) {
+	uses = make([]use, 0, len(workloads))
+	nested := nestingOf(workloads)
+	for i := range workloads {
 		r, ok := of(i).Get()
-		if !ok || s.Workloads[i].Cgroup == "/" {
+		if !ok || workloads[i].Cgroup == "/" {
 			continue
 		}
 		taken, _ := r.MemoryTakenPerSecond.Get()

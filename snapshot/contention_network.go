@@ -21,15 +21,15 @@ const (
 // their own are counted, including what they send to each other, which uses no
 // link: a share is rather too large than too small. The kernel does not report
 // which workloads wait.
-func (s *Snapshot) networkContention(w Window, of func(int) Opt[WorkloadRates]) (c Contention, some bool) {
-	l := s.links(w)
+func networkContention(s *Snapshot, w Window, of func(int) Opt[WorkloadRates]) (c Contention, some bool) {
+	l := linksIn(s.NICs, w)
 	receives := l.received > l.sent
 	carried := max(l.received, l.sent)
 	if carried < minLinkBytes || l.uncontended {
 		return Contention{}, false
 	}
 	c = Contention{Resource: SharedNetwork}
-	uses, all := s.networkUses(of, receives)
+	uses, all := networkUses(s.Workloads, of, receives)
 	switch {
 	case l.count > 1:
 		c.Absent.Because("coverageRatio", whyManyLinks)
@@ -43,7 +43,7 @@ func (s *Snapshot) networkContention(w Window, of func(int) Opt[WorkloadRates]) 
 	for i := range uses {
 		uses[i].share = portion(uses[i].bytes, max(all, carried))
 	}
-	s.listParties(&c, uses, Opt[float64]{}, "")
+	parties(s.Workloads).list(&c, uses, Opt[float64]{}, "")
 	c.State = ContentionUnknown
 	c.Absent.Because("sufferers", whyWaitsUnknown)
 	if len(uses) == 0 {
@@ -60,10 +60,10 @@ type links struct {
 	uncontended    bool // all of them are known to be below uncontendedUtilization
 }
 
-func (s *Snapshot) links(w Window) links {
+func linksIn(nics []NICState, w Window) links {
 	l := links{uncontended: true}
-	for i := range s.NICs {
-		n := &s.NICs[i].NIC
+	for i := range nics {
+		n := &nics[i].NIC
 		if n.Layer != LayerLeaf {
 			continue
 		}
@@ -81,9 +81,9 @@ func (s *Snapshot) links(w Window) links {
 }
 
 // networkUses returns the uses of pods in one direction, and their sum.
-func (s *Snapshot) networkUses(of func(int) Opt[WorkloadRates], receives bool) (uses []use, all float64) {
-	uses = make([]use, 0, len(s.Workloads))
-	for i := range s.Workloads {
+func networkUses(workloads []WorkloadState, of func(int) Opt[WorkloadRates], receives bool) (uses []use, all float64) {
+	uses = make([]use, 0, len(workloads))
+	for i := range workloads {
 		r, _ := of(i).Get()
 		n, ok := r.Network.Get()
 		if !ok {

@@ -32,7 +32,7 @@ func largest(top []*use, uses []use, least float64, of func(*use) float64) (_ []
 // nesting subtracts a workload's use from the workload that contains it, whose
 // counters include it.
 type nesting struct {
-	s *Snapshot
+	workloads []WorkloadState
 	// holders are the workloads that contain others, and the index of their
 	// uses. Pods are none, and mostly there are none at all.
 	holders []holder
@@ -40,10 +40,10 @@ type nesting struct {
 
 type holder struct{ workload, first, count int }
 
-func (s *Snapshot) nesting() nesting {
-	n := nesting{s: s}
-	for i := range s.Workloads {
-		if w := &s.Workloads[i].Workload; w.Kind != KindPod && s.holdsAny(i) {
+func nestingOf(workloads []WorkloadState) nesting {
+	n := nesting{workloads: workloads}
+	for i := range workloads {
+		if w := &workloads[i].Workload; w.Kind != KindPod && n.holdsAny(i) {
 			n.holders = append(n.holders, holder{workload: i})
 		}
 	}
@@ -52,9 +52,9 @@ func (s *Snapshot) nesting() nesting {
 
 // holdsAny reports whether another workload is below this one. In path order it
 // follows, though not always at once: /a, /a-b, /a/b.
-func (s *Snapshot) holdsAny(i int) bool {
-	of := s.Workloads[i].Cgroup
-	for _, w := range s.Workloads[i+1:] {
+func (n nesting) holdsAny(i int) bool {
+	of := n.workloads[i].Cgroup
+	for _, w := range n.workloads[i+1:] {
 		if !strings.HasPrefix(w.Cgroup, of) {
 			return false
 		}
@@ -76,10 +76,10 @@ func (n nesting) subtract(workload int, uses []use, first int) {
 	nearest := -1
 	for i := range n.holders {
 		h := &n.holders[i]
-		switch of := n.s.Workloads[h.workload].Cgroup; {
+		switch of := n.workloads[h.workload].Cgroup; {
 		case h.workload == workload:
 			h.first, h.count = first, len(uses)-first
-		case isBelow(n.s.Workloads[workload].Cgroup, of):
+		case isBelow(n.workloads[workload].Cgroup, of):
 			nearest = i // a later one has a longer path
 		}
 	}

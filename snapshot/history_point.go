@@ -93,7 +93,7 @@ func newPoint(raw *Sample, s *Snapshot) *point {
 	}
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
-		put(&p.workloads, len(s.Workloads), w.series, w.point())
+		put(&p.workloads, len(s.Workloads), w.series, pointOf(&w.Workload))
 	}
 	return p
 }
@@ -110,7 +110,7 @@ func put[T any](list *[]T, about int, at series, v T) {
 	(*list)[at.slot] = v
 }
 
-func (w *Workload) point() workloadPoint {
+func pointOf(w *Workload) workloadPoint {
 	p := workloadPoint{
 		at: w.At, throttledAt: w.ThrottledAt, detailAt: w.DetailAt,
 		memory: rawCount(w.MemoryBytes), reclaimed: rawCount(w.Reclaimed), charged: rawCount(w.Charged),

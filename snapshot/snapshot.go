@@ -262,17 +262,28 @@ func (m Memory) availableRatio() Opt[float64] {
 	return Some(float64(available) / float64(total))
 }
 
-func (w *Workload) workingSet() Opt[uint64] {
-	current, ok1 := w.MemoryBytes.Get()
-	inactive, ok2 := w.InactiveFileBytes.Get()
-	if !ok1 || !ok2 {
-		return Opt[uint64]{}
-	}
-	return Some(current - min(current, inactive))
-}
-
 // Monotonic is the snapshot's instant on CLOCK_MONOTONIC.
 func (s *Snapshot) Monotonic() time.Duration { return s.points[len(s.points)-1].Monotonic }
 
 // BootID of the boot that the snapshot is of.
 func (s *Snapshot) BootID() string { return s.points[len(s.points)-1].BootID }
+
+const whyNoCluster = "no API server is configured: the pods' requests are unknown"
+
+// Pods returns the node's pods as the API server lists them, or the reason why
+// they are unknown.
+func (s *Snapshot) Pods() (pods []Pod, why string) {
+	if s.Cluster == nil {
+		return nil, whyNoCluster
+	}
+	return s.Cluster.Pods, s.Cluster.Absent["pods"]
+}
+
+// Reclaimable returns what of the node is reclaimed for pods of low QoS, or the
+// reason why it is unknown.
+func (s *Snapshot) Reclaimable() (reclaimable Reclaimable, why string) {
+	if s.Cluster == nil {
+		return reclaimable, whyNoCluster
+	}
+	return s.Cluster.Reclaimable, s.Cluster.Absent["reclaimable"]
+}

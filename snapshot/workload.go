@@ -104,3 +104,18 @@ func hexDigit(c byte) (byte, bool) {
 	}
 	return 0, false
 }
+
+// BestEffort reports whether the kubelet put a pod into the BestEffort class,
+// by its cgroup.
+func (w *Workload) BestEffort() bool {
+	return w.Kind == KindPod && strings.Contains(w.Cgroup, "besteffort")
+}
+
+func (w *Workload) workingSet() Opt[uint64] {
+	current, ok1 := w.MemoryBytes.Get()
+	inactive, ok2 := w.InactiveFileBytes.Get()
+	if !ok1 || !ok2 {
+		return Opt[uint64]{}
+	}
+	return Some(current - min(current, inactive))
+}
