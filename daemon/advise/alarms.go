@@ -19,16 +19,16 @@ type Alarms struct {
 	Ongoing        bool    `json:"ongoing,omitempty"`
 	OngoingSeconds float64 `json:"ongoingSeconds,omitempty"`
 	// OOMKilled: an OOM kill meanwhile, or in the minute after.
-	OOMKilled uint64 `json:"killed"`
+	OOMKilled uint64 `json:"oomKilled"`
 	// Real: real, with contention; for a resource whose sufferers are never
 	// known, it lasted and was well beyond the threshold.
-	Real uint64 `json:"hurt"`
+	Real uint64 `json:"real"`
 	// False alarms: NoContention (no contention), Brief (its rule was met for
 	// less than ten seconds), or Grazed (the threshold was exceeded by less
 	// than a tenth).
-	NoContention uint64 `json:"falseNobodyWaited"`
+	NoContention uint64 `json:"falseNoContention"`
 	Brief        uint64 `json:"falseBrief"`
-	Marginal     uint64 `json:"falseGrazed"`
+	Marginal     uint64 `json:"falseMarginal"`
 }
 
 // False is how many of them were false, as far as a recording tells.

@@ -67,7 +67,7 @@ type Want struct {
 	Culprit   string `yaml:"culprit,omitempty"`
 	Presser   string `yaml:"presser,omitempty"`
 	Sufferer  string `yaml:"sufferer,omitempty"`
-	NoCulprit bool   `yaml:"nobody,omitempty"`
+	NoCulprit bool   `yaml:"noCulprit,omitempty"`
 }
 
 // NotJudged is a scope that lacks a measurement within the Span, so that no

@@ -49,7 +49,7 @@ func TestLabelMisspelt(t *testing.T) {
 	require.ErrorContains(t, err, file)
 	require.ErrorContains(t, err, "wants")
 
-	require.NoError(t, os.WriteFile(file, []byte("machine: here\nwant: [{resource: disk, scope: vdb, level: soft, from: 1.5, to: 2, atMost: true, nobody: true}]\nusual: {vdb: 5ms}\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("machine: here\nwant: [{resource: disk, scope: vdb, level: soft, from: 1.5, to: 2, atMost: true, noCulprit: true}]\nusual: {vdb: 5ms}\n"), 0o600))
 	labels, err := Load(dir)
 	require.NoError(t, err)
 	require.Len(t, labels, 1)
