@@ -41,7 +41,17 @@ func elsewhere(g *Evaluation) {
 	}
 }
 
-func TestBrakeDelaysHardMemory(t *testing.T) {
+func TestBrake(t *testing.T) {
+	t.Run("delays hard memory", brakeDelaysHardMemory)
+	t.Run("few nodes delay no other", brakeFewNodesDelayNoOther)
+	t.Run("wrong rule empties no zone", brakeWrongRuleEmptiesNoZone)
+	t.Run("counts live nodes under pressure", brakeCountsLiveNodesUnderPressure)
+	t.Run("holds while nodes collapse", brakeHoldsWhileNodesCollapse)
+	t.Run("not ready node is no capacity", brakeNotReadyNodeIsNoCapacity)
+	t.Run("passed is saved in Lease", brakePassedIsSavedInLease)
+}
+
+func brakeDelaysHardMemory(t *testing.T) {
 	const minute, half = time.Minute, 30 * time.Second
 	full := tainted(3, 2)
 	again := func(g *Evaluation) {
@@ -146,7 +156,7 @@ func (p *brakedCluster) ask(node int, urgent bool) bool {
 
 // Two of three nodes are pressed to hard for hours, and ask all the time: the third
 // has what it asks for before long.
-func TestBrakeFewNodesDelayNoOther(t *testing.T) {
+func brakeFewNodesDelayNoOther(t *testing.T) {
 	for _, urgent := range []bool{false, true} {
 		most := DefaultSettings().Evictions.BrakedPer
 		if urgent {
@@ -169,7 +179,7 @@ func TestBrakeFewNodesDelayNoOther(t *testing.T) {
 }
 
 // A rule is wrong, and everywhere at once.
-func TestBrakeWrongRuleEmptiesNoZone(t *testing.T) {
+func brakeWrongRuleEmptiesNoZone(t *testing.T) {
 	for urgent, most := range map[bool]int{false: 6, true: 60} {
 		p := newBrakedCluster(20)
 		for ; p.now.Before(noon.Add(time.Hour)); p.now = p.now.Add(5 * time.Second) {
@@ -188,7 +198,7 @@ func TestBrakeWrongRuleEmptiesNoZone(t *testing.T) {
 	}
 }
 
-func TestBrakeCountsLiveNodesUnderPressure(t *testing.T) {
+func brakeCountsLiveNodesUnderPressure(t *testing.T) {
 	pressed := func(a *Agent) { a.Carried.Report.Pressure = map[string]string{"memory": lease.LevelHard} }
 	for what, row := range map[string]struct {
 		change func(*Judged)
@@ -225,7 +235,7 @@ func TestBrakeCountsLiveNodesUnderPressure(t *testing.T) {
 }
 
 // A threshold is bad: nodes that are pressed become not ready, one after the other.
-func TestBrakeHoldsWhileNodesCollapse(t *testing.T) {
+func brakeHoldsWhileNodesCollapse(t *testing.T) {
 	for down := range 5 {
 		j := &Judgement{}
 		for i := range 10 {
@@ -245,7 +255,7 @@ func TestBrakeHoldsWhileNodesCollapse(t *testing.T) {
 }
 
 // Nodes without pressure that are not ready are no room for what is evicted.
-func TestBrakeNotReadyNodeIsNoCapacity(t *testing.T) {
+func brakeNotReadyNodeIsNoCapacity(t *testing.T) {
 	j := &Judgement{}
 	for i := range 10 {
 		a := made(fmt.Sprint("n", i), 0, untainted)
@@ -261,7 +271,7 @@ func TestBrakeNotReadyNodeIsNoCapacity(t *testing.T) {
 
 // What went past a brake stands in the Lease for as long as it counts, and a
 // restart of the controller forgets none.
-func TestBrakePassedIsSavedInLease(t *testing.T) {
+func brakePassedIsSavedInLease(t *testing.T) {
 	s := newFixture(t)
 	s.node("n", "web", "db")
 	for _, name := range []string{"x", "y"} {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 // Settings of the agents' supervision.
@@ -56,5 +57,25 @@ func DefaultSettings() Settings {
 		Enabled: true, Grace: 40 * time.Second, TaintsStay: 5 * time.Minute, MassSilence: 0.55,
 		Evictions: Evictions{Share: 0.01, Per: 5 * time.Minute, PerOwner: 10 * time.Minute, ZoneTainted: 0.10, CommonCause: 0.30, BrakedPer: 10 * time.Minute, UrgentPer: time.Minute, MaxGrace: 30 * time.Second},
 		Protect:   pods.DefaultRules(),
+	}
+}
+
+// Validate says which values must not be used.
+func (s Settings) Validate(at problems.Section) {
+	at.Duration("monitorGracePeriod", s.Grace, time.Second, time.Hour)
+	at.Duration("taintRemovalDelay", s.TaintsStay, s.Grace, problems.MaxDuration)
+}
+
+const maxPluginName = 128
+
+// Validate says which values must not be used.
+func (e Evictions) Validate(at problems.Section) {
+	at.Duration("period", e.Per, time.Second, problems.MaxDuration)
+	at.Duration("ownerInterval", e.PerOwner, time.Second, problems.MaxDuration)
+	at.Duration("brakedInterval", e.BrakedPer, e.UrgentPer, problems.MaxDuration)
+	at.Duration("urgentInterval", e.UrgentPer, time.Second, problems.MaxDuration)
+	at.Duration("maxGrace", e.MaxGrace, time.Second, problems.MaxDuration)
+	for i, name := range e.ForceGraceZero {
+		at.Element("forceGraceZero", i).Must(name != "" && len(name) <= maxPluginName, "want a plugin's name, got "+problems.Quote(name))
 	}
 }

@@ -111,7 +111,15 @@ func some(n, quiet int, silence time.Duration) []Agent {
 	return list
 }
 
-func TestFullDisruptionBeforeFirstMark(t *testing.T) {
+func TestFullDisruption(t *testing.T) {
+	t.Run("before first mark", fullDisruptionBeforeFirstMark)
+	t.Run("at share exactly", fullDisruptionAtShareExactly)
+	t.Run("keeps agents late", fullDisruptionKeepsAgentsLate)
+	t.Run("end restarts clocks", fullDisruptionEndRestartsClocks)
+	t.Run("keeps silent agent", fullDisruptionKeepsSilentAgent)
+}
+
+func fullDisruptionBeforeFirstMark(t *testing.T) {
 	for what, row := range map[string]struct {
 		of, quiet int
 		silence   time.Duration
@@ -141,7 +149,7 @@ func TestFullDisruptionBeforeFirstMark(t *testing.T) {
 	}
 }
 
-func TestFullDisruptionAtShareExactly(t *testing.T) {
+func fullDisruptionAtShareExactly(t *testing.T) {
 	s := DefaultSettings()
 	s.MassSilence = 0.5
 	at := func(quiet int) bool {
@@ -151,7 +159,7 @@ func TestFullDisruptionAtShareExactly(t *testing.T) {
 	assert.True(t, at(6))
 }
 
-func TestFullDisruptionKeepsAgentsLate(t *testing.T) {
+func fullDisruptionKeepsAgentsLate(t *testing.T) {
 	agents := some(100, 56, time.Hour)
 	j := judge(JudgeState{}, agents...)
 	for range 3 {
@@ -172,7 +180,7 @@ func TestJudgeAgentBackFromSilence(t *testing.T) {
 	assert.Equal(t, 100, judge(j.Next, agents...).Total)
 }
 
-func TestFullDisruptionEndRestartsClocks(t *testing.T) {
+func fullDisruptionEndRestartsClocks(t *testing.T) {
 	agents := some(100, 56, time.Hour)
 	j := judge(JudgeState{}, agents...)
 	require.True(t, j.FullDisruption)
@@ -205,7 +213,7 @@ func TestFullDisruptionEndRestartsClocks(t *testing.T) {
 	assert.False(t, j.Agents[20].RemoveTaints, "the time that we were blind does not count for the taints either")
 }
 
-func TestFullDisruptionKeepsSilentAgent(t *testing.T) {
+func fullDisruptionKeepsSilentAgent(t *testing.T) {
 	agents := some(100, 1, time.Hour)
 	j := judge(JudgeState{}, agents...)
 	require.Contains(t, j.Next.Silent, "n000")

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 // Phase of a Backup, as Velero writes it. Those not listed here are final, or do
@@ -64,6 +66,23 @@ func DefaultSettings() Settings { return Settings{Resync: time.Minute, Config: D
 // DefaultConfig is that of a fresh install.
 func DefaultConfig() Config {
 	return Config{Limit: 1, Aging: 24 * time.Hour, StuckAfter: 10 * time.Minute}
+}
+
+const (
+	maxLimit = 1000
+	maxAging = 30 * 24 * time.Hour
+)
+
+// Validate says which values must not be used.
+func (s Settings) Validate(at problems.Section) {
+	at.Duration("resync", s.Resync, time.Second, time.Hour)
+}
+
+// Validate says which values must not be used.
+func (c Config) Validate(at problems.Section) {
+	at.Int("limit", c.Limit, 0, maxLimit)
+	at.Duration("aging", c.Aging, 0, maxAging)
+	at.Duration("stuckAfter", c.StuckAfter, 0, problems.MaxDuration)
 }
 
 // queue are the waiting Backups in a total order: first in, first out, by their

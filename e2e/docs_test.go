@@ -12,10 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testsOf has the tests and the test files of each directory of the repository.
+// testsOf has the tests, the names of subtests and the test files of each directory of
+// the repository.
 func testsOf(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	literal := regexp.MustCompile(`"([^"\n]+)"`)
 	all := map[string]map[string]bool{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
@@ -32,6 +34,9 @@ func testsOf(t *testing.T) map[string]map[string]bool {
 		all[dir][d.Name()] = true
 		for _, m := range function.FindAllStringSubmatch(string(text), -1) {
 			all[dir][m[1]] = true
+		}
+		for _, m := range literal.FindAllStringSubmatch(string(text), -1) {
+			all[dir]["/"+strings.ReplaceAll(m[1], " ", "_")] = true
 		}
 		return nil
 	}))
@@ -56,6 +61,7 @@ func TestDocumentsTestsExist(t *testing.T) {
 				} else if name := named.FindStringSubmatch(m[1]); name != nil {
 					count++
 					assert.True(t, tests[dir][name[1]+name[3]], "%s: %s has no %s", document, dir, m[1])
+					assert.True(t, name[2] == "" || tests[dir][name[2]], "%s: %s has no subtest %s", document, dir, m[1])
 				}
 			}
 		}

@@ -37,7 +37,17 @@ func pleading(list []pods.Pod, verdicts ...plugins.Verdict) Input {
 	return in
 }
 
-func TestBrakeBackoffGrows(t *testing.T) {
+func TestBrake(t *testing.T) {
+	t.Run("backoff grows", brakeBackoffGrows)
+	t.Run("of one plugin holds no other", brakeOfOnePluginHoldsNoOther)
+	t.Run("not held below floor", brakeNotHeldBelowFloor)
+	t.Run("backoff forgotten", brakeBackoffForgotten)
+	t.Run("retry after", brakeRetryAfter)
+	t.Run("clock set back", brakeClockSetBack)
+	t.Run("keeps pending request", brakeKeepsPendingRequest)
+}
+
+func brakeBackoffGrows(t *testing.T) {
 	a := api{answer: brakes("memory-stall")}
 	in := governed()
 	var when []int
@@ -62,7 +72,7 @@ func TestBrakeBackoffGrows(t *testing.T) {
 	assert.Equal(t, CodeEvicted, d.Code, "it is the controller's, not ours")
 }
 
-func TestBrakeOfOnePluginHoldsNoOther(t *testing.T) {
+func brakeOfOnePluginHoldsNoOther(t *testing.T) {
 	list := []pods.Pod{pod("a"), pod("b"), pod("c")}
 	a := api{answer: brakes("files")}
 	in := pleading(list, pressing(named("c", 30)), files(named("a", 0), named("b", 0)))
@@ -114,7 +124,7 @@ func TestRequestByWeightiestPlugin(t *testing.T) {
 }
 
 // Memory was refused a moment ago, and falls below its floor.
-func TestBrakeNotHeldBelowFloor(t *testing.T) {
+func brakeNotHeldBelowFloor(t *testing.T) {
 	a := api{answer: brakes("memory-stall")}
 	in := pleading([]pods.Pod{pod("a")}, pressing(named("a", 30)))
 	_, m := play(in, &a)
@@ -129,7 +139,7 @@ func TestBrakeNotHeldBelowFloor(t *testing.T) {
 	assert.Contains(t, m.Refusals, "memory-stall at hard")
 }
 
-func TestBrakeBackoffForgotten(t *testing.T) {
+func brakeBackoffForgotten(t *testing.T) {
 	a := api{answer: brakes("memory-stall")}
 	in := governed()
 	_, m := play(in, &a)
@@ -148,7 +158,7 @@ func TestBrakeBackoffForgotten(t *testing.T) {
 	assert.Empty(t, m.Refusals, "and with one that goes")
 }
 
-func TestBrakeRetryAfter(t *testing.T) {
+func brakeRetryAfter(t *testing.T) {
 	for after, want := range map[time.Duration][]int{
 		3 * time.Second: {0, 3, 6, 9}, time.Hour: {0, 300, 600}, 0: {0, 10, 30, 70, 150, 310, 610},
 	} {
@@ -170,7 +180,7 @@ func TestBrakeRetryAfter(t *testing.T) {
 	}
 }
 
-func TestBrakeClockSetBack(t *testing.T) {
+func brakeClockSetBack(t *testing.T) {
 	in := governed()
 	in.State.Refusals = map[string]Backoff{"memory-stall at hard": {Until: at(86400), Attempts: 1}}
 	_, m := play(in, &api{})
@@ -178,7 +188,7 @@ func TestBrakeClockSetBack(t *testing.T) {
 }
 
 // Nobody knows yet what became of the request that stands.
-func TestBrakeKeepsPendingRequest(t *testing.T) {
+func brakeKeepsPendingRequest(t *testing.T) {
 	a := api{answer: always(UnknownOutcome)}
 	in := governed()
 	_, m := play(in, &a)

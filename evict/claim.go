@@ -23,20 +23,26 @@ const (
 // written.
 type Refusal struct{ Plugin, Why string }
 
-// claimConditions makes the outer plugin that first names a condition its owner, and
+// claims are the conditions of outer plugins: each one's owner, and the marks.
+type claims struct {
+	owners map[string]string
+	marks  map[string]MarkState
+}
+
+// conditions makes the outer plugin that first names a condition its owner, and
 // removes from the levels what is beyond the limits. A plugin keeps a condition
 // as long as it names it, met or not. A condition that is neither named nor in the
 // state has no owner again.
-func (m State) claimConditions(in Input) (*plugins.Levels, []Refusal) {
-	l := &plugins.Levels{Time: in.Levels.Time, Verdicts: slices.Clone(in.Levels.Verdicts)}
+func (c claims) conditions(levels *plugins.Levels) (*plugins.Levels, []Refusal) {
+	l := &plugins.Levels{Time: levels.Time, Verdicts: slices.Clone(levels.Verdicts)}
 	own := plugins.Names()
 	named := map[string]bool{}
 	for _, v := range l.Verdicts {
 		named[v.Condition] = true
 	}
-	for name := range m.Claims {
-		if _, remembered := m.Marks[name]; !remembered && !named[name] {
-			delete(m.Claims, name)
+	for name := range c.owners {
+		if _, remembered := c.marks[name]; !remembered && !named[name] {
+			delete(c.owners, name)
 		}
 	}
 	var refused []Refusal
@@ -46,9 +52,9 @@ func (m State) claimConditions(in Input) (*plugins.Levels, []Refusal) {
 		if v.Condition == "" || slices.Contains(own, v.Plugin) {
 			continue
 		}
-		why := m.claimCondition(v)
+		why := c.claim(v)
 		if why == "" {
-			why = m.limitEffects(v, asked)
+			why = c.limitEffects(v, asked)
 		}
 		if why != "" {
 			refused = append(refused, Refusal{v.Plugin, why})
@@ -57,14 +63,14 @@ func (m State) claimConditions(in Input) (*plugins.Levels, []Refusal) {
 	return l, refused
 }
 
-// claimCondition makes the verdict's plugin own its condition, or removes the condition
+// claim makes the verdict's plugin own its condition, or removes the condition
 // from the verdict and returns why.
-func (m State) claimCondition(v *plugins.Verdict) (refused string) {
-	if _, taken := m.Claims[v.Condition]; taken {
+func (c claims) claim(v *plugins.Verdict) (refused string) {
+	if _, taken := c.owners[v.Condition]; taken {
 		return ""
 	}
 	has := 0
-	for _, of := range m.Claims {
+	for _, of := range c.owners {
 		if of == v.Plugin {
 			has++
 		}
@@ -73,27 +79,27 @@ func (m State) claimCondition(v *plugins.Verdict) (refused string) {
 	case has >= conditionsPerPlugin:
 		v.Condition, v.Effects = "", nil
 		return fmt.Sprintf("condition not written: the plugin already has %d, which is the limit; each is released some time after it ended", has)
-	case len(m.Claims) >= conditionsOfOuterPlugins:
+	case len(c.owners) >= conditionsOfOuterPlugins:
 		v.Condition, v.Effects = "", nil
-		return fmt.Sprintf("condition not written: outer plugins already have %d, which is the limit", len(m.Claims))
+		return fmt.Sprintf("condition not written: outer plugins already have %d, which is the limit", len(c.owners))
 	}
-	m.Claims[v.Condition] = v.Plugin
+	c.owners[v.Condition] = v.Plugin
 	return ""
 }
 
 // limitEffects removes a verdict's effects beyond the limit of its condition. Effects in
 // the state, and those of earlier verdicts, count.
-func (m State) limitEffects(v *plugins.Verdict, asked map[string][]string) (refused string) {
+func (c claims) limitEffects(v *plugins.Verdict, asked map[string][]string) (refused string) {
 	list, known := asked[v.Condition]
 	if !known {
-		for e := range m.Marks[v.Condition].Effects {
+		for e := range c.marks[v.Condition].Effects {
 			if e != ownEffect && e != plugins.NoEffect {
 				list = append(list, e)
 			}
 		}
 	}
 	room, whose := effectsPerCondition, ""
-	if m.Claims[v.Condition] != v.Plugin {
+	if c.owners[v.Condition] != v.Plugin {
 		room, whose = effectsByOtherPlugins, "; more are reserved for the plugin that named it first"
 	}
 	var fitting []string

@@ -19,9 +19,18 @@ func naming(plugin, condition string, level plugins.Level, effects ...string) pl
 	return plugins.Verdict{Plugin: plugin, Scope: condition, Condition: condition, Level: level, MetLevel: level, Effects: effects, Reason: "it says so"}
 }
 
+func TestClaims(t *testing.T) {
+	t.Run("invented conditions bounded", claimsInventedConditionsBounded)
+	t.Run("per plugin limit", claimsPerPluginLimit)
+	t.Run("of outer plugins limit", claimsOfOuterPluginsLimit)
+	t.Run("effects per condition", claimsEffectsPerCondition)
+	t.Run("holder keeps its effects", claimsHolderKeepsItsEffects)
+	t.Run("none without condition", claimsNoneWithoutCondition)
+}
+
 // Hours of a plugin that calls its condition otherwise in each round, that comes
 // back under ever new names, and that does both.
-func TestClaimsInventedConditionsBounded(t *testing.T) {
+func claimsInventedConditionsBounded(t *testing.T) {
 	for what, of := range map[string]func(round int) []plugins.Verdict{
 		"conditions": func(n int) []plugins.Verdict {
 			return []plugins.Verdict{naming("rogue", fmt.Sprint("C", 2*n), plugins.Hard), naming("rogue", fmt.Sprint("C", 2*n+1), plugins.Soft)}
@@ -93,7 +102,7 @@ func carried(m Marks) int {
 	return n
 }
 
-func TestClaimsPerPluginLimit(t *testing.T) {
+func claimsPerPluginLimit(t *testing.T) {
 	say := func(n int) (list []plugins.Verdict) {
 		for i := range n {
 			list = append(list, naming("p", fmt.Sprint("C", i), plugins.Soft))
@@ -112,7 +121,7 @@ func TestClaimsPerPluginLimit(t *testing.T) {
 	assert.Equal(t, "Hard", about(t, marks, names.Prefix+"C0").Reason, "two plugins may have one")
 }
 
-func TestClaimsOfOuterPluginsLimit(t *testing.T) {
+func claimsOfOuterPluginsLimit(t *testing.T) {
 	var list []plugins.Verdict
 	for i := range conditionsOfOuterPlugins + 1 {
 		list = append(list, naming(fmt.Sprint("p", i), fmt.Sprint("C", i), plugins.Soft))
@@ -126,7 +135,7 @@ func TestClaimsOfOuterPluginsLimit(t *testing.T) {
 	assert.Less(t, len(record), 64<<10)
 }
 
-func TestClaimsEffectsPerCondition(t *testing.T) {
+func claimsEffectsPerCondition(t *testing.T) {
 	say := func(from, n int) plugins.Verdict {
 		v := naming("p", "C", plugins.Soft)
 		v.CNR = true
@@ -157,7 +166,7 @@ func TestClaimsEffectsPerCondition(t *testing.T) {
 }
 
 // A rogue names an honest plugin's condition, before it in each round.
-func TestClaimsHolderKeepsItsEffects(t *testing.T) {
+func claimsHolderKeepsItsEffects(t *testing.T) {
 	say := func(plugin string, from, n int) plugins.Verdict {
 		v := naming(plugin, "C", plugins.Soft)
 		v.CNR = true
@@ -188,7 +197,7 @@ func refusedOf(m Marks) (list []string) {
 	return list
 }
 
-func TestClaimsNoneWithoutCondition(t *testing.T) {
+func claimsNoneWithoutCondition(t *testing.T) {
 	marks, m := Mark(round(0, nil, naming("p", "", plugins.Hard)))
 	assert.Empty(t, m.Claims)
 	assert.Empty(t, marks.Conditions)

@@ -11,21 +11,21 @@ import (
 const maxParties = 3
 
 // causes are the verdicts that a decision rests on, with their contention.
-func (r *evaluation) causes() []Cause {
+func causes(r *evaluation) []Cause {
 	list := causesBetween(r.Before, r.Levels)
 	for i := range list {
 		at := slices.IndexFunc(r.Levels.Verdicts, list[i].isOf)
 		if at >= 0 && list[i].Level > plugins.None {
-			list[i].Contention = r.contention(r.Levels.Verdicts[at])
+			list[i].Contention = contentionOf(r.Input, r.Levels.Verdicts[at])
 			list[i].Credit = r.credits[verdictKey(r.Levels.Verdicts[at])]
 		}
 	}
 	return list
 }
 
-// contention is the contention that a verdict is about, shortened and with pod names
+// contentionOf is the contention that a verdict is about, shortened and with pod names
 // from the API server; nil where there is none.
-func (in Input) contention(v plugins.Verdict) *snapshot.Contention {
+func contentionOf(in Input, v plugins.Verdict) *snapshot.Contention {
 	about := func(c snapshot.Contention) bool {
 		return string(c.Resource) == string(v.Resource) && (c.Device == "" || c.Device == v.Scope)
 	}
@@ -37,10 +37,10 @@ func (in Input) contention(v plugins.Verdict) *snapshot.Contention {
 	c.Culprits, c.MoreCulprits = short(c.Culprits, c.MoreCulprits)
 	c.Sufferers, c.MoreSufferers = short(c.Sufferers, c.MoreSufferers)
 	for i := range c.Culprits {
-		in.setPodName(&c.Culprits[i].Party)
+		setPodName(in.Cluster, &c.Culprits[i].Party)
 	}
 	for i := range c.Sufferers {
-		in.setPodName(&c.Sufferers[i].Party)
+		setPodName(in.Cluster, &c.Sufferers[i].Party)
 	}
 	return &c
 }
@@ -51,11 +51,11 @@ func short[T any](list []T, more int) ([]T, int) {
 	return slices.Clone(list[:n]), more + len(list) - n
 }
 
-func (in Input) setPodName(p *snapshot.Party) {
-	if in.Cluster == nil || p.PodUID == "" {
+func setPodName(cluster *Cluster, p *snapshot.Party) {
+	if cluster == nil || p.PodUID == "" {
 		return
 	}
-	if pod, known := in.Cluster.Pods.ByCgroupUID(p.PodUID); known {
+	if pod, known := cluster.Pods.ByCgroupUID(p.PodUID); known {
 		p.Name = pod.Namespace + "/" + pod.Name
 	}
 }

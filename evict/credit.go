@@ -127,7 +127,7 @@ func (in Input) covers(v plugins.Verdict, credits []Credit) bool {
 	target, known := v.Target.Get()
 	sum := 0.0
 	for _, c := range credits {
-		if c.Relief == nil || !known && in.enough(v, *c.Relief) {
+		if c.Relief == nil || !known && enough(&in.Config, v, *c.Relief) {
 			return true
 		}
 		sum += *c.Relief

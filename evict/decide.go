@@ -18,20 +18,20 @@ import (
 func Decide(in Input) (Decision, State) {
 	m := in.State.observe(in)
 	d := Decision{
-		ID: strconv.FormatInt(in.Time.UnixNano(), 36), Time: in.Time, DryRun: in.Config.DryRun, Candidates: in.rank(m),
+		ID: strconv.FormatInt(in.Time.UnixNano(), 36), Time: in.Time, DryRun: in.Config.DryRun, Candidates: rank(in, m),
 	}
 	if in.Config.DryRun && in.exclude != nil {
 		d.ID += "-dry" // the part that is no dry run has the same time
 	}
 	r := evaluate(in, m, d.Candidates)
-	d.Causes = r.causes()
+	d.Causes = causes(r)
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		if c.Code, c.Reason = r.skip(c); c.Code == "" {
 			c.Code, c.Reason = r.chooseVerdict(m, c, func(v plugins.Verdict) bool { return r.evictableFor(v, c) })
 		}
 	}
-	r.preferWithoutController(d.Candidates)
+	preferWithoutController(r, d.Candidates)
 	d.Code, d.Reason = r.holdRound(d.Candidates)
 	m = r.stateAfter(d.Candidates)
 	if d.Code == "" {
@@ -177,4 +177,41 @@ func mostFrequentReason(list []Considered) string {
 		}
 	}
 	return fmt.Sprintf("none of %d candidates is evicted; for %d of them: %s", len(list), count[most.Code], most.Reason)
+}
+
+// Outdated ends a round whose choice no longer holds.
+func (d *Decision) Outdated() {
+	d.endRound(CodeStale, "pods or levels changed since the decision; the next round decides again")
+}
+
+// More selects further candidates beside the accepted evictions of this round, if
+// these do not release enough and the limits allow it. m is the state with the
+// choices of this round.
+func (d *Decision) More(in Input, m State) {
+	if d.accepted() == 0 || slices.ContainsFunc(d.Candidates, endsRound) {
+		return
+	}
+	r := further{evaluate(in, in.State.observe(in), d.Candidates), d, m}
+	for i := range d.Candidates {
+		c := &d.Candidates[i]
+		if c.Code != CodeNotNeeded && c.Code != CodeNext {
+			continue
+		}
+		if c.Code, c.Reason = r.skipFurther(c); c.Code == "" {
+			c.Code, c.Reason = CodeNext, "evict too if earlier evictions do not release enough"
+		}
+	}
+}
+
+// saveTimeout is how long no pod is evicted while the state cannot be saved. A
+// workload that stalls or fills the disk may prevent that, and must not escape
+// eviction by it.
+const saveTimeout = time.Minute
+
+// EvictUnsaved reports whether candidate i is evicted although the state could not be
+// saved, for the time unkept so far. The cost is one pod too many if the agent is
+// killed before the API server has answered. Memory below its floor does not wait
+// for the disk.
+func (d *Decision) EvictUnsaved(i int, unkept time.Duration) bool {
+	return unkept >= saveTimeout || d.Candidates[i].For.Urgent
 }

@@ -27,15 +27,6 @@ func Split(in Input) []Input {
 	return []Input{forReal, dry}
 }
 
-// WithLevels is the same part of a round with other levels.
-func (in Input) WithLevels(l *plugins.Levels) Input {
-	in.Levels = l
-	if l != nil && in.exclude != nil {
-		in.Levels = &plugins.Levels{Time: l.Time, Verdicts: slices.DeleteFunc(slices.Clone(l.Verdicts), in.exclude)}
-	}
-	return in
-}
-
 func (c *Config) isDryRun(v plugins.Verdict) bool {
 	return v.Beside == plugins.BesideReport || IsDryRun(c.DryRunPlugins, v.Plugin)
 }

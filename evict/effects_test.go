@@ -42,7 +42,16 @@ func marking(plugin string, level plugins.Level, effects ...string) plugins.Verd
 	return plugins.Verdict{Plugin: plugin, Scope: "s", Level: level, MetLevel: level, Condition: "C", Effects: effects}
 }
 
-func TestEffectsOfPluginReplaceLevel(t *testing.T) {
+func TestEffects(t *testing.T) {
+	t.Run("of plugin replace level", effectsOfPluginReplaceLevel)
+	t.Run("of two plugins do not flap", effectsOfTwoPluginsDoNotFlap)
+	t.Run("of plugin take none away", effectsOfPluginTakeNoneAway)
+	t.Run("end after transition", effectsEndAfterTransition)
+	t.Run("all end", effectsAllEnd)
+	t.Run("survive restart", effectsSurviveRestart)
+}
+
+func effectsOfPluginReplaceLevel(t *testing.T) {
 	m := marker{}
 	assert.Equal(t, []corev1.TaintEffect{no}, m.next(marking("p", plugins.Soft, "NoSchedule")))
 	m = marker{}
@@ -56,7 +65,7 @@ func TestEffectsOfPluginReplaceLevel(t *testing.T) {
 	assert.Equal(t, []corev1.TaintEffect{no}, m.next(marking("p", plugins.Hard, plugins.NoEffect), marking("q", plugins.Hard)), "another plugin asks for one")
 }
 
-func TestEffectsOfTwoPluginsDoNotFlap(t *testing.T) {
+func effectsOfTwoPluginsDoNotFlap(t *testing.T) {
 	both := []corev1.TaintEffect{out, no}
 	m := marker{}
 	for i := range 100 { // their answers come and go
@@ -71,7 +80,7 @@ func TestEffectsOfTwoPluginsDoNotFlap(t *testing.T) {
 	}
 }
 
-func TestEffectsOfPluginTakeNoneAway(t *testing.T) {
+func effectsOfPluginTakeNoneAway(t *testing.T) {
 	m := marker{}
 	assert.Equal(t, []corev1.TaintEffect{no}, m.next(marking("p", plugins.Hard)))
 	want := []corev1.TaintEffect{no, prefer}
@@ -80,7 +89,7 @@ func TestEffectsOfPluginTakeNoneAway(t *testing.T) {
 	}
 }
 
-func TestEffectsEndAfterTransition(t *testing.T) {
+func effectsEndAfterTransition(t *testing.T) {
 	m := marker{}
 	m.next(marking("p", plugins.Soft, "NoSchedule"), marking("q", plugins.Soft, "PreferNoSchedule"))
 	transition := DefaultConfig().Transition
@@ -94,7 +103,7 @@ func TestEffectsEndAfterTransition(t *testing.T) {
 	assert.InDelta(t, transition.Seconds(), lasted.Seconds(), 20)
 }
 
-func TestEffectsAllEnd(t *testing.T) {
+func effectsAllEnd(t *testing.T) {
 	m := marker{}
 	m.next(marking("p", plugins.Hard, "NoExecute"))
 	m.second += int((2 * time.Hour).Seconds())
@@ -104,7 +113,7 @@ func TestEffectsAllEnd(t *testing.T) {
 	assert.Equal(t, []corev1.TaintEffect{no}, m.next(marking("p", plugins.Hard)), "nothing of it is left")
 }
 
-func TestEffectsSurviveRestart(t *testing.T) {
+func effectsSurviveRestart(t *testing.T) {
 	m := marker{}
 	want := m.next(marking("p", plugins.Soft, "NoSchedule"), marking("q", plugins.Soft, "NoExecute"))
 	m.memory = restarted(t, m.memory)

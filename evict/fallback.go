@@ -15,7 +15,7 @@ func fallbackBucket() tokenBucket { return tokenBucket{1, fallbackInterval} }
 // mayFallBack reports whether the agent may evict the pod itself: the controller
 // has left the request for it unanswered for ViaFallbackAfter, and the bucket of
 // such evictions has a token.
-func (in Input) mayFallBack(m State, asked *Chosen) bool {
+func mayFallBack(in Input, m State, asked *Chosen) bool {
 	return in.Config.ViaFallback && !asked.DryRun && in.Time.Sub(asked.Time) >= in.Config.ViaFallbackAfter &&
 		fallbackBucket().left(m.RateLimits.Fallback, in.Uptime) > 0
 }
@@ -23,9 +23,9 @@ func (in Input) mayFallBack(m State, asked *Chosen) bool {
 // preferWithoutController moves a candidate that may be evicted without the controller before one
 // whose request, for another pressure, was left unanswered. The unanswered one
 // would otherwise block the eviction that saves the node.
-func (r *evaluation) preferWithoutController(list []Considered) {
+func preferWithoutController(r *evaluation, list []Considered) {
 	if len(list) == 0 || r.Config.DryRun || list[0].Pod == nil || list[0].Pod.UID != r.state.Pending(r.Time) ||
-		r.Config.Via != ViaController || !r.mayFallBack(r.state, r.state.last()) || list[0].For.hardMemory() {
+		r.Config.Via != ViaController || !mayFallBack(r.Input, r.state, r.state.last()) || list[0].For.hardMemory() {
 		return
 	}
 	if i := slices.IndexFunc(list, func(c Considered) bool { return c.Code == "" && c.For.hardMemory() }); i > 0 {

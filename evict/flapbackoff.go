@@ -5,6 +5,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/backoff"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 // FlapBackoff is the flap backoff (exponential backoff) of a taint that comes and
@@ -12,6 +13,13 @@ import (
 type FlapBackoff struct {
 	Minimum time.Duration `yaml:"minimum" why:"The shortest time that a taint stays on, and a soft one off; doubled each time that the taint comes back (exponential backoff). A hard taint is set at once, because an eviction needs it."`
 	Maximum time.Duration `yaml:"maximum" why:"The upper bound of the doubling. After this time without the taint the backoff is reset."`
+}
+
+// Validate says which values must not be used.
+func (f FlapBackoff) Validate(at problems.Section) {
+	at.Duration("minimum", f.Minimum, 0, problems.MaxDuration)
+	at.Duration("maximum", f.Maximum, 0, problems.MaxDuration)
+	at.AtLeast(problems.Period{Key: "maximum", Value: f.Maximum}, problems.Period{Key: "minimum", Value: f.Minimum}, 1)
 }
 
 // duration is how long a taint that came back so many times stays on, or off.

@@ -38,14 +38,22 @@ func blink(l plugins.Level, minutes int) func(int) plugins.Level {
 	}
 }
 
-func TestFlapBackoffGrows(t *testing.T) {
+func TestFlapBackoff(t *testing.T) {
+	t.Run("grows", flapBackoffGrows)
+	t.Run("bound and reset", flapBackoffBoundAndReset)
+	t.Run("clock set back", flapBackoffClockSetBack)
+	t.Run("adopted taint", flapBackoffAdoptedTaint)
+	t.Run("condition lasts", flapBackoffConditionLasts)
+}
+
+func flapBackoffGrows(t *testing.T) {
 	assert.Equal(t, []float64{0, 5, 10, 23, 33, 53}, worn(t, 57*60, blink(plugins.Soft, 6))[:6],
 		"off for 5 and 10 min, on for 10 and 20 at least, and 5 from when it was met")
 	hard := worn(t, 60*60, blink(plugins.Hard, 6))
 	assert.Equal(t, []float64{0, 5, 6, 17, 18, 41, 42}, hard[:7], "hard comes at once")
 }
 
-func TestFlapBackoffBoundAndReset(t *testing.T) {
+func flapBackoffBoundAndReset(t *testing.T) {
 	f := DefaultConfig().Taints
 	assert.Equal(t, []time.Duration{5 * time.Minute, 10 * time.Minute, 40 * time.Minute, time.Hour, time.Hour},
 		[]time.Duration{f.duration(0), f.duration(1), f.duration(3), f.duration(4), f.duration(1 << 40)})
@@ -59,7 +67,7 @@ func TestFlapBackoffBoundAndReset(t *testing.T) {
 	assert.True(t, s.expired(plugins.None, at(300+3600), f))
 }
 
-func TestFlapBackoffClockSetBack(t *testing.T) {
+func flapBackoffClockSetBack(t *testing.T) {
 	f := DefaultConfig().Taints
 	s := MarkState{}.updateTaint(plugins.Soft, at(86400), f)
 	s = s.updateTaint(plugins.None, at(0), f)
@@ -69,13 +77,13 @@ func TestFlapBackoffClockSetBack(t *testing.T) {
 	assert.Equal(t, plugins.Soft, s.updateTaint(plugins.Soft, at(300), f).TaintLevel)
 }
 
-func TestFlapBackoffAdoptedTaint(t *testing.T) {
+func flapBackoffAdoptedTaint(t *testing.T) {
 	m := State{}.Adopt(at(0), []OwnTaint{ownTaint(memoryKey, corev1.TaintEffectNoSchedule, -100)})
 	assert.Equal(t, plugins.Hard, m.Marks["MemoryContention"].TaintLevel)
 	assert.Equal(t, ownTaint(memoryKey, corev1.TaintEffectNoSchedule, -100).Since.UTC(), m.Marks["MemoryContention"].TaintedAt.UTC())
 }
 
-func TestFlapBackoffConditionLasts(t *testing.T) {
+func flapBackoffConditionLasts(t *testing.T) {
 	in := round(0, nil, memoryAt(plugins.None))
 	in.State.Marks = map[string]MarkState{"MemoryContention": {TaintLevel: plugins.Hard, TaintedAt: at(-1), Flaps: 2}}
 	marks, m := Mark(in)

@@ -31,10 +31,10 @@ func Follow(in Input, m State) (State, []Change) {
 		}
 	}
 	for id := range ids {
-		victims, gone, last := m.victimsOf(id)
+		victims, gone, last := victimsOf(m.Victims, id)
 		settled := gone == len(victims) && !in.Time.Before(last.Add(in.Config.Cooldown))
 		if gone > 0 {
-			changes = append(changes, Change{id, func(d *Decision) { d.update(in, victims, settled) }})
+			changes = append(changes, Change{id, func(d *Decision) { follow(d, in, victims, settled) }})
 		}
 		if settled {
 			m.Victims = slices.DeleteFunc(m.Victims, func(l Chosen) bool { return l.Decision == id })
@@ -45,8 +45,8 @@ func Follow(in Input, m State) (State, []Change) {
 
 // victimsOf returns the victims of a decision, how many have terminated, and when the
 // last one did.
-func (m State) victimsOf(id string) (victims []Chosen, gone int, last time.Time) {
-	for _, l := range m.Victims {
+func victimsOf(list []Chosen, id string) (victims []Chosen, gone int, last time.Time) {
+	for _, l := range list {
 		if l.Decision != id {
 			continue
 		}
@@ -58,7 +58,8 @@ func (m State) victimsOf(id string) (victims []Chosen, gone int, last time.Time)
 	return victims, gone, last
 }
 
-func (d *Decision) update(in Input, victims []Chosen, settled bool) {
+// follow updates a decision with what became of its victims.
+func follow(d *Decision, in Input, victims []Chosen, settled bool) {
 	d.TerminatedAt = time.Time{}
 	for _, l := range victims {
 		if i := slices.IndexFunc(d.Candidates, func(c Considered) bool { return c.Pod != nil && c.Pod.UID == l.UID }); i >= 0 {

@@ -22,7 +22,16 @@ func keeping(in Input, a *api, l *Log) (Decision, State) {
 	return d, m
 }
 
-func TestFollowTerminationAndPressure(t *testing.T) {
+func TestFollow(t *testing.T) {
+	t.Run("termination and pressure", followTerminationAndPressure)
+	t.Run("settled decision unchanged", followSettledDecisionUnchanged)
+	t.Run("repeats whole change", followRepeatsWholeChange)
+	t.Run("dry run not followed", followDryRunNotFollowed)
+	t.Run("terminated victim", followTerminatedVictim)
+	t.Run("rule that was met", followRuleThatWasMet)
+}
+
+func followTerminationAndPressure(t *testing.T) {
 	log, a := Log{Max: 10}, api{}
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30), named("b", 20)), disk(plugins.Soft))
 	d, m := keeping(in, &a, &log)
@@ -65,7 +74,7 @@ func TestFollowTerminationAndPressure(t *testing.T) {
 	assert.Nil(t, of(d.ID).After)
 }
 
-func TestFollowSettledDecisionUnchanged(t *testing.T) {
+func followSettledDecisionUnchanged(t *testing.T) {
 	log, a := Log{Max: 10}, api{}
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
 	_, m := keeping(in, &a, &log)
@@ -84,7 +93,7 @@ func TestFollowSettledDecisionUnchanged(t *testing.T) {
 	assert.Equal(t, m, after)
 }
 
-func TestFollowRepeatsWholeChange(t *testing.T) {
+func followRepeatsWholeChange(t *testing.T) {
 	in := round(0, nil, pressing())
 	in.State.Victims = []Chosen{{Victim: Victim{UID: "a"}, Decision: "x", Time: at(-50), Outcome: Evicted, TerminatedAt: at(-30)}}
 	m, changes := Follow(in, in.State)
@@ -100,7 +109,7 @@ func TestFollowRepeatsWholeChange(t *testing.T) {
 	}
 }
 
-func TestFollowDryRunNotFollowed(t *testing.T) {
+func followDryRunNotFollowed(t *testing.T) {
 	in := three(0)
 	_, changes := Follow(in, State{})
 	assert.Empty(t, changes)
@@ -110,7 +119,7 @@ func TestFollowDryRunNotFollowed(t *testing.T) {
 	assert.Empty(t, changes)
 }
 
-func TestFollowTerminatedVictim(t *testing.T) {
+func followTerminatedVictim(t *testing.T) {
 	log, a := Log{Max: 10}, api{answer: always(NotFound)}
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
 	_, m := keeping(in, &a, &log)
@@ -122,7 +131,7 @@ func TestFollowTerminatedVictim(t *testing.T) {
 	assert.Len(t, log.List()[len(log.List())-1].After, 1)
 }
 
-func TestFollowRuleThatWasMet(t *testing.T) {
+func followRuleThatWasMet(t *testing.T) {
 	met := Cause{Plugin: "memory-stall", Scope: "node", Level: plugins.Hard, Observed: snapshot.Some(0.4), Operator: ">=", Threshold: snapshot.Some(0.25), Unit: "ratio"}
 	softer := func(list ...plugins.Evidence) plugins.Verdict {
 		v := memoryAt(plugins.None)

@@ -37,7 +37,7 @@ func (r *evaluation) holdRound(list []Considered) (Code, string) {
 	case r.state.Pending(r.Time) != "": // its token was taken already
 		return "", ""
 	}
-	return r.nodeRateLimit(r.state)
+	return nodeRateLimit(r.Input, r.state.RateLimits)
 }
 
 // clock is a time for people, with its date: some are set by others and far away.

@@ -12,7 +12,21 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-func TestHoldReasons(t *testing.T) {
+func TestHold(t *testing.T) {
+	t.Run("reasons", holdReasons)
+	t.Run("reason without detail", holdReasonWithoutDetail)
+	t.Run("nearest verdict told", holdNearestVerdictTold)
+	t.Run("terminating pod by relief", holdTerminatingPodByRelief)
+	t.Run("terminating then cooldown", holdTerminatingThenCooldown)
+	t.Run("pod that never terminates", holdPodThatNeverTerminates)
+	t.Run("kubelet victim counts once", holdKubeletVictimCountsOnce)
+	t.Run("order of reasons", holdOrderOfReasons)
+	t.Run("forced protected pod", holdForcedProtectedPod)
+	t.Run("clock set back is stale", holdClockSetBackIsStale)
+	t.Run("service and unknown node", holdServiceAndUnknownNode)
+}
+
+func holdReasons(t *testing.T) {
 	level := func(level, pressing plugins.Level) func(*Input) {
 		return func(in *Input) { in.Levels.Verdicts[0].Level, in.Levels.Verdicts[0].MetLevel = level, pressing }
 	}
@@ -99,7 +113,7 @@ func TestHoldReasons(t *testing.T) {
 	}
 }
 
-func TestHoldReasonWithoutDetail(t *testing.T) {
+func holdReasonWithoutDetail(t *testing.T) {
 	in := round(0, nil, pressing())
 	in.Cluster.Pods.Synced = false
 	d, _ := Decide(in)
@@ -109,7 +123,7 @@ func TestHoldReasonWithoutDetail(t *testing.T) {
 	assert.Equal(t, "the pods of this node have not been listed yet: forbidden", d.Reason)
 }
 
-func TestHoldNearestVerdictTold(t *testing.T) {
+func holdNearestVerdictTold(t *testing.T) {
 	held, blind := pressing(), pressing()
 	held.MetLevel, blind.Absent = plugins.None, "no PSI"
 	held.Scope, blind.Scope = "numa0", "numa1"
@@ -138,7 +152,7 @@ func TestHoldNearestVerdictTold(t *testing.T) {
 	assert.Equal(t, "the kubelet reports MemoryPressure and evicts pods itself", d.Reason, "the first of equals")
 }
 
-func TestHoldTerminatingPodByRelief(t *testing.T) {
+func holdTerminatingPodByRelief(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b", ending)}, pressing(named("a", 30)), disk(plugins.Soft, named("b", 30)))
 	a := api{}
 	play(in, &a)
@@ -151,7 +165,7 @@ func TestHoldTerminatingPodByRelief(t *testing.T) {
 	assert.Equal(t, CodeTerminating, d.Code)
 }
 
-func TestHoldTerminatingThenCooldown(t *testing.T) {
+func holdTerminatingThenCooldown(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("drained", func(p *pods.Pod) { p.TerminatesBy = at(30) })}, pressing(named("drained", 50), named("a", 30)))
 	a := api{}
 	var m State
@@ -174,7 +188,7 @@ func TestHoldTerminatingThenCooldown(t *testing.T) {
 	require.Equal(t, []string{"a"}, a.uids(), "30 s after it was last seen to be ending")
 }
 
-func TestHoldPodThatNeverTerminates(t *testing.T) {
+func holdPodThatNeverTerminates(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stuck"), pod("a")}, pressing(named("stuck", 50), named("a", 30)))
 	a := api{}
 	d, m := play(in, &a)
@@ -187,7 +201,7 @@ func TestHoldPodThatNeverTerminates(t *testing.T) {
 	assert.Equal(t, at(21+29+30), in.Time.Add(-time.Second), "grace, late, and the settle time from when it last counted")
 }
 
-func TestHoldKubeletVictimCountsOnce(t *testing.T) {
+func holdKubeletVictimCountsOnce(t *testing.T) {
 	evicted := pressedOut("memory")
 	in := round(0, []pods.Pod{pod("a"), pod("k", evicted)}, disk(plugins.None))
 	_, m := play(in, &api{})
@@ -207,7 +221,7 @@ func TestHoldKubeletVictimCountsOnce(t *testing.T) {
 	assert.Empty(t, m.KubeletEvicted, "one that is listed no more is forgotten")
 }
 
-func TestHoldOrderOfReasons(t *testing.T) {
+func holdOrderOfReasons(t *testing.T) {
 	for what, row := range map[string]struct {
 		change func(*Input)
 		want   Code
@@ -227,7 +241,7 @@ func TestHoldOrderOfReasons(t *testing.T) {
 	}
 }
 
-func TestHoldForcedProtectedPod(t *testing.T) {
+func holdForcedProtectedPod(t *testing.T) {
 	v := asking(forced(named("a", 0)))
 	v.GraceEnds = at(60)
 	d, _ := Decide(round(0, []pods.Pod{pod("a", protected(pods.Protection{Code: pods.Static, Why: "static"}))}, v))
@@ -235,7 +249,7 @@ func TestHoldForcedProtectedPod(t *testing.T) {
 	assert.Equal(t, CodeGrace, d.Code)
 }
 
-func TestHoldClockSetBackIsStale(t *testing.T) {
+func holdClockSetBackIsStale(t *testing.T) {
 	for ahead, want := range map[time.Duration]Code{15 * time.Second: CodeNext, 15*time.Second + 1: CodeStale} {
 		in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
 		in.Levels.Time = in.Time.Add(ahead)
@@ -244,7 +258,7 @@ func TestHoldClockSetBackIsStale(t *testing.T) {
 	}
 }
 
-func TestHoldServiceAndUnknownNode(t *testing.T) {
+func holdServiceAndUnknownNode(t *testing.T) {
 	service := plugins.Candidate{Cgroup: "/big.service", Name: "big.service", Relief: 99}
 	in := round(0, []pods.Pod{pod("a")}, pressing(service, named("a", 30)))
 	in.State.Victims = []Chosen{{Victim: Victim{UID: "b", Namespace: "shop", Name: "web-b"}, Time: at(-5), Outcome: UnknownOutcome}}

@@ -17,9 +17,24 @@ import (
 // month is the grace period that an owner gives a pod which is to stay.
 const month = 30 * 24 * 3600
 
+func TestOwner(t *testing.T) {
+	t.Run("cannot avoid hard", ownerCannotAvoidHard)
+	t.Run("long grace credit bounded", ownerLongGraceCreditBounded)
+	t.Run("credit once more after restart", ownerCreditOnceMoreAfterRestart)
+	t.Run("terminating asked until answer", ownerTerminatingAskedUntilAnswer)
+	t.Run("deletes in turn bounded", ownerDeletesInTurnBounded)
+	t.Run("deletes with gaps bounded", ownerDeletesWithGapsBounded)
+	t.Run("blocked keeps bound", ownerBlockedKeepsBound)
+	t.Run("credit anew after clear", ownerCreditAnewAfterClear)
+	t.Run("urgent memory bounds grace", ownerUrgentMemoryBoundsGrace)
+	t.Run("finalizer is terminated", ownerFinalizerIsTerminated)
+	t.Run("puts other pod first", ownerPutsOtherPodFirst)
+	t.Run("bound through stale rounds", ownerBoundThroughStaleRounds)
+}
+
 // What an owner may write into its pod changes nothing at hard: the culprit goes,
 // and nobody in its place.
-func TestOwnerCannotAvoidHard(t *testing.T) {
+func ownerCannotAvoidHard(t *testing.T) {
 	for what, change := range map[string]func(*pods.Pod){
 		"opted out":            optedOut,
 		"tolerates everything": func(p *pods.Pod) { p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} },
@@ -46,7 +61,7 @@ func deletedFor(seconds int) func(*pods.Pod) {
 	return func(p *pods.Pod) { p.TerminatesBy = at(seconds) }
 }
 
-func TestOwnerLongGraceCreditBounded(t *testing.T) {
+func ownerLongGraceCreditBounded(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stays", deletedFor(month)), pod("innocent")}, pressing(named("stays", 40), named("innocent", 20)))
 	a := api{}
 	var d Decision
@@ -73,7 +88,7 @@ func TestOwnerLongGraceCreditBounded(t *testing.T) {
 	assert.Equal(t, []string{"stays", "innocent"}, a.uids(), "it does not end at all: then the next one, as after any pod that does not")
 }
 
-func TestOwnerCreditOnceMoreAfterRestart(t *testing.T) {
+func ownerCreditOnceMoreAfterRestart(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stays", deletedFor(month))}, pressing(named("stays", 40)))
 	_, m := play(in, &api{})
 	require.Equal(t, map[string]time.Time{"stays": at(0)}, m.Terminating)
@@ -89,7 +104,7 @@ func TestOwnerCreditOnceMoreAfterRestart(t *testing.T) {
 }
 
 // A request that stands in the Lease is answered a round later.
-func TestOwnerTerminatingAskedUntilAnswer(t *testing.T) {
+func ownerTerminatingAskedUntilAnswer(t *testing.T) {
 	in := round(0, []pods.Pod{pod("stays", deletedFor(month))}, pressing(named("stays", 40)))
 	in.State.Terminating = map[string]time.Time{"stays": at(-100)}
 	a := api{answer: always(UnknownOutcome)}
@@ -108,7 +123,7 @@ func TestOwnerTerminatingAskedUntilAnswer(t *testing.T) {
 }
 
 // Each of them ends in its time, and there is always one.
-func TestOwnerDeletesInTurnBounded(t *testing.T) {
+func ownerDeletesInTurnBounded(t *testing.T) {
 	in := round(0, []pods.Pod{pod("innocent")}, pressing(named("innocent", 20)))
 	var first time.Time
 	a := api{}
@@ -127,7 +142,7 @@ func TestOwnerDeletesInTurnBounded(t *testing.T) {
 
 // Between two of them nobody ends, or who does is too small, so that what they
 // held seems to be gone; or the pressure itself pauses.
-func TestOwnerDeletesWithGapsBounded(t *testing.T) {
+func ownerDeletesWithGapsBounded(t *testing.T) {
 	nobody := func(in *Input) { in.Cluster.Pods.Pods = in.Cluster.Pods.Pods[1:] }
 	pause := func(in *Input) { in.Levels.Verdicts[0].MetLevel = plugins.None }
 	for what, row := range map[string]struct{ usual, gap func(*Input) }{
@@ -157,7 +172,7 @@ func TestOwnerDeletesWithGapsBounded(t *testing.T) {
 	}
 }
 
-func TestOwnerBlockedKeepsBound(t *testing.T) {
+func ownerBlockedKeepsBound(t *testing.T) {
 	in := round(0, []pods.Pod{pod("b", deletedFor(500)), pod("a")}, pressing(named("b", 40), named("a", 30)))
 	in.State.Terminating = map[string]time.Time{"b": at(-10)}
 	in.State.Covered = map[string]time.Time{"memory-stall/node": at(-100)}
@@ -167,7 +182,7 @@ func TestOwnerBlockedKeepsBound(t *testing.T) {
 	assert.Equal(t, map[string]time.Time{"memory-stall/node": at(-100)}, m.Covered)
 }
 
-func TestOwnerCreditAnewAfterClear(t *testing.T) {
+func ownerCreditAnewAfterClear(t *testing.T) {
 	in := round(0, []pods.Pod{pod("b", deletedFor(500)), pod("a")}, pressing(named("b", 40), named("a", 30)))
 	in.State.Covered = map[string]time.Time{"memory-stall/node": at(-50)}
 	in.Levels.Verdicts[0].MetLevel = plugins.None
@@ -190,7 +205,7 @@ func TestOwnerCreditAnewAfterClear(t *testing.T) {
 	assert.Len(t, m.Covered, maxRules, "however many names it takes")
 }
 
-func TestOwnerUrgentMemoryBoundsGrace(t *testing.T) {
+func ownerUrgentMemoryBoundsGrace(t *testing.T) {
 	urgent := func(list ...plugins.Candidate) plugins.Verdict {
 		v := pressing(list...)
 		v.Urgent = true
@@ -225,7 +240,7 @@ func TestOwnerUrgentMemoryBoundsGrace(t *testing.T) {
 }
 
 // A finalizer keeps what is left of a pod listed for as long as its owner likes.
-func TestOwnerFinalizerIsTerminated(t *testing.T) {
+func ownerFinalizerIsTerminated(t *testing.T) {
 	a := api{}
 	in := three(0)
 	_, m := play(in, &a)
@@ -242,7 +257,7 @@ func TestOwnerFinalizerIsTerminated(t *testing.T) {
 // What an owner writes that is true, and that a rule of safety or of fairness
 // counts: another pod may go before its own, which docs/security.md says. The
 // other is one that gives back what is missing itself.
-func TestOwnerPutsOtherPodFirst(t *testing.T) {
+func ownerPutsOtherPodFirst(t *testing.T) {
 	for what, row := range map[string]struct {
 		change func(*Input)
 		code   Code // of the culprit
@@ -279,7 +294,7 @@ func TestOwnerPutsOtherPodFirst(t *testing.T) {
 
 // Whoever loads the API server, or cuts the node off from it, would else begin the
 // bound anew with each such round.
-func TestOwnerBoundThroughStaleRounds(t *testing.T) {
+func ownerBoundThroughStaleRounds(t *testing.T) {
 	for what, unknown := range map[string]func(*Cluster){
 		"the API server is not heard": func(c *Cluster) { c.Pods.StaleSince = at(-1) },
 		"the pods are not listed yet": func(c *Cluster) { c.Pods.Synced = false },

@@ -1,17 +1,24 @@
 package evict
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // MinRound is the minimum time between two rounds.
 const MinRound = time.Second
+
+// CallTimeout bounds the call that evicts one pod: no longer than a round, and long
+// enough for an API server that is merely busy.
+const CallTimeout = 5 * time.Second
 
 // Config of the coordinator: the configuration keys below eviction.
 type Config struct {
@@ -56,6 +63,37 @@ func DefaultConfig() Config {
 		Limits: Limits{PerRound: 3, PerMinute: 5, PerOwnerHour: 6}, ReportOnly: 10 * time.Minute, MaxAge: 15 * time.Second,
 		ReliefWait: 10 * time.Second, OverdueAfter: 30 * time.Second, UrgentWait: 5 * time.Second, KubeletCooldown: time.Minute, Taints: FlapBackoff{Minimum: 5 * time.Minute, Maximum: time.Hour},
 		MaxTerminationGrace: 30 * time.Second, MinRelief: 0.2, Protect: pods.DefaultRules(), OptOuts: pods.DefaultOptOuts(),
+	}
+}
+
+// maxReliefWait bounds what delays an eviction for milder measures.
+const maxReliefWait = time.Minute
+
+// Validate says which values must not be used.
+func (c Config) Validate(at problems.Section) {
+	at.Duration("round", c.Round, MinRound, problems.MaxDuration)
+	at.Duration("cooldown", c.Cooldown, 0, problems.MaxDuration)
+	at.Duration("transition", c.Transition, 0, problems.MaxDuration)
+	at.Duration("reliefWait", c.ReliefWait, 0, maxReliefWait)
+	at.Duration("urgentWait", c.UrgentWait, 0, maxReliefWait)
+	at.Duration("maxGrace", c.MaxTerminationGrace, time.Second, problems.MaxDuration)
+	at.OneOf("via", c.Via, ViaDirect, ViaController)
+	at.Duration("viaFallbackAfter", c.ViaFallbackAfter, CallTimeout, problems.MaxDuration) // a round waits that long
+	at.Duration("reportOnly", c.ReportOnly, 0, problems.MaxDuration)
+	at.Duration("maxAge", c.MaxAge, time.Second, time.Hour)
+	at.Duration("overdueAfter", c.OverdueAfter, 0, problems.MaxDuration)
+	at.Duration("kubeletCooldown", c.KubeletCooldown, 0, problems.MaxDuration)
+	for i, name := range c.DryRunPlugins {
+		in := at.Element("dryRunPlugins", i)
+		in.Must(name != "" && name != "-" && name != "-*", "want the name of a plugin, * or -name")
+		bare := strings.TrimPrefix(name, "-")
+		before := slices.ContainsFunc(c.DryRunPlugins[:i], func(o string) bool { return strings.TrimPrefix(o, "-") == bare })
+		in.Must(!before, problems.Quote(bare)+" is named twice")
+	}
+	for i, optOut := range c.OptOuts {
+		if err := pods.ValidateOptOut(optOut); err != nil {
+			at.Element("optOut", i).Must(false, err.Error())
+		}
 	}
 }
 
@@ -150,4 +188,13 @@ func kubeletCondition(r plugins.Resource) (condition string, known bool) {
 		return "none", true
 	}
 	return "", false
+}
+
+// WithLevels is the same part of a round with other levels.
+func (in Input) WithLevels(l *plugins.Levels) Input {
+	in.Levels = l
+	if l != nil && in.exclude != nil {
+		in.Levels = &plugins.Levels{Time: l.Time, Verdicts: slices.DeleteFunc(slices.Clone(l.Verdicts), in.exclude)}
+	}
+	return in
 }

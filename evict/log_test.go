@@ -26,7 +26,19 @@ func ids(l *Log) string {
 	return all
 }
 
-func TestLogKeepsNews(t *testing.T) {
+func TestLog(t *testing.T) {
+	t.Run("keeps news", logKeepsNews)
+	t.Run("repeats after calm", logRepeatsAfterCalm)
+	t.Run("newest first", logNewestFirst)
+	t.Run("update", logUpdate)
+	t.Run("list is a copy", logListIsACopy)
+	t.Run("candidates bounded", logCandidatesBounded)
+	t.Run("concurrent readers", logConcurrentReaders)
+	t.Run("survives restart", logSurvivesRestart)
+	t.Run("dry run beside real", logDryRunBesideReal)
+}
+
+func logKeepsNews(t *testing.T) {
 	going := func(uid string) func(*Decision) {
 		return func(d *Decision) {
 			d.Candidates = []Considered{{Code: CodeWouldEvict, Pod: &pods.Pod{UID: uid}}}
@@ -71,7 +83,7 @@ func TestLogKeepsNews(t *testing.T) {
 	}
 }
 
-func TestLogRepeatsAfterCalm(t *testing.T) {
+func logRepeatsAfterCalm(t *testing.T) {
 	l := Log{Max: 9}
 	require.True(t, l.Add(caused("1", CodeSoft, plugins.Soft)))
 	require.False(t, l.Add(Decision{ID: "2", Code: CodeEnded}))
@@ -79,7 +91,7 @@ func TestLogRepeatsAfterCalm(t *testing.T) {
 	assert.Equal(t, "31", ids(&l))
 }
 
-func TestLogNewestFirst(t *testing.T) {
+func logNewestFirst(t *testing.T) {
 	l := Log{Max: 3}
 	assert.Equal(t, []Decision{}, l.List())
 	levels := []plugins.Level{plugins.Soft, plugins.Hard}
@@ -89,7 +101,7 @@ func TestLogNewestFirst(t *testing.T) {
 	}
 }
 
-func TestLogUpdate(t *testing.T) {
+func logUpdate(t *testing.T) {
 	l := Log{Max: 2}
 	for i, level := range []plugins.Level{plugins.Soft, plugins.Hard, plugins.Soft} {
 		l.Add(caused(fmt.Sprint(i), CodeSoft, level))
@@ -104,7 +116,7 @@ func TestLogUpdate(t *testing.T) {
 	assert.Zero(t, given[1].TerminatedAt, "what was given before is as it was")
 }
 
-func TestLogListIsACopy(t *testing.T) {
+func logListIsACopy(t *testing.T) {
 	l := Log{Max: 2}
 	mine := caused("1", CodeEvicted, plugins.Hard)
 	mine.Candidates, mine.After = []Considered{{Code: CodeEvicted, Pod: &pods.Pod{}}}, []Cause{{Scope: "after"}}
@@ -118,7 +130,7 @@ func TestLogListIsACopy(t *testing.T) {
 	assert.Equal(t, "after", again.After[0].Scope)
 }
 
-func TestLogCandidatesBounded(t *testing.T) {
+func logCandidatesBounded(t *testing.T) {
 	d := caused("1", CodeEvicted, plugins.Hard)
 	for i := range 100 {
 		d.Candidates = append(d.Candidates, Considered{Code: CodeTooSmall, Reason: fmt.Sprint(i)})
@@ -145,7 +157,7 @@ func TestLogCandidatesBounded(t *testing.T) {
 	assert.Zero(t, l.List()[0].Omitted)
 }
 
-func TestLogConcurrentReaders(t *testing.T) {
+func logConcurrentReaders(t *testing.T) {
 	l := Log{Max: 10}
 	const added = 500
 	var readers errgroup.Group
@@ -177,7 +189,7 @@ func TestLogConcurrentReaders(t *testing.T) {
 	require.Len(t, l.List(), l.Max)
 }
 
-func TestLogSurvivesRestart(t *testing.T) {
+func logSurvivesRestart(t *testing.T) {
 	before := Log{Max: 3}
 	levels := []plugins.Level{plugins.Soft, plugins.Hard}
 	for i := range 2 {
@@ -198,7 +210,7 @@ func TestLogSurvivesRestart(t *testing.T) {
 	assert.Equal(t, "3", after.List()[0].ID)
 }
 
-func TestLogDryRunBesideReal(t *testing.T) {
+func logDryRunBesideReal(t *testing.T) {
 	l := Log{Max: 10}
 	counts, dry := caused("1", CodeSoft, plugins.Soft), caused("1-dry", CodeSoft, plugins.Soft)
 	dry.DryRun = true

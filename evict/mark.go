@@ -49,7 +49,7 @@ func metResolution(transition time.Duration) time.Duration { return min(15*time.
 func Mark(in Input) (Marks, State) {
 	m := in.State.clone()
 	in.Levels = prefixCNR(in.Levels)
-	levels, refused := m.claimConditions(in)
+	levels, refused := claims{m.Claims, m.Marks}.conditions(in.Levels)
 	in.Levels = levels
 	if parts := Split(in); !in.Config.DryRun {
 		in = parts[0]

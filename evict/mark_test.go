@@ -46,7 +46,32 @@ func memoryAt(level plugins.Level) plugins.Verdict {
 	return v
 }
 
-func TestMarkOfEachLevel(t *testing.T) {
+func TestMark(t *testing.T) {
+	t.Run("of each level", markOfEachLevel)
+	t.Run("highest level wins", markHighestLevelWins)
+	t.Run("unknown scope is not clear", markUnknownScopeIsNotClear)
+	t.Run("without candidates", markWithoutCandidates)
+	t.Run("transition period", markTransitionPeriod)
+	t.Run("hard falls to soft", markHardFallsToSoft)
+	t.Run("lasts with level", markLastsWithLevel)
+	t.Run("state written seldom", markStateWrittenSeldom)
+	t.Run("of disabled plugin fades", markOfDisabledPluginFades)
+	t.Run("none in dry run or standalone", markNoneInDryRunOrStandalone)
+	t.Run("clock set back", markClockSetBack)
+	t.Run("leaves input unchanged", markLeavesInputUnchanged)
+	t.Run("adopts former taints", markAdoptsFormerTaints)
+	t.Run("met resolution", markMetResolution)
+	t.Run("kept while unknown", markKeptWhileUnknown)
+	t.Run("dry run no flap backoff", markDryRunNoFlapBackoff)
+	t.Run("dry run plugin alone", markDryRunPluginAlone)
+	t.Run("condition before taint", markConditionBeforeTaint)
+	t.Run("first of clear scopes told", markFirstOfClearScopesTold)
+	t.Run("CNR conditions", markCNRConditions)
+	t.Run("adopts first and highest", markAdoptsFirstAndHighest)
+	t.Run("effects last with taint", markEffectsLastWithTaint)
+}
+
+func markOfEachLevel(t *testing.T) {
 	absent := memoryAt(plugins.None)
 	absent.Absent = "no PSI"
 	for what, row := range map[string]struct {
@@ -72,7 +97,7 @@ func TestMarkOfEachLevel(t *testing.T) {
 	}
 }
 
-func TestMarkHighestLevelWins(t *testing.T) {
+func markHighestLevelWins(t *testing.T) {
 	sdb := disk(plugins.Hard)
 	sdb.Scope, sdb.Reason = "sdb", "sdb is full of work"
 	unmarked := disk(plugins.Hard)
@@ -104,7 +129,7 @@ func room(point string, level plugins.Level) plugins.Verdict {
 	}
 }
 
-func TestMarkUnknownScopeIsNotClear(t *testing.T) {
+func markUnknownScopeIsNotClear(t *testing.T) {
 	hung := room("/mnt", plugins.None)
 	hung.Absent = "statfs hangs"
 	second := room("/second", plugins.None)
@@ -128,7 +153,7 @@ func TestMarkUnknownScopeIsNotClear(t *testing.T) {
 	}
 }
 
-func TestMarkWithoutCandidates(t *testing.T) {
+func markWithoutCandidates(t *testing.T) {
 	full := room("/data", plugins.Soft)
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, room("/", plugins.None), full, memoryAt(plugins.None))
 	m, _ := Mark(in)
@@ -154,7 +179,7 @@ func TestMarkWithoutCandidates(t *testing.T) {
 	assert.Len(t, d.Causes, 2)
 }
 
-func TestMarkTransitionPeriod(t *testing.T) {
+func markTransitionPeriod(t *testing.T) {
 	for level, effect := range map[plugins.Level]corev1.TaintEffect{
 		plugins.Soft: corev1.TaintEffectPreferNoSchedule, plugins.Hard: corev1.TaintEffectNoSchedule,
 	} {
@@ -179,7 +204,7 @@ func TestMarkTransitionPeriod(t *testing.T) {
 	}
 }
 
-func TestMarkHardFallsToSoft(t *testing.T) {
+func markHardFallsToSoft(t *testing.T) {
 	in := round(0, nil, memoryAt(plugins.Hard))
 	_, m := Mark(in)
 	in.Levels.Verdicts[0] = memoryAt(plugins.Soft)
@@ -196,7 +221,7 @@ func TestMarkHardFallsToSoft(t *testing.T) {
 	}
 }
 
-func TestMarkLastsWithLevel(t *testing.T) {
+func markLastsWithLevel(t *testing.T) {
 	for _, period := range []time.Duration{0, time.Second, 10 * time.Second, 15 * time.Second, time.Hour} {
 		in := round(0, nil, memoryAt(plugins.Hard))
 		in.Config.Transition = period
@@ -209,7 +234,7 @@ func TestMarkLastsWithLevel(t *testing.T) {
 	}
 }
 
-func TestMarkStateWrittenSeldom(t *testing.T) {
+func markStateWrittenSeldom(t *testing.T) {
 	in := round(0, nil, memoryAt(plugins.Hard))
 	changes := map[time.Time]bool{}
 	for range 60 {
@@ -221,7 +246,7 @@ func TestMarkStateWrittenSeldom(t *testing.T) {
 	assert.Equal(t, map[time.Time]bool{at(0): true, at(15): true, at(30): true, at(45): true}, changes)
 }
 
-func TestMarkOfDisabledPluginFades(t *testing.T) {
+func markOfDisabledPluginFades(t *testing.T) {
 	_, m := Mark(round(0, nil, memoryAt(plugins.Soft)))
 	in := then(round(0, nil, disk(plugins.None)), 100, m)
 	marks, m := Mark(in)
@@ -233,7 +258,7 @@ func TestMarkOfDisabledPluginFades(t *testing.T) {
 	assert.Empty(t, marks.Taints)
 }
 
-func TestMarkNoneInDryRunOrStandalone(t *testing.T) {
+func markNoneInDryRunOrStandalone(t *testing.T) {
 	forReal := round(0, nil, memoryAt(plugins.Hard))
 	_, want := Mark(forReal)
 	dry, alone := forReal, forReal
@@ -249,7 +274,7 @@ func TestMarkNoneInDryRunOrStandalone(t *testing.T) {
 	}
 }
 
-func TestMarkClockSetBack(t *testing.T) {
+func markClockSetBack(t *testing.T) {
 	_, m := Mark(round(86400, nil, memoryAt(plugins.Hard)))
 	in := then(round(0, nil, memoryAt(plugins.None)), 0, m)
 	marks, m := Mark(in)
@@ -261,7 +286,7 @@ func TestMarkClockSetBack(t *testing.T) {
 	assert.Equal(t, at(0), m.Marks["MemoryContention"].LastMet[1])
 }
 
-func TestMarkLeavesInputUnchanged(t *testing.T) {
+func markLeavesInputUnchanged(t *testing.T) {
 	_, m := Mark(round(0, nil, memoryAt(plugins.Soft)))
 	before := restarted(t, m)
 	in := then(round(0, nil, memoryAt(plugins.Hard)), 60, m)
@@ -271,7 +296,7 @@ func TestMarkLeavesInputUnchanged(t *testing.T) {
 	assert.Empty(t, cmp.Diff(before, restarted(t, m)))
 }
 
-func TestMarkAdoptsFormerTaints(t *testing.T) {
+func markAdoptsFormerTaints(t *testing.T) {
 	_, known := Mark(round(-200, nil, memoryAt(plugins.Soft)))
 	for what, row := range map[string]struct {
 		before State
@@ -302,12 +327,12 @@ func TestMarkAdoptsFormerTaints(t *testing.T) {
 	}
 }
 
-func TestMarkMetResolution(t *testing.T) {
+func markMetResolution(t *testing.T) {
 	assert.Equal(t, 15*time.Second, metResolution(time.Hour))
 	assert.Equal(t, 3*time.Second, metResolution(time.Minute))
 }
 
-func TestMarkKeptWhileUnknown(t *testing.T) {
+func markKeptWhileUnknown(t *testing.T) {
 	partial := memoryAt(plugins.None)
 	partial.Partial = true
 	_, m := Mark(round(0, nil, partial))
@@ -324,7 +349,7 @@ func TestMarkKeptWhileUnknown(t *testing.T) {
 	assert.Equal(t, map[time.Time]bool{at(0): true, at(15): true, at(30): true, at(45): true, at(60): true}, changes)
 }
 
-func TestMarkDryRunNoFlapBackoff(t *testing.T) {
+func markDryRunNoFlapBackoff(t *testing.T) {
 	in := round(0, nil, memoryAt(plugins.Hard))
 	_, in.State = Mark(in)
 	require.Equal(t, plugins.Hard, in.State.Marks["MemoryContention"].TaintLevel)
@@ -333,7 +358,7 @@ func TestMarkDryRunNoFlapBackoff(t *testing.T) {
 	assert.Equal(t, plugins.None, m.Marks["MemoryContention"].TaintLevel)
 }
 
-func TestMarkDryRunPluginAlone(t *testing.T) {
+func markDryRunPluginAlone(t *testing.T) {
 	in := round(0, nil, memoryAt(plugins.Hard), disk(plugins.Hard))
 	_, in.State = Mark(in)
 	in.Config.DryRunPlugins = []string{"disk-contention"}
@@ -342,7 +367,7 @@ func TestMarkDryRunPluginAlone(t *testing.T) {
 	assert.NotContains(t, m.Marks, "DiskContention")
 }
 
-func TestMarkConditionBeforeTaint(t *testing.T) {
+func markConditionBeforeTaint(t *testing.T) {
 	for what, row := range map[string]struct {
 		level      plugins.Level
 		transition time.Duration
@@ -362,12 +387,12 @@ func TestMarkConditionBeforeTaint(t *testing.T) {
 	}
 }
 
-func TestMarkFirstOfClearScopesTold(t *testing.T) {
+func markFirstOfClearScopesTold(t *testing.T) {
 	m, _ := Mark(round(0, nil, room("/a", plugins.None), room("/z", plugins.None)))
 	assert.Equal(t, "room on /a is none", m.Conditions[0].Message)
 }
 
-func TestMarkCNRConditions(t *testing.T) {
+func markCNRConditions(t *testing.T) {
 	one, two := naming("p", "A", plugins.Soft), naming("q", "B", plugins.Soft)
 	one.CNR, two.CNR = true, true
 	m, _ := Mark(round(0, nil, one, two))
@@ -375,7 +400,7 @@ func TestMarkCNRConditions(t *testing.T) {
 	assert.Len(t, m.CNR.Conditions, 2)
 }
 
-func TestMarkAdoptsFirstAndHighest(t *testing.T) {
+func markAdoptsFirstAndHighest(t *testing.T) {
 	owned := []OwnTaint{ownTaint(diskKey, corev1.TaintEffectNoSchedule, -100), ownTaint(diskKey, corev1.TaintEffectPreferNoSchedule, -50)}
 	seen := State{}.Adopt(at(0), owned).Marks["DiskContention"]
 	assert.Equal(t, plugins.Hard, seen.TaintLevel)
@@ -384,7 +409,7 @@ func TestMarkAdoptsFirstAndHighest(t *testing.T) {
 	assert.Equal(t, map[string]time.Time{"NoSchedule": at(0)}, before.Adopt(at(0), owned).Marks["DiskContention"].Effects)
 }
 
-func TestMarkEffectsLastWithTaint(t *testing.T) {
+func markEffectsLastWithTaint(t *testing.T) {
 	asked := map[string]time.Time{"q/NoSchedule": at(-9)}
 	in := round(0, nil, memoryAt(plugins.None))
 	in.State.Marks = map[string]MarkState{

@@ -7,61 +7,50 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// More selects further candidates beside the accepted evictions of this round, if
-// these do not release enough and the limits allow it. m is the state with the
-// choices of this round.
-func (d *Decision) More(in Input, m State) {
-	if d.accepted() == 0 || slices.ContainsFunc(d.Candidates, endsRound) {
-		return
-	}
-	r := evaluate(in, in.State.observe(in), d.Candidates)
-	for i := range d.Candidates {
-		c := &d.Candidates[i]
-		if c.Code != CodeNotNeeded && c.Code != CodeNext {
-			continue
-		}
-		if c.Code, c.Reason = r.oneMore(d, m, c); c.Code == "" {
-			c.Code, c.Reason = CodeNext, "evict too if earlier evictions do not release enough"
-		}
-	}
-}
-
 // endsRound reports whether an answer makes the node's state unclear, so that no
 // further eviction follows in this round.
 func endsRound(c Considered) bool { return c.Code == CodeTerminated || c.Code == CodeUnknownOutcome }
 
-// oneMore is why a candidate is not evicted beside those of this round.
-func (r *evaluation) oneMore(d *Decision, m State, c *Considered) (Code, string) {
-	if code, why := r.notNeeded(d, c); code != "" {
+// further is the evaluation of what is evicted beside the accepted evictions of a
+// round: its decision so far, and the state with its choices.
+type further struct {
+	*evaluation
+	decision *Decision
+	chosen   State
+}
+
+// skipFurther is why a candidate is not evicted beside those of this round.
+func (r further) skipFurther(c *Considered) (Code, string) {
+	if code, why := r.notNeeded(c); code != "" {
 		return code, why
 	}
-	if n := r.Config.Limits.PerRound; d.accepted() >= n {
+	if n := r.Config.Limits.PerRound; r.decision.accepted() >= n {
 		return CodeRoundLimit, fmt.Sprintf("limit of %d evictions per round reached; left for a later round, if still needed", n)
 	}
-	if code, why := r.nodeRateLimit(m); code != "" {
+	if code, why := nodeRateLimit(r.Input, r.chosen.RateLimits); code != "" {
 		return code, why
 	}
-	if code, why := r.ownerRateLimit(m, c.Pod); code != "" {
+	if code, why := ownerRateLimit(r.Input, r.chosen.RateLimits, c.Pod); code != "" {
 		return code, why
 	}
-	return r.chooseVerdict(m, c, func(v plugins.Verdict) bool { return r.stillNeededBy(d, v, c) })
+	return r.chooseVerdict(r.chosen, c, func(v plugins.Verdict) bool { return r.stillNeededBy(v, c) })
 }
 
 // stillNeededBy reports whether a verdict needs the candidate beside the evictions of
 // this round.
-func (r *evaluation) stillNeededBy(d *Decision, v plugins.Verdict, c *Considered) bool {
-	return r.forcedBy(v, c) || r.evictableFor(v, c) && !r.covers(v, r.creditsWith(d, v))
+func (r further) stillNeededBy(v plugins.Verdict, c *Considered) bool {
+	return r.forcedBy(v, c) || r.evictableFor(v, c) && !r.covers(v, r.creditsWith(v))
 }
 
 // notNeeded is why a candidate is not needed beside the evictions of this round; empty
 // if a verdict that names it still lacks relief.
-func (r *evaluation) notNeeded(d *Decision, c *Considered) (Code, string) {
+func (r further) notNeeded(c *Considered) (Code, string) {
 	misses := plugins.None
 	for _, v := range r.Levels.Verdicts {
 		switch {
 		case r.forcedBy(v, c):
 			return "", ""
-		case r.stillNeededBy(d, v, c):
+		case r.stillNeededBy(v, c):
 			misses = max(misses, v.Level)
 		}
 	}
@@ -76,9 +65,9 @@ func (r *evaluation) notNeeded(d *Decision, c *Considered) (Code, string) {
 }
 
 // creditsWith adds the accepted evictions of this round, in a dry run too.
-func (r *evaluation) creditsWith(d *Decision, v plugins.Verdict) []Credit {
+func (r further) creditsWith(v plugins.Verdict) []Credit {
 	all := slices.Clone(r.credits[verdictKey(v)])
-	for _, g := range d.Evicted() {
+	for _, g := range r.decision.Evicted() {
 		if relief, named := reliefBy(v, &g); named {
 			all = append(all, Credit{Name: g.Name, UID: g.PodUID, Relief: &relief})
 		}

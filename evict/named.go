@@ -55,18 +55,18 @@ type NamedPod struct {
 // this one, and returns the state with both.
 func RecallNamed(in Input) (*plugins.Levels, State) {
 	m := in.State.clone()
-	m.Named = slices.DeleteFunc(slices.Clone(m.Named), in.nameExpired)
+	m.Named = slices.DeleteFunc(slices.Clone(m.Named), func(n NamedPod) bool { return n.expired(in) })
 	for _, v := range in.Levels.Verdicts {
 		if slices.Contains(plugins.Names(), v.Plugin) || v.Absent != "" {
 			continue // an inner plugin names its pods at each tick; no answer withdraws nothing
 		}
-		m.Named = in.withAnswer(m.Named, v)
+		m.Named = withAnswer(m.Named, in, v)
 	}
 	m.Named = newestOf(m.Named)
 	if len(m.Named) == 0 {
 		return in.Levels, m
 	}
-	return in.recalled(m.Named), m
+	return recalled(in.Levels, m.Named), m
 }
 
 // newestOf bounds the names that are kept, also of plugins that register under ever
@@ -83,8 +83,8 @@ func newestOf(list []NamedPod) []NamedPod {
 	return kept
 }
 
-// nameExpired reports whether the pod no longer exists, or the name is too old.
-func (in Input) nameExpired(n NamedPod) bool {
+// expired reports whether the pod no longer exists, or the name is too old.
+func (n *NamedPod) expired(in Input) bool {
 	ttl := namedTTL
 	if n.forced() {
 		ttl = forcedTTL
@@ -103,8 +103,8 @@ func (n *NamedPod) forced() bool { return n.Scope == plugins.ScopeNamed }
 
 // withAnswer returns the names after a plugin's answer: without those that it
 // withdraws, with those that it adds or repeats.
-func (in Input) withAnswer(list []NamedPod, v plugins.Verdict) []NamedPod {
-	met := in.thresholdMet(v.Plugin)
+func withAnswer(list []NamedPod, in Input, v plugins.Verdict) []NamedPod {
+	met := thresholdMet(in.Levels, v.Plugin)
 	names := slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { return keeps(v, c) })
 	list = slices.DeleteFunc(list, func(n NamedPod) bool {
 		switch {
@@ -124,7 +124,7 @@ func (in Input) withAnswer(list []NamedPod, v plugins.Verdict) []NamedPod {
 	}
 	for _, c := range v.Candidates {
 		if keeps(v, c) {
-			list = in.withName(list, v, c, met)
+			list = withName(list, in.Time, v, c, met)
 		}
 	}
 	return list
@@ -142,17 +142,17 @@ func namesPod(v plugins.Verdict, uid string) bool {
 
 // thresholdMet reports whether a threshold or condition of the plugin is met, beside
 // what it forces.
-func (in Input) thresholdMet(plugin string) bool {
-	return slices.ContainsFunc(in.Levels.Verdicts, func(v plugins.Verdict) bool {
+func thresholdMet(levels *plugins.Levels, plugin string) bool {
+	return slices.ContainsFunc(levels.Verdicts, func(v plugins.Verdict) bool {
 		return v.Plugin == plugin && v.Level > plugins.None && (v.Scope != plugins.ScopeNamed || v.Condition != "")
 	})
 }
 
 // withName records that a plugin names a pod, again or for the first time.
-func (in Input) withName(list []NamedPod, v plugins.Verdict, c plugins.Candidate, met bool) []NamedPod {
+func withName(list []NamedPod, now time.Time, v plugins.Verdict, c plugins.Candidate, met bool) []NamedPod {
 	i := slices.IndexFunc(list, func(n NamedPod) bool { return n.Plugin == v.Plugin && n.Scope == v.Scope && n.UID == c.PodUID })
 	if i < 0 {
-		n := NamedPod{Plugin: v.Plugin, Scope: v.Scope, UID: c.PodUID, Name: c.Name, Why: c.Why, At: in.Time, Beside: v.Beside}
+		n := NamedPod{Plugin: v.Plugin, Scope: v.Scope, UID: c.PodUID, Name: c.Name, Why: c.Why, At: now, Beside: v.Beside}
 		n.WithThreshold = n.forced() && met
 		if grace, asked := c.GraceSeconds.Get(); asked {
 			n.GraceSeconds = &grace
@@ -162,16 +162,16 @@ func (in Input) withName(list []NamedPod, v plugins.Verdict, c plugins.Candidate
 	n := &list[i]
 	n.Repeats, n.LeftOut, n.Beside = !n.LeftOut, false, v.Beside
 	n.WithThreshold = n.WithThreshold || n.forced() && met
-	if in.Time.Sub(n.At) >= time.Minute || in.Time.Before(n.At) {
-		n.At = in.Time
+	if now.Sub(n.At) >= time.Minute || now.Before(n.At) {
+		n.At = now
 	}
 	return list
 }
 
-// recalled returns the levels of the round with all named pods. One that is named
+// recalled returns the levels of a round with all named pods. One that is named
 // for a threshold is added where the plugin has just reported it as met.
-func (in Input) recalled(list []NamedPod) *plugins.Levels {
-	l := &plugins.Levels{Time: in.Levels.Time, Verdicts: slices.Clone(in.Levels.Verdicts)}
+func recalled(levels *plugins.Levels, list []NamedPod) *plugins.Levels {
+	l := &plugins.Levels{Time: levels.Time, Verdicts: slices.Clone(levels.Verdicts)}
 	for _, n := range list {
 		i := slices.IndexFunc(l.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == n.Plugin && v.Scope == n.Scope })
 		if i < 0 {
@@ -213,17 +213,15 @@ func (n *NamedPod) candidate() plugins.Candidate {
 }
 
 // withoutPod removes a pod whose eviction was refused.
-func (m State) withoutPod(uid string) State {
-	m.Named = slices.DeleteFunc(slices.Clone(m.Named), func(n NamedPod) bool { return n.UID == uid })
-	return m
+func withoutPod(list []NamedPod, uid string) []NamedPod {
+	return slices.DeleteFunc(slices.Clone(list), func(n NamedPod) bool { return n.UID == uid })
 }
 
 // withoutNames removes the names that an accepted eviction answers: all those for the
 // thresholds that it relieves. A plugin that still wants another pod names it again.
-func (m State) withoutNames(l *Chosen) State {
-	m.Named = slices.DeleteFunc(slices.Clone(m.Named), func(n NamedPod) bool {
+func withoutNames(list []NamedPod, l *Chosen) []NamedPod {
+	return slices.DeleteFunc(slices.Clone(list), func(n NamedPod) bool {
 		_, relieved := l.Relief[n.Plugin+"/"+n.Scope]
 		return relieved && !n.forced()
 	})
-	return m
 }

@@ -59,7 +59,24 @@ func newRounds(there ...string) *rounds {
 	return &rounds{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), there: there}
 }
 
-func TestRecallForcedUntilTerminated(t *testing.T) {
+func TestRecall(t *testing.T) {
+	t.Run("forced until terminated", recallForcedUntilTerminated)
+	t.Run("as named", recallAsNamed)
+	t.Run("repeating plugin withdraws", recallRepeatingPluginWithdraws)
+	t.Run("ends with pressure", recallEndsWithPressure)
+	t.Run("absent plugin keeps", recallAbsentPluginKeeps)
+	t.Run("refused not forced", recallRefusedNotForced)
+	t.Run("other plugin keeps", recallOtherPluginKeeps)
+	t.Run("survives restart", recallSurvivesRestart)
+	t.Run("clock set back", recallClockSetBack)
+	t.Run("only forced pods", recallOnlyForcedPods)
+	t.Run("own pressure only", recallOwnPressureOnly)
+	t.Run("per plugin", recallPerPlugin)
+	t.Run("time to a minute", recallTimeToAMinute)
+	t.Run("keeps current verdict", recallKeepsCurrentVerdict)
+}
+
+func recallForcedUntilTerminated(t *testing.T) {
 	r := newRounds("a", "b")
 	assert.Equal(t, []string{"a", "b"}, r.next(forcing("a", "b")))
 	assert.Equal(t, []string{"a", "b"}, r.next(forcing()), "some plugins say it once only")
@@ -71,7 +88,7 @@ func TestRecallForcedUntilTerminated(t *testing.T) {
 	assert.Empty(t, r.memory.Named)
 }
 
-func TestRecallAsNamed(t *testing.T) {
+func recallAsNamed(t *testing.T) {
 	r := newRounds("a")
 	r.next(forcing("a"))
 	in := Input{Time: r.now, Levels: &plugins.Levels{Verdicts: []plugins.Verdict{forcing()}}, State: r.memory}
@@ -86,7 +103,7 @@ func TestRecallAsNamed(t *testing.T) {
 	assert.Empty(t, in.Levels.Verdicts[0].Candidates, "what came in is not changed")
 }
 
-func TestRecallRepeatingPluginWithdraws(t *testing.T) {
+func recallRepeatingPluginWithdraws(t *testing.T) {
 	r := newRounds("a", "b")
 	r.next(forcing("a", "b"))
 	r.next(forcing("a", "b"))
@@ -95,7 +112,7 @@ func TestRecallRepeatingPluginWithdraws(t *testing.T) {
 	assert.Empty(t, r.memory.Named)
 }
 
-func TestRecallEndsWithPressure(t *testing.T) {
+func recallEndsWithPressure(t *testing.T) {
 	all := []string{"1", "2", "3", "4", "5", "6", "7"}
 	r := newRounds(all...)
 	assert.Equal(t, all, r.next(forcing(all...), says(plugins.Soft)))
@@ -104,7 +121,7 @@ func TestRecallEndsWithPressure(t *testing.T) {
 	assert.Empty(t, r.next(forcing(), says(plugins.None)), "it has gone: none more")
 }
 
-func TestRecallAbsentPluginKeeps(t *testing.T) {
+func recallAbsentPluginKeeps(t *testing.T) {
 	r := newRounds("a")
 	r.next(forcing("a"), says(plugins.Hard))
 	silent := forcing()
@@ -113,7 +130,7 @@ func TestRecallAbsentPluginKeeps(t *testing.T) {
 	assert.Empty(t, r.next(forcing(), says(plugins.None)))
 }
 
-func TestRecallRefusedNotForced(t *testing.T) {
+func recallRefusedNotForced(t *testing.T) {
 	r := newRounds("a")
 	v := forcing("a")
 	v.Candidates[0].Refused = "this pod was not in the request to the plugin"
@@ -121,7 +138,7 @@ func TestRecallRefusedNotForced(t *testing.T) {
 	assert.Empty(t, r.memory.Named)
 }
 
-func TestRecallOtherPluginKeeps(t *testing.T) {
+func recallOtherPluginKeeps(t *testing.T) {
 	r := newRounds("a")
 	r.next(forcing("a"))
 	r.next(forcing("a"))
@@ -130,7 +147,7 @@ func TestRecallOtherPluginKeeps(t *testing.T) {
 	assert.Equal(t, []string{"a"}, r.next(other))
 }
 
-func TestRecallSurvivesRestart(t *testing.T) {
+func recallSurvivesRestart(t *testing.T) {
 	r := newRounds("a")
 	changes := 0
 	for range 60 { // 5 min
@@ -153,14 +170,14 @@ func newAgent(t *testing.T, r *rounds) *rounds {
 	return &next
 }
 
-func TestRecallClockSetBack(t *testing.T) {
+func recallClockSetBack(t *testing.T) {
 	r := newRounds("a")
 	r.next(forcing("a"))
 	r.now = r.now.Add(-24 * time.Hour)
 	assert.Empty(t, r.next(forcing()))
 }
 
-func TestRecallOnlyForcedPods(t *testing.T) {
+func recallOnlyForcedPods(t *testing.T) {
 	r := newRounds("a", "b")
 	v := forcing("a")
 	v.Candidates = append(v.Candidates, plugins.Candidate{PodUID: "b", Name: "ns/b"})
@@ -173,7 +190,7 @@ func TestRecallOnlyForcedPods(t *testing.T) {
 	assert.Empty(t, r.next())
 }
 
-func TestRecallOwnPressureOnly(t *testing.T) {
+func recallOwnPressureOnly(t *testing.T) {
 	other := says(plugins.Hard)
 	other.Plugin = "q"
 	empty := plugins.Verdict{Plugin: "p", Scope: plugins.ScopeNamed}
@@ -194,7 +211,7 @@ func TestRecallOwnPressureOnly(t *testing.T) {
 	}
 }
 
-func TestRecallPerPlugin(t *testing.T) {
+func recallPerPlugin(t *testing.T) {
 	other := forcing("a")
 	other.Plugin, other.Candidates[0].GraceSeconds = "q", snapshot.Opt[int64]{}
 	r := newRounds("a")
@@ -215,10 +232,10 @@ func TestRecallPerPlugin(t *testing.T) {
 	}
 }
 
-func TestRecallTimeToAMinute(t *testing.T) {
+func recallTimeToAMinute(t *testing.T) {
 	start := newRounds().now
 	again := func(since time.Duration, f NamedPod) NamedPod {
-		return Input{Time: start.Add(since)}.withName([]NamedPod{f}, forcing(), forcing("a").Candidates[0], false)[0]
+		return withName([]NamedPod{f}, start.Add(since), forcing(), forcing("a").Candidates[0], false)[0]
 	}
 	f := NamedPod{Plugin: "p", Scope: plugins.ScopeNamed, UID: "a", At: start, WithThreshold: true}
 	for since, want := range map[time.Duration]time.Duration{time.Minute - 1: 0, time.Minute: time.Minute, -time.Second: -time.Second} {
@@ -227,20 +244,20 @@ func TestRecallTimeToAMinute(t *testing.T) {
 		assert.True(t, got.WithThreshold, "that it was met is not forgotten")
 		assert.True(t, got.Repeats)
 	}
-	pressed := Input{Time: start}.withName([]NamedPod{{Plugin: "p", Scope: plugins.ScopeNamed, UID: "a", At: start}}, forcing(), forcing("a").Candidates[0], true)
+	pressed := withName([]NamedPod{{Plugin: "p", Scope: plugins.ScopeNamed, UID: "a", At: start}}, start, forcing(), forcing("a").Candidates[0], true)
 	assert.True(t, pressed[0].WithThreshold)
 	for ago, want := range map[time.Duration]bool{forcedTTL - 1: false, forcedTTL: true, -forcedTTL: false, -forcedTTL - 1: true} {
-		assert.Equal(t, want, Input{Time: start}.nameExpired(NamedPod{Scope: plugins.ScopeNamed, At: start.Add(-ago)}), ago)
+		assert.Equal(t, want, (&NamedPod{Scope: plugins.ScopeNamed, At: start.Add(-ago)}).expired(Input{Time: start}), ago)
 	}
 }
 
-func TestRecallKeepsCurrentVerdict(t *testing.T) {
+func recallKeepsCurrentVerdict(t *testing.T) {
 	f := []NamedPod{{Plugin: "p", Scope: plugins.ScopeNamed, UID: "a", Name: "ns/a"}}
 	other, own := forcing("b"), forcing("b")
 	other.Plugin = "q"
 	own.Reason, own.Condition = "so it says", "C"
 	in := Input{Levels: &plugins.Levels{Verdicts: []plugins.Verdict{other, says(plugins.Soft), own}}}
-	got := in.recalled(f).Verdicts
+	got := recalled(in.Levels, f).Verdicts
 	require.Len(t, got, 3)
 	assert.Equal(t, other, got[0])
 	assert.Equal(t, says(plugins.Soft), got[1])
@@ -249,7 +266,7 @@ func TestRecallKeepsCurrentVerdict(t *testing.T) {
 	require.Len(t, got[2].Candidates, 2)
 	own.Level, own.MetLevel, own.Candidates = plugins.None, plugins.None, nil
 	in.Levels.Verdicts = []plugins.Verdict{own}
-	got = in.recalled(f).Verdicts
+	got = recalled(in.Levels, f).Verdicts
 	assert.Empty(t, got[0].Condition, "it is not met")
 	assert.Contains(t, got[0].Reason, "the plugin forced the eviction of ns/a")
 }

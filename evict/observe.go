@@ -19,7 +19,7 @@ func (m State) observe(in Input) State {
 	m = m.clone()
 	m = m.clampTimes(in)
 	m.RateLimits = m.RateLimits.onBoot(in.Boot, in.Uptime)
-	m = m.observeRules(in, boot)
+	m.Rules = observeRules(m.Rules, in, boot)
 	for _, waits := range []map[string]Backoff{m.Backoffs, m.Refusals} {
 		maps.DeleteFunc(waits, func(_ string, w Backoff) bool { return in.Time.Sub(w.Until) > maxBackoff })
 	}
@@ -95,13 +95,13 @@ func (m State) observeVictims(in Input) State {
 		case !l.TerminatedAt.IsZero():
 		case !there || p.Phase == "Succeeded" || p.Phase == "Failed": // a finalizer may keep the terminated pod
 			if l.Outcome != Evicted { // the answer was lost
-				m = m.withoutNames(&l)
+				m.Named = withoutNames(m.Named, &l)
 			}
 			l.TerminatedAt = in.Time
 			m.startCooldown(&l, in.Time.Add(in.Config.Cooldown))
 		case !p.TerminatesBy.Equal(l.TerminatesBy) && l.Outcome != Evicted: // the answer was lost
 			l.Outcome = Evicted
-			m = m.withoutNames(&l)
+			m.Named = withoutNames(m.Named, &l)
 			m.startCooldown(&l, in.Time.Add(in.Config.Cooldown))
 		case l.Outcome != Evicted && in.Time.Sub(later(l.Time, l.Requested)) >= requestTimeout:
 			// The pod still exists: a missing answer must not block other evictions.
@@ -156,7 +156,7 @@ func evictedFor(p pods.Pod) string {
 
 // kubeletFirst is why the kubelet's own evictions for a resource come first; empty if
 // they do not.
-func (in Input) kubeletFirst(m State, of plugins.Resource) string {
+func kubeletFirst(in Input, m State, of plugins.Resource) string {
 	own, known := kubeletCondition(of)
 	for _, c := range in.Cluster.Node.KubeletPressure {
 		if c == own || !known {

@@ -10,7 +10,7 @@ import (
 
 // rank joins the candidates of the met verdicts, one for each workload, in eviction
 // order.
-func (in Input) rank(m State) []Considered {
+func rank(in Input, m State) []Considered {
 	joined := map[string]*ranked{}
 	for _, v := range in.Levels.Verdicts {
 		if !active(v) {
@@ -22,7 +22,7 @@ func (in Input) rank(m State) []Considered {
 				r = &ranked{Considered: Considered{Candidate: c}, rank: i}
 				r.Forced = false // join sets it
 				joined[workloadKey(c)] = r
-				in.identify(r)
+				r.identify(in.Cluster)
 			}
 			r.join(v, i, c)
 		}
@@ -53,11 +53,11 @@ type ranked struct {
 }
 
 // identify finds the pod of a workload.
-func (in Input) identify(r *ranked) {
-	if in.Cluster == nil {
+func (r *ranked) identify(cluster *Cluster) {
+	if cluster == nil {
 		return
 	}
-	if p, ok := in.Cluster.Pods.ByCgroupUID(r.PodUID); ok {
+	if p, ok := cluster.Pods.ByCgroupUID(r.PodUID); ok {
 		r.Pod = &p
 		r.Name = p.Namespace + "/" + p.Name
 	}

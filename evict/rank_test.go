@@ -24,7 +24,19 @@ func ranks(in Input) []string {
 	return order(d)
 }
 
-func TestRankKeys(t *testing.T) {
+func TestRank(t *testing.T) {
+	t.Run("keys", rankKeys)
+	t.Run("last key is cgroup", rankLastKeyIsCgroup)
+	t.Run("unconfirmed first", rankUnconfirmedFirst)
+	t.Run("joins plugins of pod", rankJoinsPluginsOfPod)
+	t.Run("best of all plugins", rankBestOfAllPlugins)
+	t.Run("not met no candidates", rankNotMetNoCandidates)
+	t.Run("ignores input order", rankIgnoresInputOrder)
+	t.Run("finds pod by cgroup UID", rankFindsPodByCgroupUID)
+	t.Run("joins in any order", rankJoinsInAnyOrder)
+}
+
+func rankKeys(t *testing.T) {
 	a, b := named("a", 30), named("b", 30)
 	unlisted := named("c", 90)
 	service := plugins.Candidate{Cgroup: "/system.slice/big.service", Name: "big.service", Relief: 99, Unit: "bytes"}
@@ -50,14 +62,14 @@ func TestRankKeys(t *testing.T) {
 	}
 }
 
-func TestRankLastKeyIsCgroup(t *testing.T) {
+func rankLastKeyIsCgroup(t *testing.T) {
 	a := plugins.Candidate{Cgroup: "/a", Name: "x.service"}
 	b := plugins.Candidate{Cgroup: "/b", Name: "x.service"}
 	assert.Equal(t, []string{"/a", "/b"}, ranks(round(0, nil, pressing(a), disk(plugins.Hard, b))))
 	assert.Equal(t, []string{"/a", "/b"}, ranks(round(0, nil, pressing(b), disk(plugins.Hard, a))))
 }
 
-func TestRankUnconfirmedFirst(t *testing.T) {
+func rankUnconfirmedFirst(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a", low), pod("b", priority(5000))}, pressing(named("a", 30), named("b", 20)))
 	d, m := Decide(in)
 	require.Equal(t, []string{"a", "b"}, order(d))
@@ -71,7 +83,7 @@ func TestRankUnconfirmedFirst(t *testing.T) {
 	}
 }
 
-func TestRankJoinsPluginsOfPod(t *testing.T) {
+func rankJoinsPluginsOfPod(t *testing.T) {
 	byMemory, byDisk := named("a", 30), named("a", 5000)
 	byDisk.Unit, byDisk.Why, byDisk.Cgroup = "bytes per second", "half of the traffic on sda", "/kubepods/a/container"
 	second := disk(plugins.Hard, byDisk)
@@ -94,16 +106,16 @@ func TestRankJoinsPluginsOfPod(t *testing.T) {
 	assert.Equal(t, []string{"memory-stall"}, d.Candidates[0].Plugins)
 }
 
-func TestRankBestOfAllPlugins(t *testing.T) {
+func rankBestOfAllPlugins(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b"), pod("c")}, pressing(named("a", 40), named("b", 30), named("c", 20)), disk(plugins.Hard, named("c", 20), named("b", 20)))
 	assert.Equal(t, []string{"a", "c", "b"}, ranks(in))
 }
 
-func TestRankNotMetNoCandidates(t *testing.T) {
+func rankNotMetNoCandidates(t *testing.T) {
 	assert.Empty(t, ranks(round(0, []pods.Pod{pod("a")}, disk(plugins.None, named("a", 30)))))
 }
 
-func TestRankIgnoresInputOrder(t *testing.T) {
+func rankIgnoresInputOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var listed []pods.Pod
 	var memory, discs []plugins.Candidate
@@ -137,7 +149,7 @@ func TestRankIgnoresInputOrder(t *testing.T) {
 	}
 }
 
-func TestRankFindsPodByCgroupUID(t *testing.T) {
+func rankFindsPodByCgroupUID(t *testing.T) {
 	static := pod("mirror", func(p *pods.Pod) { p.CgroupUID = "hash" })
 	d, _ := Decide(round(0, []pods.Pod{static, pod("b")}, pressing(named("hash", 30))))
 	require.NotNil(t, d.Candidates[0].Pod)
@@ -145,7 +157,7 @@ func TestRankFindsPodByCgroupUID(t *testing.T) {
 }
 
 // Whichever verdict comes first.
-func TestRankJoinsInAnyOrder(t *testing.T) {
+func rankJoinsInAnyOrder(t *testing.T) {
 	quiet := disk(plugins.Hard, named("a", 10))
 	quiet.MetLevel = plugins.Soft
 	notShown, zero := forced(named("a", 30)), named("a", 30)

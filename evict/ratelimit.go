@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 // Limits are the eviction rate limits; they hold whatever the pressure.
@@ -14,6 +15,16 @@ type Limits struct {
 	PerRound     int `yaml:"perRound" unit:"pods" why:"The most evictions in one round, forced ones included; fewer where fewer release enough."`
 	PerMinute    int `yaml:"perMinute" unit:"pods" why:"Eviction rate limit of the node (a token bucket), forced evictions included: a faulty plugin must not empty a node. Without saved state the bucket starts empty."`
 	PerOwnerHour int `yaml:"perOwnerHour" unit:"pods" why:"Eviction rate limit of one owner (Deployment, StatefulSet, …) on this node: evicting the same workload again and again does not help."`
+}
+
+// maxEvictions bounds every eviction rate limit: one a second for an hour.
+const maxEvictions = 3600
+
+// Validate says which values must not be used.
+func (l Limits) Validate(at problems.Section) {
+	at.Int("perRound", l.PerRound, 1, maxEvictions)
+	at.Int("perMinute", l.PerMinute, 1, maxEvictions)
+	at.Int("perOwnerHour", l.PerOwnerHour, 1, maxEvictions)
 }
 
 // RateLimits are the token buckets of the eviction rate limits. Times are of
@@ -121,23 +132,21 @@ func Owner(namespace, kind, name string) string {
 
 // nodeRateLimit is why the node's eviction rate limit allows no eviction now; empty when
 // it allows one.
-func (in Input) nodeRateLimit(m State) (Code, string) {
+func nodeRateLimit(in Input, b RateLimits) (Code, string) {
 	k := in.Config.Limits.nodeBucket()
-	if k.left(m.RateLimits.Node, in.Uptime) > 0 {
+	if k.left(b.Node, in.Uptime) > 0 {
 		return "", ""
 	}
 	return CodeRateLimit, fmt.Sprintf("eviction rate limit of this node reached (%d per minute); next eviction possible at %s",
-		k.size, in.clockIn(k.next(m.RateLimits.Node, in.Uptime)))
+		k.size, clock(in.Time.Add(k.next(b.Node, in.Uptime))))
 }
 
 // ownerRateLimit is the same for the pods of one owner.
-func (in Input) ownerRateLimit(m State, p *pods.Pod) (Code, string) {
-	k, empty := in.Config.Limits.ownerBucket(), m.RateLimits.emptyOf(ownerOf(p))
+func ownerRateLimit(in Input, b RateLimits, p *pods.Pod) (Code, string) {
+	k, empty := in.Config.Limits.ownerBucket(), b.emptyOf(ownerOf(p))
 	if k.left(empty, in.Uptime) > 0 {
 		return "", ""
 	}
 	return CodeRateLimit, fmt.Sprintf("eviction rate limit of %s on this node reached (%d per hour); next eviction possible at %s",
-		ownerOf(p), k.size, in.clockIn(k.next(empty, in.Uptime)))
+		ownerOf(p), k.size, clock(in.Time.Add(k.next(empty, in.Uptime))))
 }
-
-func (in Input) clockIn(d time.Duration) string { return clock(in.Time.Add(d)) }

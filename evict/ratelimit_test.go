@@ -33,7 +33,20 @@ func many(n int, owner func(i int) string) Input {
 
 func own(i int) string { return fmt.Sprintf("web%d-1", i) }
 
-func TestRateLimitPerRound(t *testing.T) {
+func TestRateLimit(t *testing.T) {
+	t.Run("per round", rateLimitPerRound)
+	t.Run("not granted costs none", rateLimitNotGrantedCostsNone)
+	t.Run("unknown costs one", rateLimitUnknownCostsOne)
+	t.Run("per minute", rateLimitPerMinute)
+	t.Run("per owner hour", rateLimitPerOwnerHour)
+	t.Run("clock and boot", rateLimitClockAndBoot)
+	t.Run("model", rateLimitModel)
+	t.Run("input unchanged", rateLimitInputUnchanged)
+	t.Run("zero", rateLimitZero)
+	t.Run("repeat one node token", rateLimitRepeatOneNodeToken)
+}
+
+func rateLimitPerRound(t *testing.T) {
 	for target, want := range map[float64]int{0: 1, 30: 1, 31: 2, 60: 2, 90: 3, 91: 4, 1000: 4} {
 		in := many(8, own)
 		in.Levels.Verdicts[0].Target, in.Config.Limits.PerRound = some(target), 4
@@ -60,7 +73,7 @@ func TestRateLimitPerRound(t *testing.T) {
 	assert.Len(t, a.asked, 1, "how much is missing is not known: the relief of one is seen first")
 }
 
-func TestRateLimitNotGrantedCostsNone(t *testing.T) {
+func rateLimitNotGrantedCostsNone(t *testing.T) {
 	for _, outcome := range []Outcome{Blocked, Refused, NotFound} {
 		in := many(3, own)
 		a := api{answer: always(outcome)}
@@ -72,7 +85,7 @@ func TestRateLimitNotGrantedCostsNone(t *testing.T) {
 	}
 }
 
-func TestRateLimitUnknownCostsOne(t *testing.T) {
+func rateLimitUnknownCostsOne(t *testing.T) {
 	in := many(3, own)
 	in.Config.Limits.PerMinute = 2
 	a := api{answer: always(UnknownOutcome)}
@@ -106,7 +119,7 @@ func evictions(t *testing.T, in Input, seconds int) int {
 	return len(a.asked)
 }
 
-func TestRateLimitPerMinute(t *testing.T) {
+func rateLimitPerMinute(t *testing.T) {
 	in := many(99, own)
 	in.Config.Limits.PerMinute = 5
 	assert.Equal(t, 5, evictions(t, in, 12), "a bucket that is full")
@@ -126,7 +139,7 @@ func TestRateLimitPerMinute(t *testing.T) {
 	assert.Equal(t, "eviction rate limit of this node reached (2 per minute); next eviction possible at 2026-03-01 12:00:30 UTC", d.Candidates[2].Reason)
 }
 
-func TestRateLimitPerOwnerHour(t *testing.T) {
+func rateLimitPerOwnerHour(t *testing.T) {
 	in := many(9, func(i int) string { return []string{"web-5d9f", "web-77aa", "db"}[i/3] })
 	in.Config.Limits.PerOwnerHour, in.Config.Limits.PerRound = 2, 9
 	a := api{}
@@ -144,7 +157,7 @@ func TestRateLimitPerOwnerHour(t *testing.T) {
 	assert.Len(t, m.RateLimits.Owners, 2, "a bucket that is full again is forgotten, and taken from anew")
 }
 
-func TestRateLimitClockAndBoot(t *testing.T) {
+func rateLimitClockAndBoot(t *testing.T) {
 	limits := Limits{PerRound: 1, PerMinute: 1, PerOwnerHour: 1}
 	spent := func() (Input, State) {
 		in := many(5, func(int) string { return "web-1" })
@@ -198,7 +211,7 @@ func TestRateLimitClockAndBoot(t *testing.T) {
 }
 
 // A bucket against one that keeps a list.
-func TestRateLimitModel(t *testing.T) {
+func rateLimitModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 500 {
 		k := tokenBucket{1 + random.IntN(5), time.Duration(1+random.IntN(20)) * time.Second}
@@ -225,7 +238,7 @@ func TestRateLimitModel(t *testing.T) {
 	}
 }
 
-func TestRateLimitInputUnchanged(t *testing.T) {
+func rateLimitInputUnchanged(t *testing.T) {
 	const hour = time.Hour
 	ahead := RateLimits{Boot: "b", Since: 2 * hour, Node: 2 * hour, Fallback: 2 * hour, Owners: map[string]time.Duration{"o": 2 * hour}}
 	want := RateLimits{Boot: "b", Since: hour, Node: hour, Fallback: hour, Owners: map[string]time.Duration{"o": hour}}
@@ -249,7 +262,7 @@ func TestRateLimitInputUnchanged(t *testing.T) {
 	assert.NotContains(t, early.spend(l, &p, 3*hour).Owners, "older")
 }
 
-func TestRateLimitZero(t *testing.T) {
+func rateLimitZero(t *testing.T) {
 	for _, k := range []tokenBucket{Limits{}.nodeBucket(), Limits{}.ownerBucket()} {
 		assert.Zero(t, k.left(0, 1000*time.Hour))
 	}
@@ -268,7 +281,7 @@ func TestOwnerThroughRollouts(t *testing.T) {
 	}
 }
 
-func TestRateLimitRepeatOneNodeToken(t *testing.T) {
+func rateLimitRepeatOneNodeToken(t *testing.T) {
 	in := many(1, own)
 	in.Config.Limits.PerMinute = 1
 	a := api{answer: always(UnknownOutcome)}

@@ -29,14 +29,9 @@ func Recheck(in Input, m State, d *Decision, i int) (State, bool) {
 			in.terminated = append(in.terminated, c)
 		}
 	}
-	r := evaluate(in, in.State.observe(in), in.rank(in.State))
+	r := evaluate(in, in.State.observe(in), rank(in, in.State))
 	if code, _ := r.skipByVerdicts(&chosen); code != "" { // no verdict asks for it any more
 		return r.withCooldowns(m), false
 	}
 	return m, true
-}
-
-// Outdated ends a round whose choice no longer holds.
-func (d *Decision) Outdated() {
-	d.endRound(CodeStale, "pods or levels changed since the decision; the next round decides again")
 }

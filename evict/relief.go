@@ -29,9 +29,9 @@ func (r *Relief) reason() string {
 	return "since " + clock(r.Since) + " " + r.Action + "; waiting for its effect until " + clock(r.Until)
 }
 
-// relief is the longest relief that a verdict waits for. Memory below its floor
+// reliefFor is the longest relief that a verdict waits for. Memory below its floor
 // does not wait.
-func (in Input) relief(v plugins.Verdict) (longest Relief, waits bool) {
+func reliefFor(in Input, v plugins.Verdict) (longest Relief, waits bool) {
 	if v.Urgent {
 		return longest, false
 	}

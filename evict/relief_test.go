@@ -91,7 +91,7 @@ func TestReliefLongestInScope(t *testing.T) {
 	} {
 		in := round(0, nil, v)
 		in.Relief = list
-		longest, waits := in.relief(v)
+		longest, waits := reliefFor(in, v)
 		assert.True(t, waits)
 		assert.Equal(t, at(want), longest.Until)
 	}

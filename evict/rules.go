@@ -3,7 +3,6 @@ package evict
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -28,14 +27,11 @@ const maxRules = 64
 
 // observeRules records which rules are new or were changed, and for which the
 // report-only time is over.
-func (m State) observeRules(in Input, boot string) State {
-	m.Rules = maps.Clone(m.Rules)
-	if m.Rules == nil {
-		m.Rules = map[string]Rule{}
-	}
-	judging := in.hashes()
+func observeRules(rules map[string]Rule, in Input, boot string) map[string]Rule {
+	rules = cloned(rules)
+	judging := hashes(in)
 	for name, hash := range judging {
-		r, known := m.Rules[name]
+		r, known := rules[name]
 		switch {
 		case !known || hash != "" && r.Hash != hash:
 			r = Rule{Hash: hash, Since: in.Uptime, InForce: !known && in.Rules[name].Default}
@@ -43,20 +39,20 @@ func (m State) observeRules(in Input, boot string) State {
 			r.Since = 0
 		}
 		r.Since = min(r.Since, in.Uptime)
-		r.InForce = r.InForce || in.Uptime-r.Since >= in.reportOnlyFor(name)
-		m.Rules[name] = r
+		r.InForce = r.InForce || in.Uptime-r.Since >= reportOnlyFor(in, name)
+		rules[name] = r
 	}
-	for name := range m.Rules {
-		if _, judges := judging[name]; len(m.Rules) > maxRules && !judges {
-			delete(m.Rules, name)
+	for name := range rules {
+		if _, judges := judging[name]; len(rules) > maxRules && !judges {
+			delete(rules, name)
 		}
 	}
-	return m
+	return rules
 }
 
 // hashes of the rules that judge in this round, by plugin. An empty hash counts as
 // unchanged, as for pods that a removed plugin forced.
-func (in Input) hashes() map[string]string {
+func hashes(in Input) map[string]string {
 	judging := map[string]string{}
 	for _, v := range in.Levels.Verdicts {
 		judging[v.Plugin] = cmp.Or(v.Process, judging[v.Plugin], in.Rules[v.Plugin].Hash)
@@ -65,16 +61,16 @@ func (in Input) hashes() map[string]string {
 }
 
 // reportOnlyFor is the report-only time of a plugin.
-func (in Input) reportOnlyFor(plugin string) time.Duration {
+func reportOnlyFor(in Input, plugin string) time.Duration {
 	return max(in.Rules[plugin].Window, in.Config.ReportOnly)
 }
 
 // reportOnly is why a verdict is report-only; empty if it is in force.
-func (in Input) reportOnly(m State, v plugins.Verdict) (Code, string) {
-	r := m.Rules[v.Plugin]
+func reportOnly(in Input, rules map[string]Rule, v plugins.Verdict) (Code, string) {
+	r := rules[v.Plugin]
 	if r.InForce {
 		return "", ""
 	}
 	return CodeReportOnly, fmt.Sprintf("rule %s is new or was changed: report-only until %s", v.Plugin,
-		in.clockIn(r.Since+in.reportOnlyFor(v.Plugin)-in.Uptime))
+		clock(in.Time.Add(r.Since+reportOnlyFor(in, v.Plugin)-in.Uptime)))
 }

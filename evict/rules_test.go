@@ -37,7 +37,16 @@ func newRule(first, lasts time.Duration) Input {
 	return in
 }
 
-func TestReportOnlyThenEvicts(t *testing.T) {
+func TestReportOnly(t *testing.T) {
+	t.Run("then evicts", reportOnlyThenEvicts)
+	t.Run("not on fresh install", reportOnlyNotOnFreshInstall)
+	t.Run("anew on own change", reportOnlyAnewOnOwnChange)
+	t.Run("through reboot", reportOnlyThroughReboot)
+	t.Run("other process", reportOnlyOtherProcess)
+	t.Run("time ahead", reportOnlyTimeAhead)
+}
+
+func reportOnlyThenEvicts(t *testing.T) {
 	assert.Equal(t, 10*time.Minute, reportsFor(t, newRule(10*time.Minute, time.Minute)))
 	assert.Equal(t, 20*time.Minute, reportsFor(t, newRule(10*time.Minute, 20*time.Minute)), "as long as it takes to be met, where that is longer")
 	assert.Zero(t, reportsFor(t, newRule(0, 0)))
@@ -50,7 +59,7 @@ func TestReportOnlyThenEvicts(t *testing.T) {
 
 // Else a node that has just been installed, and runs out of memory, would be
 // left alone for ten minutes.
-func TestReportOnlyNotOnFreshInstall(t *testing.T) {
+func reportOnlyNotOnFreshInstall(t *testing.T) {
 	in := newRule(10*time.Minute, 0)
 	in.Rules["memory-stall"] = plugins.Rule{Hash: "fresh", Default: true}
 	assert.Zero(t, reportsFor(t, in))
@@ -62,7 +71,7 @@ func TestReportOnlyNotOnFreshInstall(t *testing.T) {
 	assert.Equal(t, 10*time.Minute, reportsFor(t, in), "it was changed to what a fresh install has")
 }
 
-func TestReportOnlyAnewOnOwnChange(t *testing.T) {
+func reportOnlyAnewOnOwnChange(t *testing.T) {
 	in := newRule(time.Minute, 0)
 	_, m := play(in, &api{})
 	in = then(in, 60, restarted(t, m))
@@ -96,7 +105,7 @@ func TestReportOnlyAnewOnOwnChange(t *testing.T) {
 	}
 }
 
-func TestReportOnlyThroughReboot(t *testing.T) {
+func reportOnlyThroughReboot(t *testing.T) {
 	in := newRule(10*time.Minute, 0)
 	_, m := play(in, &api{})
 	in = then(in, 300, restarted(t, m))
@@ -118,7 +127,7 @@ func TestRulesStateBounded(t *testing.T) {
 }
 
 // Who ends a plugin and takes its name would else evict by what that has earned.
-func TestReportOnlyOtherProcess(t *testing.T) {
+func reportOnlyOtherProcess(t *testing.T) {
 	from := func(in Input, process string) Input {
 		for i := range in.Levels.Verdicts {
 			in.Levels.Verdicts[i].Process = process
@@ -144,7 +153,7 @@ func TestReportOnlyOtherProcess(t *testing.T) {
 	assert.Equal(t, CodeReportOnly, d.Code, "that it was before is no merit")
 }
 
-func TestReportOnlyTimeAhead(t *testing.T) {
+func reportOnlyTimeAhead(t *testing.T) {
 	in := newRule(10*time.Minute, 0)
 	in.State.Rules = map[string]Rule{"memory-stall": {Hash: "one", Since: in.Uptime + 1000*time.Hour}}
 	before := restarted(t, in.State)
@@ -158,17 +167,17 @@ func TestRulesOfSilentPluginsBounded(t *testing.T) {
 	for i := range maxRules - 1 {
 		in.State.Rules[fmt.Sprint("gone", i)] = Rule{InForce: true}
 	}
-	assert.Len(t, in.State.observeRules(in, in.Boot).Rules, maxRules)
+	assert.Len(t, observeRules(in.State.Rules, in, in.Boot), maxRules)
 	in.State.Rules["gone too"] = Rule{InForce: true}
-	m := in.State.observeRules(in, in.Boot)
-	assert.Len(t, m.Rules, maxRules)
-	assert.Contains(t, m.Rules, "memory-stall")
+	rules := observeRules(in.State.Rules, in, in.Boot)
+	assert.Len(t, rules, maxRules)
+	assert.Contains(t, rules, "memory-stall")
 }
 
 func TestRuleHashOfAnyVerdict(t *testing.T) {
 	one, two := files(named("a", 30)), files(named("b", 30))
 	one.Process, two.Scope = "first", "another"
 	for _, list := range [][]plugins.Verdict{{one, two}, {two, one}} {
-		assert.Equal(t, map[string]string{"files": "first"}, round(0, nil, list...).hashes())
+		assert.Equal(t, map[string]string{"files": "first"}, hashes(round(0, nil, list...)))
 	}
 }

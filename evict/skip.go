@@ -37,7 +37,7 @@ func (r *evaluation) skip(c *Considered) (Code, string) {
 	case c.Pod.OptedOut != "" && (r.onlySoft(c) || r.Config.optOutHoldsAtHard(c.Pod.Namespace)):
 		return CodeOptedOut, "its owner opted out: " + c.Pod.OptedOut
 	}
-	if key := r.tolerated(c.Pod); key != "" && r.onlySoft(c) {
+	if key := tolerated(r.Levels, c.Pod); key != "" && r.onlySoft(c) {
 		return CodeTolerates, "it tolerates the taint " + key + ", so it could be scheduled here again"
 	}
 	if code, why := r.skipByVerdicts(c); code != "" {
@@ -46,7 +46,7 @@ func (r *evaluation) skip(c *Considered) (Code, string) {
 	if r.state.Pending(r.Time) == c.Pod.UID { // its token was taken already
 		return "", ""
 	}
-	return r.ownerRateLimit(r.state, c.Pod)
+	return ownerRateLimit(r.Input, r.state.RateLimits, c.Pod)
 }
 
 func (c *Config) optOutHoldsAtHard(namespace string) bool {
@@ -63,8 +63,8 @@ func (r *evaluation) onlySoft(c *Considered) bool {
 
 // tolerated is the key of a taint of ours, present or about to be set, that the pod
 // tolerates. The pod's owner controls that, so it counts as an opt-out.
-func (in Input) tolerated(p *pods.Pod) string {
-	for _, v := range in.Levels.Verdicts {
+func tolerated(levels *plugins.Levels, p *pods.Pod) string {
+	for _, v := range levels.Verdicts {
 		key := names.Prefix + v.Condition
 		if v.Level > plugins.None && v.Condition != "" && p.Tolerates(corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule}) {
 			return key
@@ -129,8 +129,9 @@ func reliefBy(v plugins.Verdict, c *Considered) (relief float64, named bool) {
 	return relief, named
 }
 
-func (in Input) enough(v plugins.Verdict, relief float64) bool {
+// enough reports whether an eviction that releases so much is worth it.
+func enough(c *Config, v plugins.Verdict, relief float64) bool {
 	target, known := v.Target.Get()
 	whole, measured := v.Whole.Get()
-	return !known && !measured || known && relief >= target || measured && relief >= in.Config.MinRelief*whole
+	return !known && !measured || known && relief >= target || measured && relief >= c.MinRelief*whole
 }

@@ -25,7 +25,18 @@ func protected(list ...pods.Protection) func(*pods.Pod) {
 	return func(p *pods.Pod) { p.Protections = list }
 }
 
-func TestSkipReasons(t *testing.T) {
+func TestSkip(t *testing.T) {
+	t.Run("reasons", skipReasons)
+	t.Run("protections", skipProtections)
+	t.Run("protection first", skipProtectionFirst)
+	t.Run("only for naming verdict", skipOnlyForNamingVerdict)
+	t.Run("too small", skipTooSmall)
+	t.Run("reasons name facts", skipReasonsNameFacts)
+	t.Run("opted out beside hard", skipOptedOutBesideHard)
+	t.Run("several cgroups largest", skipSeveralCgroupsLargest)
+}
+
+func skipReasons(t *testing.T) {
 	waits := func(until time.Time, code Code) func(*Input) {
 		return func(in *Input) {
 			in.State.Backoffs = map[string]Backoff{"a": {Until: until, Attempts: 1, Code: code, Text: "a budget"}}
@@ -89,7 +100,7 @@ func TestSkipReasons(t *testing.T) {
 	}
 }
 
-func TestSkipProtections(t *testing.T) {
+func skipProtections(t *testing.T) {
 	for _, code := range []string{
 		pods.Static, pods.Critical, pods.DaemonSet, pods.NoController, pods.OnlyHere,
 		pods.Namespace, pods.Mover, pods.Unresolved,
@@ -105,13 +116,13 @@ func TestSkipProtections(t *testing.T) {
 	}
 }
 
-func TestSkipProtectionFirst(t *testing.T) {
+func skipProtectionFirst(t *testing.T) {
 	p := pod("a", protected(pods.Protection{Code: pods.Mover, Why: "it moves data"}), phase("Failed"), ending, optedOut)
 	d, _ := Decide(round(60, []pods.Pod{p}, pressing(named("a", 1))))
 	assert.Equal(t, Code(pods.Mover), codes(d)["a"])
 }
 
-func TestSkipOnlyForNamingVerdict(t *testing.T) {
+func skipOnlyForNamingVerdict(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a", low), pod("b", protected(pods.Protection{Code: pods.Static, Why: "static"}))},
 		pressing(named("b", 50)), disk(plugins.Soft, named("a", 50)))
 	a := api{}
@@ -127,7 +138,7 @@ func TestSkipOnlyForNamingVerdict(t *testing.T) {
 	assert.Equal(t, CodeEvicted, codes(d)["a"])
 }
 
-func TestSkipTooSmall(t *testing.T) {
+func skipTooSmall(t *testing.T) {
 	none := snapshot.Opt[float64]{}
 	for what, row := range map[string]struct {
 		relief        float64
@@ -164,7 +175,7 @@ func TestSkipTooSmall(t *testing.T) {
 	assert.Equal(t, CodeTooSmall, d.Candidates[0].Code, "how large a share is configuration")
 }
 
-func TestSkipReasonsNameFacts(t *testing.T) {
+func skipReasonsNameFacts(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a", phase("Failed")), pod("b", ending)}, pressing(named("a", 30), named("b", 5)))
 	d, _ := Decide(in)
 	require.Len(t, d.Candidates, 2)
@@ -172,12 +183,12 @@ func TestSkipReasonsNameFacts(t *testing.T) {
 	assert.Equal(t, "it is terminating until 2026-03-01 12:00:10 UTC", d.Candidates[1].Reason)
 }
 
-func TestSkipOptedOutBesideHard(t *testing.T) {
+func skipOptedOutBesideHard(t *testing.T) {
 	d, _ := Decide(round(0, []pods.Pod{pod("a", optedOut), pod("b")}, softDisk(named("a", 30)), pressing(named("b", 30))))
 	assert.Equal(t, map[string]Code{"a": CodeOptedOut, "b": CodeNext}, codes(d))
 }
 
-func TestSkipSeveralCgroupsLargest(t *testing.T) {
+func skipSeveralCgroupsLargest(t *testing.T) {
 	d, _ := Decide(round(0, []pods.Pod{pod("a")}, pressing(named("a", 30), named("a", 5))))
 	assert.Equal(t, map[string]Code{"a": CodeNext}, codes(d))
 }

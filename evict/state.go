@@ -144,7 +144,7 @@ func (m State) RecordChoice(in Input, d *Decision, i int) (State, Victim) {
 		v.Since, v.Why = chosen.Time, c.Why
 		v.Plugin, v.Level, v.Resource, v.Urgent = c.For.Plugin, c.For.Level, c.For.Resource, c.For.Urgent
 		chosen.Requested, chosen.For = d.Time, c.For.String()
-		if v.Fallback = in.mayFallBack(m, &chosen) && c.For.hardMemory(); v.Fallback {
+		if v.Fallback = mayFallBack(in, m, &chosen) && c.For.hardMemory(); v.Fallback {
 			m.RateLimits.Fallback = fallbackBucket().take(m.RateLimits.Fallback, in.Uptime)
 		}
 	}
@@ -169,10 +169,10 @@ func (m State) RecordAnswer(a Answer, c Config) State {
 	switch a.Outcome {
 	case Evicted:
 		delete(m.Refusals, l.For)
-		m = m.withoutNames(l)
+		m.Named = withoutNames(m.Named, l)
 		m.startCooldown(l, a.Time.Add(c.Cooldown))
 	case NotFound: // it terminated otherwise: its usage is released all the same
-		m = m.withoutNames(l)
+		m.Named = withoutNames(m.Named, l)
 		l.TerminatedAt = a.Time
 		m.startCooldown(l, a.Time.Add(c.Cooldown))
 		m.RateLimits = m.RateLimits.refund(c.Limits, l.Owner)
@@ -180,7 +180,7 @@ func (m State) RecordAnswer(a Answer, c Config) State {
 	case Blocked, Refused, Braked:
 		m.backOff(l, a)
 		if a.Outcome == Refused {
-			m = m.withoutPod(l.UID)
+			m.Named = withoutPod(m.Named, l.UID)
 		}
 		m.RateLimits = m.RateLimits.refund(c.Limits, l.Owner)
 		m.Victims = m.Victims[:len(m.Victims)-1]

@@ -19,9 +19,22 @@ func softDisk(list ...plugins.Candidate) plugins.Verdict {
 	return v
 }
 
+func TestRequest(t *testing.T) {
+	t.Run("reason", requestReason)
+	t.Run("nothing soft for soft pod", requestNothingSoftForSoftPod)
+	t.Run("beside braked plugin", requestBesideBrakedPlugin)
+	t.Run("not for report only forced", requestNotForReportOnlyForced)
+	t.Run("for still missing", requestForStillMissing)
+	t.Run("reason order", requestReasonOrder)
+	t.Run("repeated unchanged", requestRepeatedUnchanged)
+	t.Run("forced despite grace period", requestForcedDespiteGracePeriod)
+	t.Run("tolerant pod not for soft", requestTolerantPodNotForSoft)
+	t.Run("standalone", requestStandalone)
+}
+
 // The brake of the controller, the exemption of memory from it, and the disk that
 // is not waited for rest on what a pod is asked for.
-func TestRequestReason(t *testing.T) {
+func requestReason(t *testing.T) {
 	floor := func(list ...plugins.Candidate) plugins.Verdict {
 		v := pressing(list...)
 		v.Urgent = true
@@ -68,7 +81,7 @@ func TestRequestReason(t *testing.T) {
 	}
 }
 
-func TestRequestNothingSoftForSoftPod(t *testing.T) {
+func requestNothingSoftForSoftPod(t *testing.T) {
 	for what, row := range map[string]struct {
 		change func(*Input)
 		code   Code
@@ -89,7 +102,7 @@ func TestRequestNothingSoftForSoftPod(t *testing.T) {
 }
 
 // A plugin that is at hard everywhere is a common cause, and lets nobody go.
-func TestRequestBesideBrakedPlugin(t *testing.T) {
+func requestBesideBrakedPlugin(t *testing.T) {
 	rogue := plugins.Verdict{Plugin: "rogue", Scope: "x", Level: plugins.Hard, MetLevel: plugins.Hard, Since: at(-5)}
 	rogue.Candidates = []plugins.Candidate{named("a", 30), named("b", 30)}
 	a := api{answer: brakes("rogue")}
@@ -103,7 +116,7 @@ func TestRequestBesideBrakedPlugin(t *testing.T) {
 	assert.Equal(t, plugins.Soft, a.asked[1].Level)
 }
 
-func TestRequestNotForReportOnlyForced(t *testing.T) {
+func requestNotForReportOnlyForced(t *testing.T) {
 	in := pleading([]pods.Pod{pod("a")}, files(named("a", 0)), disk(plugins.Soft, named("a", 30)))
 	in.Config.ReportOnly = time.Minute
 	in.Rules = map[string]plugins.Rule{"disk-contention": {Default: true}}
@@ -120,7 +133,7 @@ func TestFallbackNotForReportOnly(t *testing.T) {
 }
 
 // One pod is all that memory misses; the second goes for the disk alone.
-func TestRequestForStillMissing(t *testing.T) {
+func requestForStillMissing(t *testing.T) {
 	of := disk(plugins.Hard, named("a", 30), named("b", 30))
 	of.Target = some(60)
 	of.Whole = some(100)
@@ -133,7 +146,7 @@ func TestRequestForStillMissing(t *testing.T) {
 	assert.Equal(t, "disk-contention", a.asked[1].Plugin)
 }
 
-func TestRequestReasonOrder(t *testing.T) {
+func requestReasonOrder(t *testing.T) {
 	list := []VerdictRef{ // each key decides where those before it are equal
 		{"z", plugins.Soft, "", true},
 		{"z", plugins.Hard, plugins.Memory, false},
@@ -154,7 +167,7 @@ func TestRequestReasonOrder(t *testing.T) {
 }
 
 // The request that stands is repeated in its own words, whatever is refused since.
-func TestRequestRepeatedUnchanged(t *testing.T) {
+func requestRepeatedUnchanged(t *testing.T) {
 	const byDisk, byMemory = "disk-contention at soft", "memory-stall at hard"
 	for what, row := range map[string]struct {
 		before, refused, want string
@@ -174,7 +187,7 @@ func TestRequestRepeatedUnchanged(t *testing.T) {
 	}
 }
 
-func TestRequestForcedDespiteGracePeriod(t *testing.T) {
+func requestForcedDespiteGracePeriod(t *testing.T) {
 	waiting := pressing(named("a", 30))
 	waiting.GraceEnds = at(60)
 	notShown := forced(named("a", 0))
@@ -195,7 +208,7 @@ func TestRequestForcedDespiteGracePeriod(t *testing.T) {
 	}
 }
 
-func TestRequestTolerantPodNotForSoft(t *testing.T) {
+func requestTolerantPodNotForSoft(t *testing.T) {
 	tolerates := func(p *pods.Pod) {
 		p.Tolerations = []corev1.Toleration{{Key: diskKey, Operator: corev1.TolerationOpExists}}
 	}
@@ -207,7 +220,7 @@ func TestRequestTolerantPodNotForSoft(t *testing.T) {
 	assert.Equal(t, map[string]Code{"a": CodeEvicted}, codes(d))
 }
 
-func TestRequestStandalone(t *testing.T) {
+func requestStandalone(t *testing.T) {
 	in := pleading(nil, softDisk(named("a", 30)))
 	in.Cluster = nil
 	in.State.Refusals = map[string]Backoff{"disk-contention at soft": {Until: at(60)}}

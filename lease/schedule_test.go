@@ -19,7 +19,22 @@ func steady(r float64) schedule {
 	return schedule{interval: 10 * time.Second, duration: 40 * time.Second, phase: 3 * time.Second, random: func() float64 { return r }}
 }
 
-func TestScheduleNextTimeIsOfNode(t *testing.T) {
+func TestSchedule(t *testing.T) {
+	t.Run("next time is of node", scheduleNextTimeIsOfNode)
+	t.Run("interval jitter", scheduleIntervalJitter)
+	t.Run("after failure", scheduleAfterFailure)
+	t.Run("timeout doubles", scheduleTimeoutDoubles)
+	t.Run("retry tokens", scheduleRetryTokens)
+	t.Run("dials", scheduleDials)
+	t.Run("retries within tokens", scheduleRetriesWithinTokens)
+	t.Run("dials spread", scheduleDialsSpread)
+	t.Run("expiring lease is quick", scheduleExpiringLeaseIsQuick)
+	t.Run("urgent once per second", scheduleUrgentOncePerSecond)
+	t.Run("nodes spread", scheduleNodesSpread)
+	t.Run("first beat spread", scheduleFirstBeatSpread)
+}
+
+func scheduleNextTimeIsOfNode(t *testing.T) {
 	for _, c := range []struct {
 		random   float64
 		now, due time.Duration
@@ -43,7 +58,7 @@ func TestScheduleNextTimeIsOfNode(t *testing.T) {
 	}
 }
 
-func TestScheduleIntervalJitter(t *testing.T) {
+func scheduleIntervalJitter(t *testing.T) {
 	r := steady(0)
 	r.random = rand.New(rand.NewPCG(1, 2)).Float64
 	p := r.first(0)
@@ -58,7 +73,7 @@ func TestScheduleIntervalJitter(t *testing.T) {
 	}
 }
 
-func TestScheduleAfterFailure(t *testing.T) {
+func scheduleAfterFailure(t *testing.T) {
 	now := 1000 * time.Second
 	for _, c := range []struct {
 		name    string
@@ -99,7 +114,7 @@ func TestScheduleAfterFailure(t *testing.T) {
 	}
 }
 
-func TestScheduleTimeoutDoubles(t *testing.T) {
+func scheduleTimeoutDoubles(t *testing.T) {
 	r := steady(0.5)
 	for took, wait := range map[time.Duration]time.Duration{
 		0: 2 * time.Second, time.Second: 2 * time.Second, 3 * time.Second: 6 * time.Second, 5 * time.Second: 8 * time.Second,
@@ -110,7 +125,7 @@ func TestScheduleTimeoutDoubles(t *testing.T) {
 }
 
 // A token comes back in each of five parts of the interval of 10 s.
-func TestScheduleRetryTokens(t *testing.T) {
+func scheduleRetryTokens(t *testing.T) {
 	r := steady(0.5)
 	for _, c := range []struct {
 		name   string
@@ -130,13 +145,13 @@ func TestScheduleRetryTokens(t *testing.T) {
 	assert.Equal(t, 3*time.Second, p.due, "what the attempt took counts as waited for")
 }
 
-func TestScheduleDials(t *testing.T) {
+func scheduleDials(t *testing.T) {
 	assert.Zero(t, steady(0).begin(attemptState{}, 0, false).dials)
 	assert.Equal(t, 1, steady(0).begin(attemptState{}, 0, true).dials)
 }
 
 // An API server that refuses everybody is asked at most once in two seconds more.
-func TestScheduleRetriesWithinTokens(t *testing.T) {
+func scheduleRetriesWithinTokens(t *testing.T) {
 	for _, outcome := range []Outcome{Throttled, Rejected, Slow} {
 		for seed := range uint64(20) {
 			r := steady(0)
@@ -181,7 +196,7 @@ func (o outage) live(r schedule, end time.Duration) (dials, renewals []time.Dura
 }
 
 // 1,000 agents whose API server is away for five minutes.
-func TestScheduleDialsSpread(t *testing.T) {
+func scheduleDialsSpread(t *testing.T) {
 	const agents = 1000
 	o := outage{60 * time.Second, 360 * time.Second}
 	perSecond := map[time.Duration]int{}
@@ -208,7 +223,7 @@ func TestScheduleDialsSpread(t *testing.T) {
 }
 
 // Whose Lease ends soon is quick when the API server comes back.
-func TestScheduleExpiringLeaseIsQuick(t *testing.T) {
+func scheduleExpiringLeaseIsQuick(t *testing.T) {
 	for i := range 500 {
 		r := steady(0)
 		r.random = rand.New(rand.NewPCG(uint64(i), 1)).Float64
@@ -219,7 +234,7 @@ func TestScheduleExpiringLeaseIsQuick(t *testing.T) {
 	}
 }
 
-func TestScheduleUrgentOncePerSecond(t *testing.T) {
+func scheduleUrgentOncePerSecond(t *testing.T) {
 	r := steady(0.5)
 	p := r.end(r.begin(r.first(0), time.Second, false), time.Second, Renewed, 0)
 	assert.Equal(t, 2*time.Second, r.woken(p, 1200*ms).due)
@@ -231,7 +246,7 @@ func TestScheduleUrgentOncePerSecond(t *testing.T) {
 	assert.Equal(t, 2*time.Second, r.woken(attemptState{due: 2 * time.Second}, time.Second).due, "nor the first beat")
 }
 
-func TestScheduleNodesSpread(t *testing.T) {
+func scheduleNodesSpread(t *testing.T) {
 	const parts, nodes = 10, 5000
 	var in [parts]int
 	for i := range nodes {
@@ -242,7 +257,7 @@ func TestScheduleNodesSpread(t *testing.T) {
 	}
 }
 
-func TestScheduleFirstBeatSpread(t *testing.T) {
+func scheduleFirstBeatSpread(t *testing.T) {
 	for _, phase := range []time.Duration{0, 5 * time.Second, 9999 * ms} {
 		r := steady(0.5)
 		r.phase = phase

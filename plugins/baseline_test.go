@@ -15,7 +15,20 @@ func usualRead(n *diskNode) snapshot.Opt[float64] {
 	return n.set.Baselines()[DiskKey(&n.disk, "a")].await(false, 8192)
 }
 
-func TestBaselineNeedsHourAndRequests(t *testing.T) {
+func TestBaseline(t *testing.T) {
+	t.Run("needs hour and requests", baselineNeedsHourAndRequests)
+	t.Run("not under pressure", baselineNotUnderPressure)
+	t.Run("not while level lasts", baselineNotWhileLevelLasts)
+	t.Run("of slow disk is bounded", baselineOfSlowDiskIsBounded)
+	t.Run("per request size", baselinePerRequestSize)
+	t.Run("changed mix", baselineChangedMix)
+	t.Run("follows disk", baselineFollowsDisk)
+	t.Run("survives restart", baselineSurvivesRestart)
+	t.Run("disk key", baselineDiskKey)
+	t.Run("forgets removed disk", baselineForgetsRemovedDisk)
+}
+
+func baselineNeedsHourAndRequests(t *testing.T) {
 	n := newDiskNode(t)
 	n.seconds(3590, calm())
 	assert.True(t, usualRead(n).IsZero(), "10,000 requests are not enough")
@@ -33,7 +46,7 @@ func TestBaselineNeedsHourAndRequests(t *testing.T) {
 	assert.False(t, usualRead(n).IsZero())
 }
 
-func TestBaselineNotUnderPressure(t *testing.T) {
+func baselineNotUnderPressure(t *testing.T) {
 	for name, d := range map[string]diskSecond{
 		"busy":                {requests: 100, await: 0.5, busy: 0.6},
 		"tasks wait for it":   {requests: 100, await: 0.5, busy: 0.1, waits: 0.2},
@@ -51,7 +64,7 @@ func TestBaselineNotUnderPressure(t *testing.T) {
 
 // While the level lasts nothing is learned either: what comes after a pressure
 // is its end, not what is usual.
-func TestBaselineNotWhileLevelLasts(t *testing.T) {
+func baselineNotWhileLevelLasts(t *testing.T) {
 	n := newDiskNode(t).learned()
 	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
 	before := n.set.Baselines()
@@ -63,7 +76,7 @@ func TestBaselineNotWhileLevelLasts(t *testing.T) {
 
 // A device that is slow from its first second is learned as slow: it is judged
 // all the same, for what is usual is never taken for more than what is slow.
-func TestBaselineOfSlowDiskIsBounded(t *testing.T) {
+func baselineOfSlowDiskIsBounded(t *testing.T) {
 	slow := calm()
 	slow.await = 0.2
 	n := newDiskNode(t)
@@ -79,7 +92,7 @@ func TestBaselineOfSlowDiskIsBounded(t *testing.T) {
 
 // Large requests take longer. What was learned of small ones says nothing of
 // them, and nobody is named for it.
-func TestBaselinePerRequestSize(t *testing.T) {
+func baselinePerRequestSize(t *testing.T) {
 	b := Baseline{}
 	b.Read[sizeClass(8192)] = RequestStats{Requests: 1e6, Seconds: 1e5, TotalSeconds: 1e3}
 	assert.Equal(t, snapshot.Some(0.001), b.await(false, 8192))
@@ -90,7 +103,7 @@ func TestBaselinePerRequestSize(t *testing.T) {
 	}
 }
 
-func TestBaselineChangedMix(t *testing.T) {
+func baselineChangedMix(t *testing.T) {
 	n := newDiskNode(t).learned()
 	d := pressedHard()
 	d.size = 1 << 20
@@ -106,7 +119,7 @@ func TestBaselineChangedMix(t *testing.T) {
 	assert.NotEmpty(t, v.Candidates, v.Absent)
 }
 
-func TestBaselineFollowsDisk(t *testing.T) {
+func baselineFollowsDisk(t *testing.T) {
 	var u RequestStats
 	for range 10 * 24 * 3600 {
 		u.add(1, 100, snapshot.Some(0.001))
@@ -119,7 +132,7 @@ func TestBaselineFollowsDisk(t *testing.T) {
 	assert.InDelta(t, 0.002, usual, 0.0002)
 }
 
-func TestBaselineSurvivesRestart(t *testing.T) {
+func baselineSurvivesRestart(t *testing.T) {
 	n := newDiskNode(t).learned()
 	b, err := json.Marshal(n.set.Baselines())
 	require.NoError(t, err)
@@ -133,7 +146,7 @@ func TestBaselineSurvivesRestart(t *testing.T) {
 	assert.NotEmpty(t, v.Candidates)
 }
 
-func TestBaselineDiskKey(t *testing.T) {
+func baselineDiskKey(t *testing.T) {
 	d := snapshot.Disk{Name: "sda", Number: "8:0", Sequence: snapshot.Some(uint64(7))}
 	before := DiskKey(&d, "a")
 	assert.NotEqual(t, before, DiskKey(&d, "b"), "another boot")
@@ -143,7 +156,7 @@ func TestBaselineDiskKey(t *testing.T) {
 	assert.Equal(t, DiskKey(&d, "a"), DiskKey(&d, "b"))
 }
 
-func TestBaselineForgetsRemovedDisk(t *testing.T) {
+func baselineForgetsRemovedDisk(t *testing.T) {
 	n := newDiskNode(t)
 	n.second(calm())
 	n.second(calm())

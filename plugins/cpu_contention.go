@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -35,6 +36,19 @@ func DefaultCPUContention() CPUContention {
 	return CPUContention{
 		Enabled: true, Stall: 0.5, Runnable: 125, Waiting: 0.5, For: time.Minute, ClearFor: 30 * time.Second,
 	}
+}
+
+// maxRunnable is in percent: a thousand tasks for each CPU.
+const maxRunnable = 100_000
+
+// Validate says which values must not be used.
+func (c CPUContention) Validate(at problems.Section) {
+	const healthy = "0 would be met by a healthy node: to turn the rule off, set enabled: false"
+	at.Must(c.Stall > 0, healthy, "stall")
+	at.Int("runnable", c.Runnable, 100, maxRunnable)
+	at.Must(c.Waiting > 0, healthy, "waiting")
+	at.Duration("for", c.For, 0, problems.MaxDuration)
+	at.Duration("clearFor", c.ClearFor, minTick, problems.MaxDuration)
 }
 
 const (

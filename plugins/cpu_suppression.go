@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -26,6 +27,14 @@ type CPUSuppression struct {
 // DefaultCPUSuppression has the thresholds of a fresh install.
 func DefaultCPUSuppression() CPUSuppression {
 	return CPUSuppression{Supply: 0.5, Waiting: 0.5, For: 5 * time.Minute, ClearFor: 30 * time.Second}
+}
+
+// Validate says which values must not be used.
+func (c CPUSuppression) Validate(at problems.Section) {
+	at.Must(c.Supply > 0, "0 would never be met: to turn the rule off, set enabled: false", "supply")
+	at.Must(c.Waiting > 0, "0 would be met by an idle pod", "waiting")
+	at.Duration("for", c.For, minTick, problems.MaxDuration)
+	at.Duration("clearFor", c.ClearFor, minTick, problems.MaxDuration)
 }
 
 // supplyWindow is the window over which supply and waiting are averaged.

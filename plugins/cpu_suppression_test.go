@@ -24,7 +24,17 @@ func suppression(t *testing.T, change ...func(*CPUSuppression)) *podNode {
 	return newPodNode(t, c)
 }
 
-func TestCPUSuppressionNamesPod(t *testing.T) {
+func TestCPUSuppression(t *testing.T) {
+	t.Run("names pod", cpuSuppressionNamesPod)
+	t.Run("none", cpuSuppressionNone)
+	t.Run("restarts when supplied", cpuSuppressionRestartsWhenSupplied)
+	t.Run("restarts after gap", cpuSuppressionRestartsAfterGap)
+	t.Run("unmeasured", cpuSuppressionUnmeasured)
+	t.Run("warm up", cpuSuppressionWarmUp)
+	t.Run("model", cpuSuppressionModel)
+}
+
+func cpuSuppressionNamesPod(t *testing.T) {
 	w := suppression(t).pod("a", asking()).pod("b", asking())
 	starve := func() { w.runs(0, 0.4, 0.9, 0); w.runs(1, 0.2, 0.8, 0) }
 	v := w.repeat(301*time.Second, starve)
@@ -46,7 +56,7 @@ func TestCPUSuppressionNamesPod(t *testing.T) {
 	assert.Equal(t, "gets 0.20 of the 2 CPUs that it requests (10 %) and waits for CPU 80 % of the time, for 5m0s", v.Candidates[0].Why)
 }
 
-func TestCPUSuppressionNone(t *testing.T) {
+func cpuSuppressionNone(t *testing.T) {
 	for what, row := range map[string]struct {
 		pod                 snapshot.Pod
 		cores, waited, held float64
@@ -73,7 +83,7 @@ func TestCPUSuppressionNone(t *testing.T) {
 	}
 }
 
-func TestCPUSuppressionRestartsWhenSupplied(t *testing.T) {
+func cpuSuppressionRestartsWhenSupplied(t *testing.T) {
 	w := suppression(t, func(c *CPUSuppression) { c.For = time.Minute }).pod("a", asking())
 	starve := func() { w.runs(0, 0.1, 0.9, 0) }
 	w.repeat(50*time.Second, starve)
@@ -89,7 +99,7 @@ func TestCPUSuppressionRestartsWhenSupplied(t *testing.T) {
 	assert.Equal(t, None, w.repeat(30*time.Second, func() { w.runs(0, 2, 0.1, 0) }).Level)
 }
 
-func TestCPUSuppressionRestartsAfterGap(t *testing.T) {
+func cpuSuppressionRestartsAfterGap(t *testing.T) {
 	w := suppression(t, func(c *CPUSuppression) { c.For = time.Minute }).pod("a", asking())
 	starve := func() { w.runs(0, 0.1, 0.9, 0) }
 	w.repeat(58*time.Second, starve)
@@ -98,7 +108,7 @@ func TestCPUSuppressionRestartsAfterGap(t *testing.T) {
 	assert.Equal(t, Hard, w.repeat(5*time.Second, starve).Level)
 }
 
-func TestCPUSuppressionUnmeasured(t *testing.T) {
+func cpuSuppressionUnmeasured(t *testing.T) {
 	for why, change := range map[string]func(*podNode){
 		"no API server is configured": func(w *podNode) { w.standalone = true },
 		"not listed yet":              func(w *podNode) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
@@ -124,7 +134,7 @@ func TestCPUSuppressionUnmeasured(t *testing.T) {
 	}
 }
 
-func TestCPUSuppressionWarmUp(t *testing.T) {
+func cpuSuppressionWarmUp(t *testing.T) {
 	w := suppression(t, func(c *CPUSuppression) { c.For = 10 * time.Second }).pod("a", asking())
 	w.set.config.WarmUp = 5 * time.Minute
 	starve := func() { w.runs(0, 0.1, 0.9, 0) }
@@ -176,7 +186,7 @@ func (s *slowSupply) met(pod, seconds int) bool {
 	return true
 }
 
-func TestCPUSuppressionModel(t *testing.T) {
+func cpuSuppressionModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 7))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -13,6 +14,15 @@ type DiskCeiling struct {
 	Device         string `yaml:"device" unit:"device" why:"The disk, such as nvme0n1."`
 	IOPS           int    `yaml:"iops" unit:"requests per second" why:"The most requests per second that it can serve, reads and writes together, such as the provisioned IOPS of a cloud volume. 0: not judged."`
 	BytesPerSecond uint64 `yaml:"bytesPerSecond" unit:"bytes" why:"The most bytes per second that it can transfer, reads and writes together. 0: not judged."`
+}
+
+// maxIOPS is some ten times that of the fastest disks.
+const maxIOPS = 100_000_000
+
+func (c DiskCeiling) validate(at problems.Section) {
+	at.Must(c.Device != "", "want the name of a disk, such as nvme0n1", "device")
+	at.Int("iops", c.IOPS, 0, maxIOPS)
+	at.Must(c.IOPS > 0 || c.BytesPerSecond > 0, "0 for both would never be met: leave the disk out", "iops", "bytesPerSecond")
 }
 
 func (p DiskContention) ceiling(device string) (DiskCeiling, bool) {

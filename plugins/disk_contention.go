@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -31,6 +32,24 @@ func DefaultDiskContention() DiskContention {
 	return DiskContention{
 		Enabled: true, Await: 20 * time.Millisecond, AwaitRotational: 100 * time.Millisecond, Factor: 3,
 		For: time.Minute, Coverage: 0.70, ClearFor: 30 * time.Second,
+	}
+}
+
+// maxFactor is the largest multiple of a baseline.
+const maxFactor = 1000
+
+// Validate says which values must not be used.
+func (p DiskContention) Validate(at problems.Section) {
+	at.Duration("for", p.For, 0, problems.MaxDuration)
+	at.Duration("clearFor", p.ClearFor, 0, problems.MaxDuration)
+	at.Duration("await", p.Await, time.Microsecond, time.Hour)
+	at.Duration("awaitRotational", p.AwaitRotational, time.Microsecond, time.Hour)
+	at.Int("factor", p.Factor, 1, maxFactor)
+	for i, c := range p.Ceilings {
+		in := at.Element("ceilings", i)
+		c.validate(in)
+		before := slices.ContainsFunc(p.Ceilings[:i], func(o DiskCeiling) bool { return o.Device == c.Device })
+		in.Must(!before, problems.Quote(c.Device)+" is named twice", "device")
 	}
 }
 

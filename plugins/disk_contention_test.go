@@ -116,7 +116,22 @@ func (n *diskNode) never(count int, d diskSecond) {
 	}
 }
 
-func TestDiskContentionCulprit(t *testing.T) {
+func TestDiskContention(t *testing.T) {
+	t.Run("culprit", diskContentionCulprit)
+	t.Run("ordinary use", diskContentionOrdinaryUse)
+	t.Run("burst", diskContentionBurst)
+	t.Run("clears", diskContentionClears)
+	t.Run("without baseline", diskContentionWithoutBaseline)
+	t.Run("unattributed", diskContentionUnattributed)
+	t.Run("without PSI", diskContentionWithoutPSI)
+	t.Run("warm up", diskContentionWarmUp)
+	t.Run("changed rule", diskContentionChangedRule)
+	t.Run("rotational", diskContentionRotational)
+	t.Run("leaves only", diskContentionLeavesOnly)
+	t.Run("both culprits", diskContentionBothCulprits)
+}
+
+func diskContentionCulprit(t *testing.T) {
 	n := newDiskNode(t).learned()
 	until := 0
 	for n.second(pressedHard()).Level == None {
@@ -137,7 +152,7 @@ func TestDiskContentionCulprit(t *testing.T) {
 	assert.Equal(t, snapshot.Some(1.0), v.Whole)
 }
 
-func TestDiskContentionOrdinaryUse(t *testing.T) {
+func diskContentionOrdinaryUse(t *testing.T) {
 	for name, d := range map[string]diskSecond{
 		"idle":                                       {},
 		"a service that reads":                       calm(),
@@ -156,7 +171,7 @@ func TestDiskContentionOrdinaryUse(t *testing.T) {
 	}
 }
 
-func TestDiskContentionBurst(t *testing.T) {
+func diskContentionBurst(t *testing.T) {
 	n := newDiskNode(t).learned()
 	for range 10 {
 		n.never(40, pressedHard())
@@ -164,7 +179,7 @@ func TestDiskContentionBurst(t *testing.T) {
 	}
 }
 
-func TestDiskContentionClears(t *testing.T) {
+func diskContentionClears(t *testing.T) {
 	n := newDiskNode(t).learned()
 	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
 	for range 5 { // a pause does not flap it
@@ -177,7 +192,7 @@ func TestDiskContentionClears(t *testing.T) {
 	assert.Equal(t, None, n.seconds(20, calm()).Level)
 }
 
-func TestDiskContentionWithoutBaseline(t *testing.T) {
+func diskContentionWithoutBaseline(t *testing.T) {
 	n := newDiskNode(t)
 	n.seconds(400, calm())
 	v := n.seconds(90, pressedHard())
@@ -186,7 +201,7 @@ func TestDiskContentionWithoutBaseline(t *testing.T) {
 	assert.Contains(t, v.Absent, "not learned yet: 6m")
 }
 
-func TestDiskContentionUnattributed(t *testing.T) {
+func diskContentionUnattributed(t *testing.T) {
 	n := newDiskNode(t).learned()
 	d := pressedHard()
 	d.unattributed = 0.4
@@ -196,14 +211,14 @@ func TestDiskContentionUnattributed(t *testing.T) {
 	assert.Equal(t, "workloads account for 60 % of the traffic; to name a culprit 70 % are needed", v.Absent)
 }
 
-func TestDiskContentionWithoutPSI(t *testing.T) {
+func diskContentionWithoutPSI(t *testing.T) {
 	n := newDiskNode(t).learned()
 	n.noPSI = true
 	n.never(120, pressedHard())
 	assert.Contains(t, n.levels.Verdicts[0].Absent, "psi=1")
 }
 
-func TestDiskContentionWarmUp(t *testing.T) {
+func diskContentionWarmUp(t *testing.T) {
 	n := newDiskNode(t)
 	n.never(290, pressedHard())
 	assert.Contains(t, n.levels.Verdicts[0].Reason, "warming up")
@@ -211,7 +226,7 @@ func TestDiskContentionWarmUp(t *testing.T) {
 	assert.Equal(t, Soft, n.seconds(30, pressedHard()).Level)
 }
 
-func TestDiskContentionChangedRule(t *testing.T) {
+func diskContentionChangedRule(t *testing.T) {
 	n := newDiskNode(t).learned()
 	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
 	c := diskConfig()
@@ -221,7 +236,7 @@ func TestDiskContentionChangedRule(t *testing.T) {
 	assert.Equal(t, Soft, n.seconds(20, pressedHard()).Level)
 }
 
-func TestDiskContentionRotational(t *testing.T) {
+func diskContentionRotational(t *testing.T) {
 	n := newDiskNode(t)
 	n.disk.Rotational = snapshot.Some(true)
 	turns := calm()
@@ -247,7 +262,7 @@ func TestVirtualDisk(t *testing.T) {
 	assert.Equal(t, Soft, v.Level, "%s", v.Reason)
 }
 
-func TestDiskContentionLeavesOnly(t *testing.T) {
+func diskContentionLeavesOnly(t *testing.T) {
 	for _, d := range []snapshot.Disk{{Layer: snapshot.LayerStacked}, {Layer: snapshot.LayerPath}, {Layer: snapshot.LayerLeaf, Kind: "zram"}} {
 		d.Reads = 1
 		assert.False(t, judged(&d))
@@ -255,7 +270,7 @@ func TestDiskContentionLeavesOnly(t *testing.T) {
 }
 
 // Two that are alike hurt each other, and both are named.
-func TestDiskContentionBothCulprits(t *testing.T) {
+func diskContentionBothCulprits(t *testing.T) {
 	n := newDiskNode(t).learned()
 	d := pressedHard()
 	d.backup = 0.55

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -33,6 +34,25 @@ func DefaultFilesystemSpace() FilesystemSpace {
 		Enabled: true, Available: 0.10, Enough: 100 << 30, FilesFree: 0.05, EnoughFiles: 1_000_000, MinSize: 2 << 30,
 		For: 30 * time.Second, ClearFor: 30 * time.Second, Margin: 0.25, MaxAge: time.Minute,
 	}
+}
+
+// maxFiles is more inodes than any filesystem has.
+const maxFiles = 1 << 40
+
+// Validate says which values must not be used.
+func (f FilesystemSpace) Validate(at problems.Section) {
+	at.Must(f.Available > 0 || f.FilesFree > 0, "0 for both would never be met: to turn the rule off, set enabled: false", "available", "filesFree")
+	at.Must(f.Available < 1, "1 would always be met: every file takes some space", "available")
+	at.Must(f.FilesFree < 1, "1 would always be met: the root directory is one", "filesFree")
+	at.Must(f.Available == 0 || f.Enough > 0, "0 would never be met: available: 0 turns this half of the rule off", "enough")
+	least := 0
+	if f.FilesFree > 0 {
+		least = 1
+	}
+	at.Int("enoughFiles", f.EnoughFiles, least, maxFiles)
+	at.Duration("for", f.For, 0, problems.MaxDuration)
+	at.Duration("clearFor", f.ClearFor, minTick, problems.MaxDuration)
+	at.Duration("maxAge", f.MaxAge, time.Second, 2*problems.MaxDuration)
 }
 
 // Name of the plugin.

@@ -73,7 +73,25 @@ func (r *filesystemNode) until(l Level) int {
 	return 0
 }
 
-func TestFilesystemSoft(t *testing.T) {
+func TestFilesystem(t *testing.T) {
+	t.Run("soft", filesystemSoft)
+	t.Run("healthy node", filesystemHealthyNode)
+	t.Run("not judged", filesystemNotJudged)
+	t.Run("use unknown", filesystemUseUnknown)
+	t.Run("clears with more space", filesystemClearsWithMoreSpace)
+	t.Run("brief shortage", filesystemBriefShortage)
+	t.Run("hung", filesystemHung)
+	t.Run("replaced", filesystemReplaced)
+	t.Run("deciding comparison", filesystemDecidingComparison)
+	t.Run("size absent", filesystemSizeAbsent)
+	t.Run("one verdict each", filesystemOneVerdictEach)
+	t.Run("warm up", filesystemWarmUp)
+	t.Run("after gap", filesystemAfterGap)
+	t.Run("changed rule", filesystemChangedRule)
+	t.Run("half rule off", filesystemHalfRuleOff)
+}
+
+func filesystemSoft(t *testing.T) {
 	for what, row := range map[string]struct {
 		bytes, files uint64
 		says         string
@@ -103,7 +121,7 @@ func TestFilesystemSoft(t *testing.T) {
 	}
 }
 
-func TestFilesystemHealthyNode(t *testing.T) {
+func filesystemHealthyNode(t *testing.T) {
 	some := snapshot.Some[uint64]
 	for what, change := range map[string]func(*snapshot.Filesystem){
 		"half full":                         func(*snapshot.Filesystem) {},
@@ -127,7 +145,7 @@ func TestFilesystemHealthyNode(t *testing.T) {
 	}
 }
 
-func TestFilesystemNotJudged(t *testing.T) {
+func filesystemNotJudged(t *testing.T) {
 	some := snapshot.Some[uint64]
 	r := newFilesystemNode(t)
 	mount := func(point string, change func(*snapshot.Filesystem)) snapshot.Filesystem {
@@ -154,7 +172,7 @@ func TestFilesystemNotJudged(t *testing.T) {
 	assert.Equal(t, Soft, small.seconds(31).Level, "a small one that matters")
 }
 
-func TestFilesystemUseUnknown(t *testing.T) {
+func filesystemUseUnknown(t *testing.T) {
 	r := newFilesystemNode(t).left(0, 0)
 	r.fs.Use = ""
 	v := r.seconds(60)
@@ -164,7 +182,7 @@ func TestFilesystemUseUnknown(t *testing.T) {
 	assert.Equal(t, 31, r.until(Soft))
 }
 
-func TestFilesystemClearsWithMoreSpace(t *testing.T) {
+func filesystemClearsWithMoreSpace(t *testing.T) {
 	for what, row := range map[string]struct {
 		bytes, files uint64
 		clears       bool
@@ -196,7 +214,7 @@ func TestFilesystemClearsWithMoreSpace(t *testing.T) {
 	assert.Equal(t, 30, large.left(126*gib, 500_000).until(None))
 }
 
-func TestFilesystemBriefShortage(t *testing.T) {
+func filesystemBriefShortage(t *testing.T) {
 	r := newFilesystemNode(t)
 	for range 10 {
 		v := r.left(gib, 500_000).seconds(30)
@@ -211,7 +229,7 @@ func TestFilesystemBriefShortage(t *testing.T) {
 	}
 }
 
-func TestFilesystemHung(t *testing.T) {
+func filesystemHung(t *testing.T) {
 	for why, hang := range map[string]func(*filesystemNode){
 		"/data: statfs hangs":              func(r *filesystemNode) { r.trouble("statfs hangs") },
 		"/data: values are too old":        func(r *filesystemNode) { r.fs.AgeSeconds = snapshot.Some(60.1) },
@@ -240,7 +258,7 @@ func TestFilesystemHung(t *testing.T) {
 	}
 }
 
-func TestFilesystemReplaced(t *testing.T) {
+func filesystemReplaced(t *testing.T) {
 	r := newFilesystemNode(t).left(gib, 500_000)
 	require.Equal(t, Soft, r.seconds(31).Level)
 	full := r.fs
@@ -252,7 +270,7 @@ func TestFilesystemReplaced(t *testing.T) {
 	assert.Equal(t, 31, r.until(Soft))
 }
 
-func TestFilesystemDecidingComparison(t *testing.T) {
+func filesystemDecidingComparison(t *testing.T) {
 	r := newFilesystemNode(t)
 	r.fs.SizeBytes = snapshot.Some[uint64](100 << 40)
 	v := r.left(1<<40, 40_000).seconds(31) // 1 % of the room, which is enough all the same
@@ -263,7 +281,7 @@ func TestFilesystemDecidingComparison(t *testing.T) {
 	assert.InDelta(t, 100.0/(100<<10), line, 1e-12, "100 GiB of 100 TiB")
 }
 
-func TestFilesystemSizeAbsent(t *testing.T) {
+func filesystemSizeAbsent(t *testing.T) {
 	r := newFilesystemNode(t).left(0, 0)
 	r.fs.SizeBytes, r.fs.AvailableBytes = snapshot.Opt[uint64]{}, snapshot.Opt[uint64]{}
 	r.fs.Absent = snapshot.Absent{"sizeBytes": "statfs reports no size"}
@@ -273,7 +291,7 @@ func TestFilesystemSizeAbsent(t *testing.T) {
 	assert.Contains(t, v.Reason, "incomplete data: ")
 }
 
-func TestFilesystemOneVerdictEach(t *testing.T) {
+func filesystemOneVerdictEach(t *testing.T) {
 	r := newFilesystemNode(t)
 	full := plentyOn("/full")
 	full.AvailableBytes = snapshot.Some[uint64](0)
@@ -290,7 +308,7 @@ func TestFilesystemOneVerdictEach(t *testing.T) {
 	assert.Empty(t, r.second(func(*snapshot.Sample) {}))
 }
 
-func TestFilesystemWarmUp(t *testing.T) {
+func filesystemWarmUp(t *testing.T) {
 	r := newFilesystemNode(t).left(gib, 500_000)
 	r.set = NewSet(Config{WarmUp: 5 * time.Minute, Filesystem: DefaultFilesystemSpace()}, nil)
 	for range 300 {
@@ -304,7 +322,7 @@ func TestFilesystemWarmUp(t *testing.T) {
 	assert.False(t, v.Partial)
 }
 
-func TestFilesystemAfterGap(t *testing.T) {
+func filesystemAfterGap(t *testing.T) {
 	r := newFilesystemNode(t).left(gib, 500_000)
 	r.seconds(25)
 	r.sleep(time.Minute)
@@ -313,7 +331,7 @@ func TestFilesystemAfterGap(t *testing.T) {
 	assert.Equal(t, 31, r.until(None))
 }
 
-func TestFilesystemChangedRule(t *testing.T) {
+func filesystemChangedRule(t *testing.T) {
 	r := newFilesystemNode(t).left(gib, 500_000)
 	require.Equal(t, Soft, r.seconds(40).Level)
 	c := r.set.config
@@ -328,7 +346,7 @@ func TestFilesystemChangedRule(t *testing.T) {
 	assert.Empty(t, r.second(func(s *snapshot.Sample) { s.Filesystems = []snapshot.Filesystem{r.fs} }))
 }
 
-func TestFilesystemHalfRuleOff(t *testing.T) {
+func filesystemHalfRuleOff(t *testing.T) {
 	r := newFilesystemNode(t, func(f *FilesystemSpace) { f.Available = 0 })
 	v := r.left(0, 500_000).seconds(60)
 	assert.Equal(t, None, v.Level)

@@ -4,14 +4,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Inner is a plugin that runs in the agent. To add one:
 //
 //  1. Write a file named after it with a struct whose exported fields are its
-//     configuration (tags yaml, unit, why) and these three methods. The
-//     methods are pure: they read the View, do no I/O, keep no state and never
+//     configuration (tags yaml, unit, why), these three methods, and Validate, which
+//     says which values must not be used. The methods are pure: they read the View, do no I/O, keep no state and never
 //     wait. Their state is in the Verdicts, which come back with the next View.
 //  2. Add its configuration to Config and list it in every, both below.
 //     Documentation and `config print` are generated from the tags.
@@ -116,6 +117,17 @@ type Config struct {
 	CPUSuppression      CPUSuppression      `yaml:"cpuSuppression" why:"Whether a low-QoS pod gets far less CPU than it requests, for long, so that it would run better elsewhere."`
 	ReclaimedOvercommit ReclaimedOvercommit `yaml:"reclaimedOvercommit" why:"Whether the low-QoS pods together request more than the reclaimed resources of this node."`
 	RSSOveruse          RSSOveruse          `yaml:"rssOveruse" why:"Whether a pod uses much more memory than it requests."`
+}
+
+// minTick is the shortest tick of an agent: nothing is seen in less.
+const minTick = 100 * time.Millisecond
+
+// alwaysMet says why a threshold must not be 0.
+const alwaysMet = "0 would always be met: to turn the rule off, set enabled: false"
+
+// Validate says which values must not be used; each rule has its own.
+func (c Config) Validate(at problems.Section) {
+	at.Duration("warmUp", c.WarmUp, 0, problems.MaxDuration)
 }
 
 // Default is the configuration of a fresh install.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -39,6 +40,22 @@ func DefaultMemoryStall() MemoryStall {
 		KubeletEvictionHard: 100 << 20,
 		ClearFor:            30 * time.Second,
 	}
+}
+
+// maxEvictionHard is more than any machine's memory.
+const maxEvictionHard = 1 << 50
+
+// Validate says which values must not be used.
+func (m MemoryStall) Validate(at problems.Section) {
+	at.Duration("soft.window", m.Soft.Window, 0, problems.MaxDuration)
+	at.Duration("hard.window", m.Hard.Window, 0, problems.MaxDuration)
+	at.Duration("clearFor", m.ClearFor, 0, problems.MaxDuration)
+	at.Must(m.Soft.StallFull > 0, alwaysMet, "soft.stallFull")
+	at.Must(m.Hard.StallFull >= m.Soft.StallFull, fmt.Sprintf("hard must not be easier to reach than soft: stallFull %g is less than %g",
+		m.Hard.StallFull, m.Soft.StallFull), "hard.stallFull", "soft.stallFull")
+	at.Must(m.Hard.Available <= m.Soft.Available, fmt.Sprintf("hard must not be easier to reach than soft: available %g is more than %g",
+		m.Hard.Available, m.Soft.Available), "hard.available", "soft.available")
+	at.Must(m.KubeletEvictionHard <= maxEvictionHard, "more than 1Pi of memory", "kubeletEvictionHard")
 }
 
 const (

@@ -96,7 +96,29 @@ func (n *node) until(l Level, most int, stall float64, scans uint64) int {
 	return 0
 }
 
-func TestMemoryStallHealthyNode(t *testing.T) {
+func TestMemoryStall(t *testing.T) {
+	t.Run("healthy node", memoryStallHealthyNode)
+	t.Run("hard within window", memoryStallHardWithinWindow)
+	t.Run("swap used up", memoryStallSwapUsedUp)
+	t.Run("soft", memoryStallSoft)
+	t.Run("floor without stall", memoryStallFloorWithoutStall)
+	t.Run("throttled pod ignored", memoryStallThrottledPodIgnored)
+	t.Run("clears", memoryStallClears)
+	t.Run("pause keeps level", memoryStallPauseKeepsLevel)
+	t.Run("own limit ignored", memoryStallOwnLimitIgnored)
+	t.Run("beside own limit", memoryStallBesideOwnLimit)
+	t.Run("warm up hard only", memoryStallWarmUpHardOnly)
+	t.Run("changed rule", memoryStallChangedRule)
+	t.Run("same config kept", memoryStallSameConfigKept)
+	t.Run("without PSI floors only", memoryStallWithoutPSIFloorsOnly)
+	t.Run("after gap", memoryStallAfterGap)
+	t.Run("largest first", memoryStallLargestFirst)
+	t.Run("unknown memory not named", memoryStallUnknownMemoryNotNamed)
+	t.Run("release target", memoryStallReleaseTarget)
+	t.Run("target unknown", memoryStallTargetUnknown)
+}
+
+func memoryStallHealthyNode(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		available uint64
@@ -121,7 +143,7 @@ func TestMemoryStallHealthyNode(t *testing.T) {
 	}
 }
 
-func TestMemoryStallHardWithinWindow(t *testing.T) {
+func memoryStallHardWithinWindow(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib // 3.1 %
 	assert.LessOrEqual(t, n.until(Hard, 10, 1, 9000), 2, "25 % of 5 s is stalled after 1.25 s of full stall")
@@ -130,7 +152,7 @@ func TestMemoryStallHardWithinWindow(t *testing.T) {
 
 // A node whose swap is used up is short, however much looks available; swap
 // that is full of what nobody asks for is not.
-func TestMemoryStallSwapUsedUp(t *testing.T) {
+func memoryStallSwapUsedUp(t *testing.T) {
 	n := newNode(t)
 	n.noSwap, n.swapFree = false, 8*gib*9/100
 	n.warm()
@@ -156,7 +178,7 @@ func TestMemoryStallSwapUsedUp(t *testing.T) {
 	}
 }
 
-func TestMemoryStallSoft(t *testing.T) {
+func memoryStallSoft(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 5 * gib // 7.8 %
 	assert.InDelta(t, 20, n.until(Soft, 40, 0.15, 500), 1, "15 % reaches 10 % of 30 s after 20 s")
@@ -164,7 +186,7 @@ func TestMemoryStallSoft(t *testing.T) {
 	assert.Equal(t, Soft, n.levels.Verdicts[0].Level, "it stays and does not become hard")
 }
 
-func TestMemoryStallFloorWithoutStall(t *testing.T) {
+func memoryStallFloorWithoutStall(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 300 * mib
 	assert.GreaterOrEqual(t, n.until(Soft, 40, 0, 100), 30, "throughout the window")
@@ -178,7 +200,7 @@ func TestMemoryStallFloorWithoutStall(t *testing.T) {
 	assert.False(t, n.levels.Verdicts[0].Urgent, "short, but above its floor")
 }
 
-func TestMemoryStallThrottledPodIgnored(t *testing.T) {
+func memoryStallThrottledPodIgnored(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.pod = &snapshot.Workload{Cgroup: "/pod", Inode: 1, ThrottledByAgent: true, LimitHits: snapshot.Some(uint64(0)), MemoryBytes: snapshot.Some(uint64(gib))}
@@ -190,7 +212,7 @@ func TestMemoryStallThrottledPodIgnored(t *testing.T) {
 	}
 }
 
-func TestMemoryStallClears(t *testing.T) {
+func memoryStallClears(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.seconds(20, 0.8, 9000)
@@ -200,7 +222,7 @@ func TestMemoryStallClears(t *testing.T) {
 	assert.InDelta(t, 30, took, 1)
 }
 
-func TestMemoryStallPauseKeepsLevel(t *testing.T) {
+func memoryStallPauseKeepsLevel(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.seconds(10, 0.8, 9000)
@@ -212,7 +234,7 @@ func TestMemoryStallPauseKeepsLevel(t *testing.T) {
 	}
 }
 
-func TestMemoryStallOwnLimitIgnored(t *testing.T) {
+func memoryStallOwnLimitIgnored(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib // little, and something reclaims: the stall alone decides
 	n.pod = &snapshot.Workload{Cgroup: "/pod", Inode: 1, LimitHits: snapshot.Some(uint64(0)), MemoryBytes: snapshot.Some(uint64(gib))}
@@ -224,7 +246,7 @@ func TestMemoryStallOwnLimitIgnored(t *testing.T) {
 	}
 }
 
-func TestMemoryStallBesideOwnLimit(t *testing.T) {
+func memoryStallBesideOwnLimit(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.pod = &snapshot.Workload{Cgroup: "/limited", Inode: 1, LimitHits: snapshot.Some(uint64(0))}
@@ -247,7 +269,7 @@ func grown(w snapshot.Workload, full, hits uint64) snapshot.Workload {
 	return w
 }
 
-func TestMemoryStallWarmUpHardOnly(t *testing.T) {
+func memoryStallWarmUpHardOnly(t *testing.T) {
 	n := newNode(t)
 	n.available = 5 * gib
 	for range 290 {
@@ -262,7 +284,7 @@ func TestMemoryStallWarmUpHardOnly(t *testing.T) {
 	assert.LessOrEqual(t, n.until(Hard, 10, 1, 9000), 6)
 }
 
-func TestMemoryStallChangedRule(t *testing.T) {
+func memoryStallChangedRule(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.seconds(60, 0.2, 500)
@@ -274,7 +296,7 @@ func TestMemoryStallChangedRule(t *testing.T) {
 	assert.Equal(t, 5, n.until(Hard, 10, 0.2, 500), "nor does what was before the change")
 }
 
-func TestMemoryStallSameConfigKept(t *testing.T) {
+func memoryStallSameConfigKept(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.seconds(10, 0.8, 9000)
@@ -282,7 +304,7 @@ func TestMemoryStallSameConfigKept(t *testing.T) {
 	assert.Equal(t, Hard, n.second(0.8, 9000).Level)
 }
 
-func TestMemoryStallWithoutPSIFloorsOnly(t *testing.T) {
+func memoryStallWithoutPSIFloorsOnly(t *testing.T) {
 	n := newNode(t)
 	n.noPSI = true
 	n.pod = &snapshot.Workload{Cgroup: "/a", Inode: 1, MemoryBytes: snapshot.Some(uint64(gib)), InactiveFileBytes: snapshot.Some(uint64(0))}
@@ -295,7 +317,7 @@ func TestMemoryStallWithoutPSIFloorsOnly(t *testing.T) {
 	assert.Empty(t, n.levels.Verdicts[0].Candidates)
 }
 
-func TestMemoryStallAfterGap(t *testing.T) {
+func memoryStallAfterGap(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
 	n.seconds(10, 0.8, 9000)
@@ -308,7 +330,7 @@ func TestMemoryStallAfterGap(t *testing.T) {
 	assert.InDelta(t, 30, n.until(None, 60, 0, 0), 1, "all of the cleared window must be seen")
 }
 
-func TestMemoryStallLargestFirst(t *testing.T) {
+func memoryStallLargestFirst(t *testing.T) {
 	n := newNode(t)
 	n.pod = &snapshot.Workload{Cgroup: "/a", Inode: 1, MemoryBytes: snapshot.Some(uint64(3 * gib)), InactiveFileBytes: snapshot.Some(uint64(2 * gib))}
 	n.other = &snapshot.Workload{Cgroup: "/b", Inode: 2, MemoryBytes: snapshot.Some(uint64(2 * gib)), InactiveFileBytes: snapshot.Some(uint64(0))}
@@ -323,7 +345,7 @@ func TestMemoryStallLargestFirst(t *testing.T) {
 	assert.InDelta(t, gib, c[1].Relief, 0)
 }
 
-func TestMemoryStallUnknownMemoryNotNamed(t *testing.T) {
+func memoryStallUnknownMemoryNotNamed(t *testing.T) {
 	n := newNode(t)
 	n.pod = &snapshot.Workload{Cgroup: "/a", Inode: 1}
 	n.warm()
@@ -384,7 +406,7 @@ func TestMetLevelNoneInWarmUp(t *testing.T) {
 	assert.Equal(t, None, n.seconds(60, 0.2, 500).MetLevel)
 }
 
-func TestMemoryStallReleaseTarget(t *testing.T) {
+func memoryStallReleaseTarget(t *testing.T) {
 	for what, row := range map[string]struct {
 		total, available, kubelet uint64
 		target                    float64
@@ -412,7 +434,7 @@ func TestMemoryStallReleaseTarget(t *testing.T) {
 	}
 }
 
-func TestMemoryStallTargetUnknown(t *testing.T) {
+func memoryStallTargetUnknown(t *testing.T) {
 	known := snapshot.Some(uint64(gib))
 	for _, m := range []snapshot.Memory{{}, {TotalBytes: known}, {AvailableBytes: known}} {
 		view := View{Snapshot: (&snapshot.History{Window: 1, Keep: 1, MaxGap: 1}).Add(&snapshot.Sample{Memory: m})}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -30,6 +31,14 @@ type NetworkContention struct {
 // DefaultNetworkContention has the thresholds of a fresh install.
 func DefaultNetworkContention() NetworkContention {
 	return NetworkContention{Enabled: true, Utilization: 0.90, Retransmits: 0.01, Window: 30 * time.Second, ClearFor: 30 * time.Second}
+}
+
+// Validate says which values must not be used.
+func (n NetworkContention) Validate(at problems.Section) {
+	at.Duration("window", n.Window, minTick, problems.MaxDuration)
+	at.Duration("clearFor", n.ClearFor, minTick, problems.MaxDuration)
+	at.Must(n.Utilization > 0, alwaysMet, "utilization")
+	at.Must(n.Retransmits > 0, alwaysMet, "retransmits")
 }
 
 const (

@@ -76,7 +76,21 @@ func (w *wired) until(l Level, of traffic) int {
 func quiet() traffic { return traffic{received: 0.2, sent: 0.3, segments: 20_000, again: 0.0005} }
 func full() traffic  { return traffic{received: 0.1, sent: 0.97, segments: 60_000, again: 0.03} }
 
-func TestNetworkContentionEitherDirection(t *testing.T) {
+func TestNetworkContention(t *testing.T) {
+	t.Run("either direction", networkContentionEitherDirection)
+	t.Run("healthy node", networkContentionHealthyNode)
+	t.Run("burst", networkContentionBurst)
+	t.Run("speed exceeded", networkContentionSpeedExceeded)
+	t.Run("leaves that are up", networkContentionLeavesThatAreUp)
+	t.Run("TCP unknown", networkContentionTCPUnknown)
+	t.Run("needs whole window", networkContentionNeedsWholeWindow)
+	t.Run("clears", networkContentionClears)
+	t.Run("warm up", networkContentionWarmUp)
+	t.Run("changed rule", networkContentionChangedRule)
+	t.Run("names traffic", networkContentionNamesTraffic)
+}
+
+func networkContentionEitherDirection(t *testing.T) {
 	for what, change := range map[string]func(*traffic){
 		"eth0 transmit utilization over 30s 97.0 % (≥ 90 %)": func(*traffic) {},
 		"eth0 receive utilization over 30s 97.0 % (≥ 90 %)":  func(f *traffic) { f.received, f.sent = f.sent, f.received },
@@ -103,7 +117,7 @@ func TestNetworkContentionEitherDirection(t *testing.T) {
 	}
 }
 
-func TestNetworkContentionHealthyNode(t *testing.T) {
+func networkContentionHealthyNode(t *testing.T) {
 	for what, row := range map[string]struct {
 		of     traffic
 		change func(*snapshot.NIC)
@@ -130,7 +144,7 @@ func TestNetworkContentionHealthyNode(t *testing.T) {
 	}
 }
 
-func TestNetworkContentionBurst(t *testing.T) {
+func networkContentionBurst(t *testing.T) {
 	w := newWired(t)
 	for range 10 {
 		require.Equal(t, None, w.seconds(40, quiet()).Level)
@@ -160,7 +174,7 @@ func TestLinkWithoutSpeed(t *testing.T) {
 	})
 }
 
-func TestNetworkContentionSpeedExceeded(t *testing.T) {
+func networkContentionSpeedExceeded(t *testing.T) {
 	w := newWired(t)
 	of := full()
 	of.sent = 1.2
@@ -171,7 +185,7 @@ func TestNetworkContentionSpeedExceeded(t *testing.T) {
 	assert.Equal(t, Soft, w.seconds(60, of).Level)
 }
 
-func TestNetworkContentionLeavesThatAreUp(t *testing.T) {
+func networkContentionLeavesThatAreUp(t *testing.T) {
 	w := newWired(t)
 	for what, change := range map[string]func(*snapshot.NIC){
 		"a veth":                func(n *snapshot.NIC) { n.Kind, n.Layer = "veth", snapshot.LayerStacked },
@@ -191,7 +205,7 @@ func TestNetworkContentionLeavesThatAreUp(t *testing.T) {
 	assert.Len(t, w.second(func(s *snapshot.Sample) { w.carry(s, full()) }), 1)
 }
 
-func TestNetworkContentionTCPUnknown(t *testing.T) {
+func networkContentionTCPUnknown(t *testing.T) {
 	w := newWired(t)
 	w.network.Absent = snapshot.Absent{"tcp": "open /proc/1/net/snmp: permission denied"}
 	v := w.seconds(60, quiet())
@@ -210,7 +224,7 @@ func TestNetworkContentionTCPUnknown(t *testing.T) {
 	assert.Equal(t, Soft, w.seconds(60, of).Level, "a thousand in half a minute")
 }
 
-func TestNetworkContentionNeedsWholeWindow(t *testing.T) {
+func networkContentionNeedsWholeWindow(t *testing.T) {
 	w := newWired(t)
 	v := w.seconds(30, full())
 	assert.Equal(t, None, v.Level)
@@ -231,7 +245,7 @@ func TestNetworkContentionNeedsWholeWindow(t *testing.T) {
 	assert.Equal(t, Soft, w.seconds(1, full()).MetLevel)
 }
 
-func TestNetworkContentionClears(t *testing.T) {
+func networkContentionClears(t *testing.T) {
 	for what, row := range map[string]struct {
 		of traffic
 		in int // seconds: until the 30 s window is not met any more, and 30 after it; 0: never
@@ -254,7 +268,7 @@ func TestNetworkContentionClears(t *testing.T) {
 	}
 }
 
-func TestNetworkContentionWarmUp(t *testing.T) {
+func networkContentionWarmUp(t *testing.T) {
 	w := newWired(t)
 	w.set = NewSet(Config{WarmUp: 5 * time.Minute, NetworkContention: DefaultNetworkContention()}, nil)
 	for range 300 {
@@ -267,7 +281,7 @@ func TestNetworkContentionWarmUp(t *testing.T) {
 	assert.False(t, v.Partial)
 }
 
-func TestNetworkContentionChangedRule(t *testing.T) {
+func networkContentionChangedRule(t *testing.T) {
 	w := newWired(t)
 	w.seconds(60, full())
 	c := w.set.config
@@ -280,7 +294,7 @@ func TestNetworkContentionChangedRule(t *testing.T) {
 	assert.Empty(t, w.second(func(s *snapshot.Sample) { w.carry(s, full()) }))
 }
 
-func TestNetworkContentionNamesTraffic(t *testing.T) {
+func networkContentionNamesTraffic(t *testing.T) {
 	w := newWired(t)
 	full := traffic{received: 0.1, sent: 0.95, segments: 60_000, again: 0.03}
 	var sent uint64

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -24,6 +25,18 @@ type OOMStorm struct {
 // DefaultOOMStorm has the thresholds of a fresh install.
 func DefaultOOMStorm() OOMStorm {
 	return OOMStorm{Kills: 3, Window: 90 * time.Second, ClearFor: 30 * time.Second}
+}
+
+const maxKills = 1000
+
+// Validate says which values must not be used.
+func (o OOMStorm) Validate(at problems.Section) {
+	at.Int("kills", o.Kills, 1, maxKills)
+	at.Int("hardKills", o.HardKills, 0, maxKills)
+	at.Must(o.HardKills == 0 || o.HardKills >= o.Kills, fmt.Sprintf("hard must not be easier to reach than soft: hardKills %d is less than kills %d",
+		o.HardKills, o.Kills), "hardKills", "kills")
+	at.Duration("window", o.Window, minTick, problems.MaxDuration)
+	at.Duration("clearFor", o.ClearFor, minTick, problems.MaxDuration)
 }
 
 // Name of the plugin.

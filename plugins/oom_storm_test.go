@@ -52,7 +52,21 @@ func (c *oomNode) seconds(n int) (v Verdict) {
 	return v
 }
 
-func TestOOMStormNamesWorkload(t *testing.T) {
+func TestOOMStorm(t *testing.T) {
+	t.Run("names workload", oomStormNamesWorkload)
+	t.Run("none", oomStormNone)
+	t.Run("off by default", oomStormOffByDefault)
+	t.Run("window", oomStormWindow)
+	t.Run("clears", oomStormClears)
+	t.Run("hard only if configured", oomStormHardOnlyIfConfigured)
+	t.Run("names innermost cgroup", oomStormNamesInnermostCgroup)
+	t.Run("kills uncounted", oomStormKillsUncounted)
+	t.Run("warm up", oomStormWarmUp)
+	t.Run("changed rule", oomStormChangedRule)
+	t.Run("model", oomStormModel)
+}
+
+func oomStormNamesWorkload(t *testing.T) {
 	c := newOOMNode(t)
 	c.seconds(60)
 	c.kill(1, 1).seconds(10)
@@ -75,7 +89,7 @@ func TestOOMStormNamesWorkload(t *testing.T) {
 	assert.Equal(t, "pod c", v.Candidates[0].Name, "the worst first")
 }
 
-func TestOOMStormNone(t *testing.T) {
+func oomStormNone(t *testing.T) {
 	for what, pass := range map[string]func(*oomNode){
 		"none":                     func(c *oomNode) { c.seconds(60) },
 		"one, and one much later":  func(c *oomNode) { c.kill(0, 1).seconds(60) },
@@ -104,13 +118,13 @@ func TestOOMStormNone(t *testing.T) {
 	}
 }
 
-func TestOOMStormOffByDefault(t *testing.T) {
+func oomStormOffByDefault(t *testing.T) {
 	for _, p := range Inners(Default()) {
 		assert.NotEqual(t, "oom-storm", p.Name())
 	}
 }
 
-func TestOOMStormWindow(t *testing.T) {
+func oomStormWindow(t *testing.T) {
 	c := newOOMNode(t)
 	c.seconds(2)
 	c.kill(0, 2).seconds(90)
@@ -120,7 +134,7 @@ func TestOOMStormWindow(t *testing.T) {
 	assert.Equal(t, Soft, c.kill(0, 2).seconds(1).Level)
 }
 
-func TestOOMStormClears(t *testing.T) {
+func oomStormClears(t *testing.T) {
 	c := newOOMNode(t)
 	c.seconds(2)
 	require.Equal(t, Soft, c.kill(0, 3).seconds(1).Level)
@@ -132,7 +146,7 @@ func TestOOMStormClears(t *testing.T) {
 	assert.Equal(t, None, c.seconds(1).Level, "30 s after the last of them left the window")
 }
 
-func TestOOMStormHardOnlyIfConfigured(t *testing.T) {
+func oomStormHardOnlyIfConfigured(t *testing.T) {
 	c := newOOMNode(t)
 	c.seconds(2)
 	assert.Equal(t, Soft, c.kill(0, 100).seconds(1).Level)
@@ -148,7 +162,7 @@ func TestOOMStormHardOnlyIfConfigured(t *testing.T) {
 	assert.Equal(t, "pod a", v.Candidates[0].Name)
 }
 
-func TestOOMStormNamesInnermostCgroup(t *testing.T) {
+func oomStormNamesInnermostCgroup(t *testing.T) {
 	c := newOOMNode(t)
 	c.list[0].Cgroup, c.list[0].Name = "/pods", "pods"
 	c.seconds(2)
@@ -157,7 +171,7 @@ func TestOOMStormNamesInnermostCgroup(t *testing.T) {
 	assert.Equal(t, "pod b", v.Candidates[0].Name)
 }
 
-func TestOOMStormKillsUncounted(t *testing.T) {
+func oomStormKillsUncounted(t *testing.T) {
 	c := newOOMNode(t)
 	assert.Equal(t, "a difference needs two samples", c.seconds(1).Absent)
 	assert.Empty(t, c.seconds(1).Absent)
@@ -181,7 +195,7 @@ func TestOOMStormKillsUncounted(t *testing.T) {
 	assert.Equal(t, "pod b", v.Candidates[0].Name)
 }
 
-func TestOOMStormWarmUp(t *testing.T) {
+func oomStormWarmUp(t *testing.T) {
 	c := newOOMNode(t)
 	storm := DefaultOOMStorm()
 	storm.Enabled, storm.HardKills = true, 4
@@ -192,7 +206,7 @@ func TestOOMStormWarmUp(t *testing.T) {
 	assert.Equal(t, Hard, c.seconds(1).Level)
 }
 
-func TestOOMStormChangedRule(t *testing.T) {
+func oomStormChangedRule(t *testing.T) {
 	c := newOOMNode(t)
 	c.seconds(2)
 	require.Equal(t, Soft, c.kill(0, 9).seconds(1).Level)
@@ -242,7 +256,7 @@ func (s *slowStorm) judge(now [3]uint64) (Level, map[string]bool) {
 	return None, named
 }
 
-func TestOOMStormModel(t *testing.T) {
+func oomStormModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 6))

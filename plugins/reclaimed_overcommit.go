@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -26,6 +27,20 @@ type ReclaimedOvercommit struct {
 // DefaultReclaimedOvercommit has the thresholds of a fresh install.
 func DefaultReclaimedOvercommit() ReclaimedOvercommit {
 	return ReclaimedOvercommit{CPURate: 120, MemoryRate: 110, For: time.Minute, ClearFor: 30 * time.Second}
+}
+
+const (
+	maxRate       = 10_000      // percent: a hundred times the request
+	maxMillicores = 100_000_000 // a hundred thousand CPUs
+)
+
+// Validate says which values must not be used.
+func (r ReclaimedOvercommit) Validate(at problems.Section) {
+	at.Int("cpuRate", r.CPURate, 1, maxRate)
+	at.Int("memoryRate", r.MemoryRate, 1, maxRate)
+	at.Int("cpu", r.CPU, 0, maxMillicores)
+	at.Duration("for", r.For, 0, problems.MaxDuration)
+	at.Duration("clearFor", r.ClearFor, minTick, problems.MaxDuration)
 }
 
 // Name of the plugin.

@@ -32,7 +32,16 @@ func (w *podNode) lends(millicores, memory uint64) *podNode {
 	return w
 }
 
-func TestReclaimedOvercommitHard(t *testing.T) {
+func TestReclaimedOvercommit(t *testing.T) {
+	t.Run("hard", reclaimedOvercommitHard)
+	t.Run("none", reclaimedOvercommitNone)
+	t.Run("must last", reclaimedOvercommitMustLast)
+	t.Run("configured", reclaimedOvercommitConfigured)
+	t.Run("unknown", reclaimedOvercommitUnknown)
+	t.Run("model", reclaimedOvercommitModel)
+}
+
+func reclaimedOvercommitHard(t *testing.T) {
 	w := overcommit(t).pod("a", borrowing(4000, gib, 7)).pod("b", borrowing(2000, gib, 0)).pod("c", borrowing(3000, 0, 0)).lends(5000, 8*gib)
 	list := w.pass()
 	require.Len(t, list, 2)
@@ -60,7 +69,7 @@ func TestReclaimedOvercommitHard(t *testing.T) {
 	assert.Len(t, list[1].Candidates, 2, "c asks for no memory")
 }
 
-func TestReclaimedOvercommitNone(t *testing.T) {
+func reclaimedOvercommitNone(t *testing.T) {
 	for what, row := range map[string]struct {
 		pod  snapshot.Pod
 		lent uint64
@@ -83,7 +92,7 @@ func TestReclaimedOvercommitNone(t *testing.T) {
 	}
 }
 
-func TestReclaimedOvercommitMustLast(t *testing.T) {
+func reclaimedOvercommitMustLast(t *testing.T) {
 	w := overcommit(t, func(r *ReclaimedOvercommit) { r.For = time.Minute }).pod("a", borrowing(4000, gib, 0)).lends(1000, gib)
 	require.Equal(t, None, w.repeat(60*time.Second, nil).Level)
 	require.Equal(t, Hard, w.repeat(time.Second, nil).Level)
@@ -92,7 +101,7 @@ func TestReclaimedOvercommitMustLast(t *testing.T) {
 	require.Equal(t, None, w.repeat(time.Second, nil).Level)
 }
 
-func TestReclaimedOvercommitConfigured(t *testing.T) {
+func reclaimedOvercommitConfigured(t *testing.T) {
 	w := overcommit(t, func(r *ReclaimedOvercommit) { r.CPU = 1000 }).pod("a", borrowing(4000, gib, 0))
 	list := w.pass()
 	assert.Equal(t, Hard, list[0].Level, list[0].Reason)
@@ -104,7 +113,7 @@ func TestReclaimedOvercommitConfigured(t *testing.T) {
 	assert.Equal(t, Hard, list[0].MetLevel, "none is lent any more")
 }
 
-func TestReclaimedOvercommitUnknown(t *testing.T) {
+func reclaimedOvercommitUnknown(t *testing.T) {
 	for why, change := range map[string]func(*podNode){
 		"no API server is configured": func(w *podNode) { w.standalone = true },
 		"not listed yet":              func(w *podNode) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
@@ -124,7 +133,7 @@ func TestReclaimedOvercommitUnknown(t *testing.T) {
 	}
 }
 
-func TestReclaimedOvercommitModel(t *testing.T) {
+func reclaimedOvercommitModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 11))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -24,6 +25,13 @@ type RSSOveruse struct {
 // DefaultRSSOveruse has the thresholds of a fresh install.
 func DefaultRSSOveruse() RSSOveruse {
 	return RSSOveruse{Rate: 150, For: time.Minute, ClearFor: 30 * time.Second}
+}
+
+// Validate says which values must not be used.
+func (r RSSOveruse) Validate(at problems.Section) {
+	at.Int("rate", r.Rate, 0, maxRate)
+	at.Duration("for", r.For, 0, problems.MaxDuration)
+	at.Duration("clearFor", r.ClearFor, minTick, problems.MaxDuration)
 }
 
 // Name of the plugin.

@@ -28,7 +28,16 @@ func (w *podNode) rss(i int, bytes uint64) *podNode {
 	return w
 }
 
-func TestRSSOveruseNamesPod(t *testing.T) {
+func TestRSSOveruse(t *testing.T) {
+	t.Run("names pod", rssOveruseNamesPod)
+	t.Run("annotation", rssOveruseAnnotation)
+	t.Run("none", rssOveruseNone)
+	t.Run("unmeasured", rssOveruseUnmeasured)
+	t.Run("model", rssOveruseModel)
+	t.Run("after gap", rssOveruseAfterGap)
+}
+
+func rssOveruseNamesPod(t *testing.T) {
 	w := overuse(t).pod("a", snapshot.Pod{MemoryRequestBytes: gib}).pod("b", snapshot.Pod{MemoryRequestBytes: gib})
 	w.rss(0, 1600*mib).rss(1, 2*gib)
 	v := w.repeat(60*time.Second, nil)
@@ -47,7 +56,7 @@ func TestRSSOveruseNamesPod(t *testing.T) {
 	assert.Equal(t, None, w.repeat(time.Second, nil).Level)
 }
 
-func TestRSSOveruseAnnotation(t *testing.T) {
+func rssOveruseAnnotation(t *testing.T) {
 	w := overuse(t, func(r *RSSOveruse) { r.For = 0 })
 	w.pod("patient", snapshot.Pod{MemoryRequestBytes: gib, RSSOveruse: 3}).pod("strict", snapshot.Pod{MemoryRequestBytes: gib, RSSOveruse: 1.1})
 	w.rss(0, 2*gib).rss(1, 1200*mib)
@@ -64,7 +73,7 @@ func TestRSSOveruseAnnotation(t *testing.T) {
 	assert.Equal(t, "no judged pod requests memory", v.Reason)
 }
 
-func TestRSSOveruseNone(t *testing.T) {
+func rssOveruseNone(t *testing.T) {
 	for what, row := range map[string]struct {
 		pod snapshot.Pod
 		rss uint64
@@ -85,7 +94,7 @@ func TestRSSOveruseNone(t *testing.T) {
 	}
 }
 
-func TestRSSOveruseUnmeasured(t *testing.T) {
+func rssOveruseUnmeasured(t *testing.T) {
 	for why, change := range map[string]func(*podNode){
 		"no API server is configured": func(w *podNode) { w.standalone = true },
 		"not listed yet":              func(w *podNode) { w.pods, w.absent = nil, snapshot.Absent{"pods": "not listed yet"} },
@@ -104,7 +113,7 @@ func TestRSSOveruseUnmeasured(t *testing.T) {
 	}
 }
 
-func TestRSSOveruseModel(t *testing.T) {
+func rssOveruseModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 9))
@@ -137,7 +146,7 @@ func TestRSSOveruseModel(t *testing.T) {
 	require.Greater(t, seen[false], 200)
 }
 
-func TestRSSOveruseAfterGap(t *testing.T) {
+func rssOveruseAfterGap(t *testing.T) {
 	w := overuse(t).pod("a", snapshot.Pod{MemoryRequestBytes: gib}).rss(0, 9*gib)
 	w.repeat(58*time.Second, nil)
 	w.sleep(10 * time.Second)

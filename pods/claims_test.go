@@ -87,7 +87,21 @@ func (s claimsIn) enters(n int) {
 	}
 }
 
-func TestClaimsAPIServerHangs(t *testing.T) {
+func TestClaims(t *testing.T) {
+	t.Run("API server hangs", claimsAPIServerHangs)
+	t.Run("slow API server fair", claimsSlowAPIServerFair)
+	t.Run("forbidden beside waiting", claimsForbiddenBesideWaiting)
+	t.Run("of started pod", claimsOfStartedPod)
+	t.Run("seen before pod started", claimsSeenBeforePodStarted)
+	t.Run("of first named first", claimsOfFirstNamedFirst)
+	t.Run("late answer dropped", claimsLateAnswerDropped)
+	t.Run("thousands of one pod", claimsThousandsOfOnePod)
+	t.Run("known for", claimsKnownFor)
+	t.Run("in turn", claimsInTurn)
+	t.Run("known once bound", claimsKnownOnceBound)
+}
+
+func claimsAPIServerHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, claims := fullWatcher(t, 10), &slowClaims{takes: time.Hour}
 		w.Claims = claims
@@ -103,7 +117,7 @@ func TestClaimsAPIServerHangs(t *testing.T) {
 	})
 }
 
-func TestClaimsSlowAPIServerFair(t *testing.T) {
+func claimsSlowAPIServerFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, claims := fullWatcher(t, 12), &slowClaims{takes: resolveTime * 3 / 5}
 		w.Claims = claims
@@ -116,7 +130,7 @@ func TestClaimsSlowAPIServerFair(t *testing.T) {
 	})
 }
 
-func TestClaimsForbiddenBesideWaiting(t *testing.T) {
+func claimsForbiddenBesideWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, claims := fullWatcher(t, 3), &slowClaims{}
 		w.Claims = claims
@@ -128,7 +142,7 @@ func TestClaimsForbiddenBesideWaiting(t *testing.T) {
 }
 
 // What a tenant may do to the claims of its pods.
-func TestClaimsOfStartedPod(t *testing.T) {
+func claimsOfStartedPod(t *testing.T) {
 	pending := func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }
 	initializing := func(p *corev1.Pod) {
 		pending(p)
@@ -164,7 +178,7 @@ func TestClaimsOfStartedPod(t *testing.T) {
 	}
 }
 
-func TestClaimsSeenBeforePodStarted(t *testing.T) {
+func claimsSeenBeforePodStarted(t *testing.T) {
 	w := &Watcher{Node: "n1", pods: new(Watcher).newStore(), Claims: oneClaim{}, Volumes: localVolumes{}}
 	require.NoError(t, w.pods.Add(made(claiming("data"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending })))
 	require.NoError(t, w.Resolve(t.Context(), everyPod(w)))
@@ -176,7 +190,7 @@ func TestClaimsSeenBeforePodStarted(t *testing.T) {
 	assert.Equal(t, []string{OnlyHere}, codes(w.List(DefaultRules()).Pods[0].Protections))
 }
 
-func TestClaimsOfFirstNamedFirst(t *testing.T) {
+func claimsOfFirstNamedFirst(t *testing.T) {
 	var asked []string
 	w := fullWatcher(t, 0)
 	w.Claims = manyClaims{mu: new(sync.Mutex), asked: &asked}
@@ -194,7 +208,7 @@ func TestClaimsOfFirstNamedFirst(t *testing.T) {
 	assert.ElementsMatch(t, want, asked)
 }
 
-func TestClaimsLateAnswerDropped(t *testing.T) {
+func claimsLateAnswerDropped(t *testing.T) {
 	w := fullWatcher(t, 1)
 	open := w.unknownClaims(everyPod(w))
 	require.Len(t, open, 1)
@@ -253,7 +267,7 @@ func (m manyClaims) Get(_ context.Context, name string, _ metav1.GetOptions) (*c
 	return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
 }
 
-func TestClaimsThousandsOfOnePod(t *testing.T) {
+func claimsThousandsOfOnePod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
 		claims := manyClaims{mu: new(sync.Mutex), asked: &asked}
@@ -310,7 +324,7 @@ func TestWatcherConcurrentUse(t *testing.T) {
 	all.Wait()
 }
 
-func TestClaimsKnownFor(t *testing.T) {
+func claimsKnownFor(t *testing.T) {
 	now := time.Unix(1000, 0)
 	minute := now.Add(-resolveRetry)
 	running, pending, fresh := made(), made(func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }), made(func(p *corev1.Pod) { p.Status = corev1.PodStatus{} })
@@ -348,7 +362,7 @@ func TestClaimNamesOnce(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, claimNames(made(claiming("b"), claiming("a"), claiming("b"))))
 }
 
-func TestClaimsInTurn(t *testing.T) {
+func claimsInTurn(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	of := func(namespace, name string, asked int64, place int) unknownClaim {
 		return unknownClaim{claimKey: claimKey{namespace: namespace, name: name}, asked: at(asked), rank: place}
@@ -398,7 +412,7 @@ func (b *bindings) PersistentVolumes() corev1client.PersistentVolumeInterface {
 	return boundVolumes{bindings: b}
 }
 
-func TestClaimsKnownOnceBound(t *testing.T) {
+func claimsKnownOnceBound(t *testing.T) {
 	bound := func(volume string, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase}}
 	}

@@ -14,9 +14,12 @@
 package pods
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 // Pod has the facts of a pod that a decision needs. Environment, annotations and
@@ -104,6 +107,15 @@ type Rules struct {
 // DefaultRules are those of a fresh install.
 func DefaultRules() Rules {
 	return Rules{Namespaces: []string{"kube-system", "velero", "plimsoll-system"}, Priority: 2_000_000_000}
+}
+
+// maxPriority is that of system-cluster-critical, the lowest of the critical classes.
+const maxPriority = 2_000_000_000
+
+// Validate says which values must not be used.
+func (r Rules) Validate(at problems.Section) {
+	at.Must(r.Priority <= maxPriority,
+		fmt.Sprintf("%d would allow evicting pods that Kubernetes calls critical (%d and above)", r.Priority, maxPriority), "priority")
 }
 
 // List is the pods of the node at one moment.

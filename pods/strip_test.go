@@ -115,7 +115,22 @@ func namesThatAreKept() []string {
 	}
 }
 
-func TestStripKeepsNamesOnly(t *testing.T) {
+func TestStrip(t *testing.T) {
+	t.Run("keeps names only", stripKeepsNamesOnly)
+	t.Run("no secret in store", stripNoSecretInStore)
+	t.Run("idempotent copy", stripIdempotentCopy)
+	t.Run("truncates at character", stripTruncatesAtCharacter)
+	t.Run("refuses non pod", stripRefusesNonPod)
+	t.Run("who named node", stripWhoNamedNode)
+	t.Run("allocated requests", stripAllocatedRequests)
+	t.Run("truncates long text", stripTruncatesLongText)
+	t.Run("container started", stripContainerStarted)
+	t.Run("kubelet eviction message", stripKubeletEvictionMessage)
+	t.Run("volumes without claim", stripVolumesWithoutClaim)
+	t.Run("keeps deciding annotations", stripKeepsDecidingAnnotations)
+}
+
+func stripKeepsNamesOnly(t *testing.T) {
 	var full corev1.Pod
 	fill(reflect.ValueOf(&full).Elem(), 0)
 	require.NotEmpty(t, full.Spec.Containers[0].Env[0].Value)
@@ -133,7 +148,7 @@ func TestStripKeepsNamesOnly(t *testing.T) {
 	}
 }
 
-func TestStripNoSecretInStore(t *testing.T) {
+func stripNoSecretInStore(t *testing.T) {
 	secret := corev1.Container{
 		Name: "a", Image: marker, Command: []string{marker}, Args: []string{"--password=" + marker},
 		Env:                    []corev1.EnvVar{{Name: "PASSWORD", Value: marker}},
@@ -170,7 +185,7 @@ func TestStripNoSecretInStore(t *testing.T) {
 	assert.Equal(t, "plimsoll.dev/skip-eviction=true", w.List(DefaultRules()).Pods[0].OptedOut)
 }
 
-func TestStripIdempotentCopy(t *testing.T) {
+func stripIdempotentCopy(t *testing.T) {
 	pod := made(claiming("c"), scratch("e"), requiring(expr(host("In", "h1"))), annotated(configHash, "1"), func(p *corev1.Pod) {
 		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
@@ -190,17 +205,17 @@ func TestStripIdempotentCopy(t *testing.T) {
 	}
 }
 
-func TestStripTruncatesAtCharacter(t *testing.T) {
+func stripTruncatesAtCharacter(t *testing.T) {
 	kept := strip(made(annotated(configHash, strings.Repeat("ü", 200)))).Annotations[configHash]
 	assert.Equal(t, strings.Repeat("ü", maxValue/2), kept)
 }
 
-func TestStripRefusesNonPod(t *testing.T) {
+func stripRefusesNonPod(t *testing.T) {
 	_, err := (&Watcher{}).transform(&corev1.Node{})
 	assert.ErrorContains(t, err, "*v1.Node")
 }
 
-func TestStripWhoNamedNode(t *testing.T) {
+func stripWhoNamedNode(t *testing.T) {
 	for what, row := range map[string]struct {
 		entries []metav1.ManagedFieldsEntry
 		named   bool
@@ -221,7 +236,7 @@ func TestStripWhoNamedNode(t *testing.T) {
 	}
 }
 
-func TestStripAllocatedRequests(t *testing.T) {
+func stripAllocatedRequests(t *testing.T) {
 	asked := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi"), corev1.ResourceCPU: resource.MustParse("1")}
 	allocated := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourceCPU: resource.MustParse("4"), "example.org/gpu": resource.MustParse("0")}
 	got := boundByAllocated(asked, allocated)
@@ -230,7 +245,7 @@ func TestStripAllocatedRequests(t *testing.T) {
 	assert.True(t, got.Cpu().Equal(resource.MustParse("1")))
 }
 
-func TestStripTruncatesLongText(t *testing.T) {
+func stripTruncatesLongText(t *testing.T) {
 	longest := strings.Repeat("x", maxValue)
 	assert.Equal(t, longest, truncate(longest))
 	assert.Equal(t, longest, truncate(longest+"x"))
@@ -238,7 +253,7 @@ func TestStripTruncatesLongText(t *testing.T) {
 	assert.Equal(t, longest[1:], truncate(longest[1:]+"\u00f6"), "not within a character")
 }
 
-func TestStripContainerStarted(t *testing.T) {
+func stripContainerStarted(t *testing.T) {
 	waiting, was := corev1.ContainerStatus{Name: "c"}, corev1.ContainerStatus{Name: "c", ContainerID: "containerd://1"}
 	for want, status := range map[bool][]corev1.PodStatus{
 		false: {{}, {ContainerStatuses: []corev1.ContainerStatus{waiting}, InitContainerStatuses: []corev1.ContainerStatus{waiting}}},
@@ -250,7 +265,7 @@ func TestStripContainerStarted(t *testing.T) {
 	}
 }
 
-func TestStripKubeletEvictionMessage(t *testing.T) {
+func stripKubeletEvictionMessage(t *testing.T) {
 	evicted := made(func(p *corev1.Pod) {
 		p.Status.Reason, p.Status.Message = "Evicted", "The node was low on resource: memory. "
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet}}
@@ -260,11 +275,11 @@ func TestStripKubeletEvictionMessage(t *testing.T) {
 	assert.Empty(t, kubeletEvictionMessage(evicted))
 }
 
-func TestStripVolumesWithoutClaim(t *testing.T) {
+func stripVolumesWithoutClaim(t *testing.T) {
 	assert.Empty(t, stripVolumes([]corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}))
 }
 
-func TestStripKeepsDecidingAnnotations(t *testing.T) {
+func stripKeepsDecidingAnnotations(t *testing.T) {
 	got := strip(made(annotated(memoryEnhancement, `{"rss_overuse_threshold":"1.5"}`), annotated(configMirror, "x"))).Annotations
 	assert.Equal(t, map[string]string{memoryEnhancement: rssEnhancement("1.5"), configMirror: "x"}, got)
 }

@@ -12,8 +12,8 @@ import (
 var errNoCPU = errors.New("no line cpu or no line btime in /proc/stat")
 
 // readCPU reads the totals of /proc/stat.
-func (h *Host) readCPU(s *snapshot.Sample) error {
-	st, err := h.proc.Stat()
+func readCPU(proc procfs.FS, s *snapshot.Sample) error {
+	st, err := proc.Stat()
 	if err != nil {
 		return err
 	}

@@ -87,8 +87,8 @@ func TestDeviceReadAllocatesLittle(t *testing.T) {
 			}
 		})
 	}
-	assert.Less(t, read(h.readNICs), 60.0, "of 250 NICs")
-	assert.Less(t, read(h.readDisks), 120.0, "of 100 disks")
+	assert.Less(t, read(h.nics.read), 60.0, "of 250 NICs")
+	assert.Less(t, read(h.disks.read), 120.0, "of 100 disks")
 }
 
 func BenchmarkReadNICs(b *testing.B) {
@@ -96,7 +96,7 @@ func BenchmarkReadNICs(b *testing.B) {
 	b.Run("ours", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := h.readNICs(&snapshot.Sample{}); err != nil {
+			if err := h.nics.read(&snapshot.Sample{}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -120,7 +120,7 @@ func BenchmarkReadDisks(b *testing.B) {
 	b.Run("ours", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := h.readDisks(&snapshot.Sample{}); err != nil {
+			if err := h.disks.read(&snapshot.Sample{}); err != nil {
 				b.Fatal(err)
 			}
 		}

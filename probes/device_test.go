@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -99,7 +100,7 @@ func steadily(t *testing.T, m *machineTree, r *registry[nicFacts], during ...fun
 
 func TestDeviceAddedRereadsCounters(t *testing.T) {
 	m := recordedMachine(t)
-	r := newNICs(m.path("sys"))
+	r := newRegistry[nicFacts](filepath.Join(m.path("sys"), "class/net"))
 	assert.Equal(t, 2, steadily(t, m, r), "at first all have come")
 	assert.Equal(t, 1, steadily(t, m, r), "what did not change costs one read")
 	anew := func() { m.renew("sys/class/net/eth0") }
@@ -158,12 +159,12 @@ func feedFIFO(ctx context.Context, path string, meanwhile func() error) error {
 }
 
 func TestDeviceListMissingOrEmpty(t *testing.T) {
-	r := newDisks(t.TempDir())
+	r := newDiskProbe(Paths{Sysfs: t.TempDir()})
 	_, err := r.list()
 	require.ErrorIs(t, err, os.ErrNotExist)
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(dir+"/block", 0o755))
-	come, err := newDisks(dir).list()
+	come, err := newDiskProbe(Paths{Sysfs: dir}).list()
 	require.NoError(t, err)
 	assert.False(t, come)
 }
@@ -174,7 +175,7 @@ func TestDeviceListLong(t *testing.T) {
 	for i := range n {
 		require.NoError(t, os.MkdirAll(fmt.Sprintf("%s/class/net/%s%04d", dir, strings.Repeat("x", 40), i), 0o755))
 	}
-	r := newNICs(dir)
+	r := newRegistry[nicFacts](filepath.Join(dir, "class/net"))
 	come, err := r.list()
 	require.NoError(t, err)
 	assert.True(t, come)
@@ -191,7 +192,7 @@ func TestDeviceListLong(t *testing.T) {
 
 // No read takes the facts of all devices, so the ticks cost alike.
 func TestDeviceFactsSpread(t *testing.T) {
-	r := newDisks(t.TempDir())
+	r := newDiskProbe(Paths{Sysfs: t.TempDir()})
 	const n = 100
 	for i := range n {
 		r.devices[fmt.Sprint(i)] = &device[diskFacts]{hasFacts: true, ordinal: i, addedRead: 1}
@@ -216,7 +217,7 @@ func TestDeviceFactsSpread(t *testing.T) {
 }
 
 func TestDeviceFactsOfNewDeviceSoon(t *testing.T) {
-	r := newDisks(t.TempDir())
+	r := newDiskProbe(Paths{Sysfs: t.TempDir()})
 	d := &device[diskFacts]{ordinal: factsEvery - 1, addedRead: 2*factsEvery + 1}
 	var ages []int
 	for age := range factsEvery {

@@ -30,36 +30,43 @@ type diskFacts struct {
 	skippedRead int
 }
 
-func newDisks(sysfs string) *registry[diskFacts] {
-	r := newRegistry[diskFacts](filepath.Join(sysfs, "block"))
-	r.forget = func(f *diskFacts) { f.closeMedium() }
-	return r
+// diskProbe reads the disks.
+type diskProbe struct {
+	*registry[diskFacts]
+	procfs string
+	lines  []byte // reused for each read
 }
 
-// readDisks reads /proc/diskstats: whole disks only (those listed in
+func newDiskProbe(paths Paths) diskProbe {
+	r := newRegistry[diskFacts](filepath.Join(paths.Sysfs, "block"))
+	r.forget = func(f *diskFacts) { f.closeMedium() }
+	return diskProbe{registry: r, procfs: paths.Procfs}
+}
+
+// read reads /proc/diskstats: whole disks only (those listed in
 // /sys/block), without loop, ram and zram devices that have done no IO.
-func (h *Host) readDisks(s *snapshot.Sample) error {
-	path := filepath.Join(h.paths.Procfs, "diskstats")
-	err, unlisted := h.disks.readStable(func() (err error) {
-		h.buf, err = readWhole(unix.AT_FDCWD, path, h.buf)
+func (p *diskProbe) read(s *snapshot.Sample) error {
+	path := filepath.Join(p.procfs, "diskstats")
+	err, unlisted := p.readStable(func() (err error) {
+		p.lines, err = readWhole(unix.AT_FDCWD, path, p.lines)
 		return err
 	})
 	if err = cmp.Or(err, unlisted); err != nil {
 		return err // without the listing partitions look like disks
 	}
-	if len(h.buf) == 0 && len(h.disks.devices) > 0 {
+	if len(p.lines) == 0 && len(p.devices) > 0 {
 		return errNoDiskstats
 	}
-	s.Disks = make([]snapshot.Disk, 0, len(h.disks.devices))
-	for line := range bytes.Lines(h.buf) {
-		err = cmp.Or(err, h.addDisk(s, bytes.TrimRight(line, "\n")))
+	s.Disks = make([]snapshot.Disk, 0, len(p.devices))
+	for line := range bytes.Lines(p.lines) {
+		err = cmp.Or(err, p.add(s, bytes.TrimRight(line, "\n")))
 	}
-	if h.disks.changed {
-		layerDisks(h.disks.devices)
-		h.disks.changed = false
+	if p.changed {
+		layerDisks(p.devices)
+		p.changed = false
 	}
 	for i := range s.Disks {
-		s.Disks[i].Layer = h.disks.devices[s.Disks[i].Name].facts.Layer
+		s.Disks[i].Layer = p.devices[s.Disks[i].Name].facts.Layer
 	}
 	return err
 }
@@ -68,14 +75,14 @@ func (h *Host) readDisks(s *snapshot.Sample) error {
 // multipath have none.
 var errNoDiskstats = errors.New("/proc/diskstats is empty")
 
-// addDisk appends the disk of one line, unless the line is of a partition.
-func (h *Host) addDisk(s *snapshot.Sample, line []byte) error {
+// add appends the disk of one line, unless the line is of a partition.
+func (p *diskProbe) add(s *snapshot.Sample, line []byte) error {
 	l, err := parseDiskLine(line)
 	if err != nil {
 		return parse.LineError(line, err)
 	}
-	d, whole := h.disks.devices[string(l.name)]
-	if !whole || !h.disks.stable(d) {
+	d, whole := p.devices[string(l.name)]
+	if !whole || !p.stable(d) {
 		return nil
 	}
 	c, err := l.counters()
@@ -87,11 +94,11 @@ func (h *Host) addDisk(s *snapshot.Sample, line []byte) error {
 	}
 	f := &d.facts
 	_, onward := c.Minus(f.DiskCounters)
-	if h.disks.due(d, factsEvery) || !onward || f.major != l.major || f.minor != l.minor || f.mediumChanged() {
-		h.readDiskFacts(d, l)
+	if p.due(d, factsEvery) || !onward || f.major != l.major || f.minor != l.minor || f.mediumChanged() {
+		p.readFacts(d, l)
 	}
 	f.DiskCounters = c
-	if f.skippedRead != h.disks.reads {
+	if f.skippedRead != p.reads {
 		s.Disks = append(s.Disks, f.Disk)
 	}
 	return nil
@@ -103,9 +110,9 @@ func precreated(name string) bool {
 	return strings.HasPrefix(name, "loop") || strings.HasPrefix(name, "ram") || strings.HasPrefix(name, "zram")
 }
 
-// readDiskFacts reads the disk's facts again.
-func (h *Host) readDiskFacts(d *device[diskFacts], line diskLine) {
-	l := h.disks.open(d)
+// readFacts reads the disk's facts again.
+func (p *diskProbe) readFacts(d *device[diskFacts], line diskLine) {
+	l := p.open(d)
 	defer l.close()
 	was := d.facts
 	f := diskFacts{Disk: snapshot.Disk{Name: d.name, Layer: was.Layer}, major: line.major, minor: line.minor}
@@ -114,7 +121,7 @@ func (h *Host) readDiskFacts(d *device[diskFacts], line diskLine) {
 	f.Rotational = fact(l, "rotational", "queue/rotational", strconv.ParseBool)
 	f.SizeBytes = fact(l, "sizeBytes", "size", sectors)
 	f.Kind = l.diskKind(d.name)
-	f.Slaves = l.slaves(h.disks.devices)
+	f.Slaves = l.slaves(p.devices)
 	f.WWID = l.wwid(f.Kind)
 	f.Absent = l.absent
 	removable, err := l.text("removable")
@@ -123,10 +130,10 @@ func (h *Host) readDiskFacts(d *device[diskFacts], line diskLine) {
 	if made && f.Number == was.Number && f.Sequence == was.Sequence {
 		// It was re-created, and no field of a Sample shows it (no diskseq
 		// before kernel 5.15): leaving it out once starts a new series.
-		f.skippedRead = h.disks.reads
+		f.skippedRead = p.reads
 	}
-	f.keepMedium(&was, d, h.disks.dir)
-	h.disks.changed = h.disks.changed || !d.hasFacts || !f.sameGraph(&was)
+	f.keepMedium(&was, d, p.dir)
+	p.changed = p.changed || !d.hasFacts || !f.sameGraph(&was)
 	d.facts, d.hasFacts = f, true
 }
 

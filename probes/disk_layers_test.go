@@ -62,7 +62,18 @@ func diskGraph(s *snapshot.Sample) map[string]graphNode {
 	return graph
 }
 
-func TestDiskLayersLVMOnCrypt(t *testing.T) {
+func TestDiskLayers(t *testing.T) {
+	t.Run("LVM on crypt", diskLayersLVMOnCrypt)
+	t.Run("multipath", diskLayersMultipath)
+	t.Run("NVMe multipath", diskLayersNVMeMultipath)
+	t.Run("of each kind", diskLayersOfEachKind)
+	t.Run("while set up", diskLayersWhileSetUp)
+	t.Run("multipath head removed", diskLayersMultipathHeadRemoved)
+	t.Run("multipath of loops", diskLayersMultipathOfLoops)
+	t.Run("no leaf on leaf", diskLayersNoLeafOnLeaf)
+}
+
+func diskLayersLVMOnCrypt(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{
 		"nvme0n1": {"nvme0n1p3/partition": "3\n", "wwid": "eui.0025388b\n"},
 		"dm-0":    {"dm/uuid": "CRYPT-LUKS2-0123-luks\n", "slaves/nvme0n1p3": "->../../../../pci0/nvme/nvme0/nvme0n1/nvme0n1p3"},
@@ -80,7 +91,7 @@ func TestDiskLayersLVMOnCrypt(t *testing.T) {
 	assert.Zero(t, diskOf(s, "dm-1").WWID)
 }
 
-func TestDiskLayersMultipath(t *testing.T) {
+func diskLayersMultipath(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{
 		"sda":  {"device/wwid": "naa.5000c500a\n", "holders/dm-0": "->../../dm-0"},
 		"sdb":  {"device/wwid": "naa.5000c500a\n"},
@@ -99,7 +110,7 @@ func TestDiskLayersMultipath(t *testing.T) {
 	assert.Equal(t, diskOf(s, "sda").WWID, diskOf(s, "sdb").WWID)
 }
 
-func TestDiskLayersNVMeMultipath(t *testing.T) {
+func diskLayersNVMeMultipath(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{
 		"nvme0n1": {"wwid": "uuid.1\n"}, "nvme0c0n1": {"hidden": "1\n"}, "nvme0c1n1": {"hidden": "1\n"},
 	})
@@ -109,7 +120,7 @@ func TestDiskLayersNVMeMultipath(t *testing.T) {
 	assert.Empty(t, probeError(t, s, "disks"))
 }
 
-func TestDiskLayersOfEachKind(t *testing.T) {
+func diskLayersOfEachKind(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{
 		"sda": nil, "sdb": nil, "vda": nil, "ram0": nil, "zram0": nil, "sr0": {"removable": "1\n"}, "sram": nil, "nbd0": nil, "cciss!c0d0": nil,
 		"drbd0": nil, "zd16": nil,
@@ -131,7 +142,7 @@ func TestDiskLayersOfEachKind(t *testing.T) {
 }
 
 // dmsetup makes the device, loads its table, and only then has it slaves.
-func TestDiskLayersWhileSetUp(t *testing.T) {
+func diskLayersWhileSetUp(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{"sda": nil, "sdb": nil})
 	h := m.host()
 	mustSample(t, h)
@@ -147,7 +158,7 @@ func TestDiskLayersWhileSetUp(t *testing.T) {
 	assert.Equal(t, snapshot.LayerPath, graph["sdb"].layer)
 }
 
-func TestDiskLayersMultipathHeadRemoved(t *testing.T) {
+func diskLayersMultipathHeadRemoved(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{
 		"sda": nil, "dm-0": {"dm/uuid": "mpath-1\n", "slaves/sda": "->../../sda"},
 	})
@@ -159,7 +170,7 @@ func TestDiskLayersMultipathHeadRemoved(t *testing.T) {
 	assert.Equal(t, snapshot.LayerLeaf, diskOf(s, "sda").Layer)
 }
 
-func TestDiskLayersMultipathOfLoops(t *testing.T) {
+func diskLayersMultipathOfLoops(t *testing.T) {
 	m := madeUpDisks(t, map[string]map[string]string{
 		"vda": nil, "loop0": {"loop/backing_file": "/a\n"}, "loop1": {"loop/backing_file": "/b\n"},
 		"dm-0": {"dm/uuid": "mpath-1\n", "slaves/loop0": "->../../loop0", "slaves/loop1": "->../../loop1"},
@@ -172,7 +183,7 @@ func TestDiskLayersMultipathOfLoops(t *testing.T) {
 
 // Whatever the graph, also one that no kernel makes: from no leaf does a chain
 // of slaves lead to another leaf, so that adding leaves counts no IO twice.
-func TestDiskLayersNoLeafOnLeaf(t *testing.T) {
+func diskLayersNoLeafOnLeaf(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
 		disks := anyDisks(rnd)

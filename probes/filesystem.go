@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -35,15 +36,13 @@ func DefaultFilesystemConfig() FilesystemConfig {
 	}
 }
 
-// FollowFilesystems watches the mounts that c selects from the next Read on.
-// Without a period, as before the first call, none is watched.
-func (h *Host) FollowFilesystems(c FilesystemConfig) { h.filesystems.follow(c) }
-
-// readFilesystems takes the latest values, and never waits for a mount.
-func (h *Host) readFilesystems(s *snapshot.Sample) error {
-	var err error
-	s.Filesystems, err = h.filesystems.read(time.Now())
-	return err
+// Validate says which values must not be used.
+func (c FilesystemConfig) Validate(at problems.Section) {
+	at.Duration("every", c.Every, time.Second, problems.MaxDuration)
+	at.Duration("timeout", c.Timeout, 100*time.Millisecond, time.Minute)
+	at.PathOrNone("kubelet", c.Kubelet)
+	at.Paths("runtimes", c.Runtimes)
+	at.Paths("mounts", c.Mounts)
 }
 
 // Reasons why a mount's values are absent or old.

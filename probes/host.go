@@ -31,10 +31,8 @@ type Host struct {
 	proc         procfs.FS
 	cgroups      *cgroup.Reader
 	cgroupsError error
-	disks        *registry[diskFacts]
-	nics         *registry[nicFacts]
-	speeds       map[string]uint64 // configured speeds of NICs by name, in bytes per second
-	buf          []byte            // reused for each file
+	disks        diskProbe
+	nics         nicProbe
 	squeezes     squeezes
 	reads        int
 	clock        func(id int32) (time.Duration, error)
@@ -47,7 +45,7 @@ type Host struct {
 // procfs or sysfs is an error. Without cgroupfs the workloads are absent and
 // their probe has the reason.
 func NewHost(paths Paths, roots []string) (*Host, error) {
-	h := &Host{paths: paths, disks: newDisks(paths.Sysfs), nics: newNICs(paths.Sysfs), clock: kernelClock}
+	h := &Host{paths: paths, disks: newDiskProbe(paths), clock: kernelClock}
 	var err error
 	if h.proc, err = procfs.NewFS(paths.Procfs); err != nil {
 		return nil, fmt.Errorf("procfs %s: %w", paths.Procfs, err)
@@ -58,6 +56,7 @@ func NewHost(paths Paths, roots []string) (*Host, error) {
 	if _, err = os.Stat(paths.Sysfs); err != nil {
 		return nil, fmt.Errorf("sysfs %s: %w", paths.Sysfs, err)
 	}
+	h.nics = newNICProbe(paths, h.proc)
 	h.filesystems = newFilesystems(mountTable{paths, h.proc})
 	h.FollowRoots(roots)
 	return h, nil
@@ -93,12 +92,12 @@ func (h *Host) Read() (*snapshot.Sample, error) {
 		return nil, fmt.Errorf("read CLOCK_BOOTTIME: %w", err)
 	}
 	observe(s, "boot", h.readBootID)
-	observe(s, "cpu", h.readCPU)
+	observe(s, "cpu", func(s *snapshot.Sample) error { return readCPU(h.proc, s) })
 	observe(s, "memory", h.readMemory)
 	observe(s, "vmstat", h.readVMStat)
-	observe(s, "pressure", h.readPressure)
-	observe(s, "disks", h.readDisks)
-	observe(s, "nics", h.readNICs)
+	observe(s, "pressure", func(s *snapshot.Sample) error { return readPressure(h.paths.Procfs, s) })
+	observe(s, "disks", h.disks.read)
+	observe(s, "nics", h.nics.read)
 	observe(s, "network", h.readNetwork)
 	observe(s, "softnet", h.readSoftnet)
 	observe(s, "workloads", h.readWorkloads)
@@ -182,6 +181,20 @@ func (h *Host) FollowRoots(roots []string) {
 	h.cgroups, h.cgroupsError = cgroup.Find(h.paths.Procfs, h.paths.Cgroupfs, roots)
 }
 
+// FollowNetwork applies c from the next Read on.
+func (h *Host) FollowNetwork(c NetworkConfig) { h.nics.follow(c) }
+
 // Close starts no further call of filesystems and waits for running ones, except
 // those that hang, which only the kernel can end.
 func (h *Host) Close() { h.filesystems.close() }
+
+// FollowFilesystems watches the mounts that c selects from the next Read on.
+// Without a period, as before the first call, none is watched.
+func (h *Host) FollowFilesystems(c FilesystemConfig) { h.filesystems.follow(c) }
+
+// readFilesystems takes the latest values, and never waits for a mount.
+func (h *Host) readFilesystems(s *snapshot.Sample) error {
+	var err error
+	s.Filesystems, err = h.filesystems.read(time.Now())
+	return err
+}

@@ -17,7 +17,7 @@ var (
 
 // readNetwork reads /proc/1/net/snmp and /proc/1/net/netstat.
 func (h *Host) readNetwork(s *snapshot.Sample) error {
-	p, err := h.hostNetwork(s)
+	p, err := h.nics.hostNetwork(s)
 	if err != nil {
 		s.Network.Absent.Because("tcp", err.Error())
 		s.Network.Absent.Because("listenDropsTotal", err.Error())

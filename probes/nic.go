@@ -10,12 +10,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll/probes/internal/parse"
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -39,19 +41,42 @@ type NetworkDevice struct {
 	Speed int    `yaml:"speed" unit:"Mbit/s" why:"Speed of its link in each direction, such as 10000. Without a speed its utilization is unknown."`
 }
 
-// FollowNetwork applies c from the next Read on.
-func (h *Host) FollowNetwork(c NetworkConfig) {
-	h.speeds = map[string]uint64{}
+// maxSpeed in Mbit/s is ten times that of the fastest Ethernet.
+const maxSpeed = 10_000_000
+
+// Validate says which values must not be used.
+func (c NetworkConfig) Validate(at problems.Section) {
+	for i, d := range c.Devices {
+		in := at.Element("devices", i)
+		in.Must(d.Name != "", "want the name of a device, such as eth0", "name")
+		before := slices.ContainsFunc(c.Devices[:i], func(o NetworkDevice) bool { return o.Name == d.Name })
+		in.Must(!before, problems.Quote(d.Name)+" is named twice", "name")
+		in.Int("speed", d.Speed, 1, maxSpeed)
+	}
+}
+
+// nicProbe reads the NICs.
+type nicProbe struct {
+	*registry[nicFacts]
+	procfs string
+	proc   procfs.FS
+	speeds map[string]uint64 // configured speeds by name, in bytes per second
+	lines  []byte            // reused for each read
+}
+
+// follow applies c from the next read on.
+func (p *nicProbe) follow(c NetworkConfig) {
+	p.speeds = map[string]uint64{}
 	for _, d := range c.Devices {
-		h.speeds[d.Name] = uint64(d.Speed) * bytesPerMbit
+		p.speeds[d.Name] = uint64(d.Speed) * bytesPerMbit
 	}
 }
 
 // applyConfiguredSpeeds sets the configured speeds.
-func (h *Host) applyConfiguredSpeeds(nics []snapshot.NIC) {
+func (p *nicProbe) applyConfiguredSpeeds(nics []snapshot.NIC) {
 	for i := range nics {
 		n := &nics[i]
-		if speed, known := h.speeds[n.Name]; known {
+		if speed, known := p.speeds[n.Name]; known {
 			n.SpeedBytesPerSecond = snapshot.Some(speed)
 			n.Absent = maps.Clone(n.Absent) // later samples share it
 			delete(n.Absent, "speedBytesPerSecond")
@@ -71,91 +96,91 @@ func (f *nicFacts) refreshEvery() int {
 	return factsEvery
 }
 
-func newNICs(sysfs string) *registry[nicFacts] {
-	return newRegistry[nicFacts](filepath.Join(sysfs, "class/net"))
+func newNICProbe(paths Paths, proc procfs.FS) nicProbe {
+	return nicProbe{registry: newRegistry[nicFacts](filepath.Join(paths.Sysfs, "class/net")), procfs: paths.Procfs, proc: proc}
 }
 
 // hostNetwork returns pid 1, whose network namespace is the host's. If an
 // unprivileged user may not read it, the agent's own process serves instead,
 // and an Absent has the reason.
-func (h *Host) hostNetwork(s *snapshot.Sample) (procfs.Proc, error) {
-	p, err := h.proc.Proc(1)
+func (p *nicProbe) hostNetwork(s *snapshot.Sample) (procfs.Proc, error) {
+	first, err := p.proc.Proc(1)
 	if err != nil {
-		return p, err
+		return first, err
 	}
-	f, err := os.Open(filepath.Join(h.paths.Procfs, "1/net/dev"))
+	f, err := os.Open(filepath.Join(p.procfs, "1/net/dev"))
 	if err == nil {
-		return p, f.Close()
+		return first, f.Close()
 	}
 	if !errors.Is(err, fs.ErrPermission) {
-		return p, nil // the reader of that file reports the error; other files may exist
+		return first, nil // the reader of that file reports the error; other files may exist
 	}
 	s.Network.Absent.Because("hostNamespace", "cannot read /proc/1/net/dev (needs CAP_SYS_PTRACE): these are the devices of the agent's own network namespace")
-	return h.proc.Self()
+	return p.proc.Self()
 }
 
-// readNICs reads /proc/1/net/dev: in a pod with hostPID but without
+// read reads /proc/1/net/dev: in a pod with hostPID but without
 // hostNetwork, /proc/net is the pod's own. It is opened each time, which costs
 // a hundredth of what the kernel needs to print 250 lines; an open descriptor
 // would pin a network namespace.
-func (h *Host) readNICs(s *snapshot.Sample) error {
-	p, err := h.hostNetwork(s)
+func (p *nicProbe) read(s *snapshot.Sample) error {
+	of, err := p.hostNetwork(s)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(h.paths.Procfs, strconv.Itoa(p.PID), "net/dev")
-	err, unlisted := h.nics.readStable(func() (err error) {
-		h.buf, err = readWhole(unix.AT_FDCWD, path, h.buf)
+	path := filepath.Join(p.procfs, strconv.Itoa(of.PID), "net/dev")
+	err, unlisted := p.readStable(func() (err error) {
+		p.lines, err = readWhole(unix.AT_FDCWD, path, p.lines)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	s.NICs = make([]snapshot.NIC, 0, len(h.nics.devices))
+	s.NICs = make([]snapshot.NIC, 0, len(p.devices))
 	const headers = 2
 	n := 0
-	for line := range bytes.Lines(h.buf) {
+	for line := range bytes.Lines(p.lines) {
 		if n++; n > headers {
-			err = cmp.Or(err, h.addNIC(s, bytes.TrimRight(line, "\n")))
+			err = cmp.Or(err, p.add(s, bytes.TrimRight(line, "\n")))
 		}
 	}
 	if n <= headers {
 		err = errNoNIC
 	}
-	if h.nics.changed {
-		layerNICs(h.nics.devices)
-		h.nics.changed = false
+	if p.changed {
+		layerNICs(p.devices)
+		p.changed = false
 	}
-	h.copyLayers(s.NICs)
-	h.applyConfiguredSpeeds(s.NICs)
+	p.copyLayers(s.NICs)
+	p.applyConfiguredSpeeds(s.NICs)
 	if err == nil || unlisted == nil {
 		return cmp.Or(err, unlisted)
 	}
 	return oneLine([]error{err, unlisted})
 }
 
-// addNIC appends the NIC of one line, also one without facts: sysfs may belong
+// add appends the NIC of one line, also one without facts: sysfs may belong
 // to another network namespace.
-func (h *Host) addNIC(s *snapshot.Sample, line []byte) error {
+func (p *nicProbe) add(s *snapshot.Sample, line []byte) error {
 	name, c, err := parse.NetDev(line)
 	if err != nil {
 		return parse.LineError(line, err)
 	}
-	d := h.nics.devices[string(name)]
+	d := p.devices[string(name)]
 	if d == nil {
 		s.NICs = append(s.NICs, unlistedNIC(string(name), c))
 		return nil
 	}
 	f := &d.facts
 	// A list that changes while it is read may have a line twice.
-	if !h.nics.stable(d) || f.lastRead == h.nics.reads {
+	if !p.stable(d) || f.lastRead == p.reads {
 		return nil
 	}
-	if _, onward := c.Minus(f.NICCounters); !onward || h.nics.due(d, f.refreshEvery()) {
-		h.readNICFacts(d)
+	if _, onward := c.Minus(f.NICCounters); !onward || p.due(d, f.refreshEvery()) {
+		p.readFacts(d)
 	}
-	f.NICCounters, f.lastRead = c, h.nics.reads
-	if f.skippedRead != h.nics.reads {
+	f.NICCounters, f.lastRead = c, p.reads
+	if f.skippedRead != p.reads {
 		s.NICs = append(s.NICs, f.NIC)
 	}
 	return nil
@@ -167,17 +192,17 @@ func unlistedNIC(name string, c snapshot.NICCounters) snapshot.NIC {
 }
 
 // copyLayers copies the layers, which are known once all NICs are read.
-func (h *Host) copyLayers(nics []snapshot.NIC) {
+func (p *nicProbe) copyLayers(nics []snapshot.NIC) {
 	for i := range nics {
-		if d := h.nics.devices[nics[i].Name]; d != nil {
+		if d := p.devices[nics[i].Name]; d != nil {
 			nics[i].Layer, nics[i].Master = d.facts.Layer, d.facts.Master
 		}
 	}
 }
 
-// readNICFacts reads the NIC's facts again.
-func (h *Host) readNICFacts(d *device[nicFacts]) {
-	l := h.nics.open(d)
+// readFacts reads the NIC's facts again.
+func (p *nicProbe) readFacts(d *device[nicFacts]) {
+	l := p.open(d)
 	defer l.close()
 	was := &d.facts
 	f := nicFacts{NIC: snapshot.NIC{Name: d.name, Layer: was.Layer}}
@@ -201,9 +226,9 @@ func (h *Host) readNICFacts(d *device[nicFacts]) {
 	if made && f.Index == was.Index && f.Address == was.Address {
 		// It was re-created with the index and the address of the old one,
 		// which is possible: leaving it out once starts a new series.
-		f.skippedRead = h.nics.reads
+		f.skippedRead = p.reads
 	}
-	h.nics.changed = h.nics.changed || !d.hasFacts || !f.sameGraph(was)
+	p.changed = p.changed || !d.hasFacts || !f.sameGraph(was)
 	d.facts, d.hasFacts = f, true
 }
 

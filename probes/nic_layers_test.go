@@ -63,7 +63,17 @@ func physical(more ...string) map[string]string {
 	return files
 }
 
-func TestNICLayersBond(t *testing.T) {
+func TestNICLayers(t *testing.T) {
+	t.Run("bond", nicLayersBond)
+	t.Run("bridge port", nicLayersBridgePort)
+	t.Run("team and synthetic", nicLayersTeamAndSynthetic)
+	t.Run("virtual function", nicLayersVirtualFunction)
+	t.Run("bond of VLANs", nicLayersBondOfVLANs)
+	t.Run("port enslaved later", nicLayersPortEnslavedLater)
+	t.Run("no leaf on leaf", nicLayersNoLeafOnLeaf)
+}
+
+func nicLayersBond(t *testing.T) {
 	s := madeUpNICs(t, map[string]map[string]string{
 		"lo":       {"type": "772\n"},
 		"eth0":     physical("master", "->../bond0", "upper_bond0", "->../bond0"),
@@ -101,7 +111,7 @@ func TestNICLayersBond(t *testing.T) {
 	assert.Equal(t, snapshot.Some(true), nicOf(s, "eth0").Carrier)
 }
 
-func TestNICLayersBridgePort(t *testing.T) {
+func nicLayersBridgePort(t *testing.T) {
 	graph := nicGraph(madeUpNICs(t, map[string]map[string]string{
 		"eth0":       physical("master", "->../br0"),
 		"eth1":       physical("master", "->../ovs-system"),
@@ -120,7 +130,7 @@ func TestNICLayersBridgePort(t *testing.T) {
 
 // A team has no directory of its own; the synthetic NIC of a cloud's machine
 // has a virtual function as its port, and counts what that carries.
-func TestNICLayersTeamAndSynthetic(t *testing.T) {
+func nicLayersTeamAndSynthetic(t *testing.T) {
 	graph := nicGraph(madeUpNICs(t, map[string]map[string]string{
 		"eth0":  physical("master", "->../team0"),
 		"eth1":  physical("master", "->../team0"),
@@ -135,7 +145,7 @@ func TestNICLayersTeamAndSynthetic(t *testing.T) {
 	assert.Equal(t, nicNode{"vf", "eth5", nil, snapshot.LayerPath}, graph["enP1"])
 }
 
-func TestNICLayersVirtualFunction(t *testing.T) {
+func nicLayersVirtualFunction(t *testing.T) {
 	graph := nicGraph(madeUpNICs(t, map[string]map[string]string{
 		"ens1":    physical("device/sriov_numvfs", "2\n", "phys_port_name", "p0\n"),
 		"ens1v0":  physical("device/physfn/vendor", "0x8086\n"),
@@ -149,7 +159,7 @@ func TestNICLayersVirtualFunction(t *testing.T) {
 }
 
 // Its ports' physical devices carry other VLANs too: they are what is judged.
-func TestNICLayersBondOfVLANs(t *testing.T) {
+func nicLayersBondOfVLANs(t *testing.T) {
 	graph := nicGraph(madeUpNICs(t, map[string]map[string]string{
 		"eth0":   physical(),
 		"eth0.5": {"uevent": "DEVTYPE=vlan\n", "lower_eth0": "->../eth0", "master": "->../bond0"},
@@ -162,7 +172,7 @@ func TestNICLayersBondOfVLANs(t *testing.T) {
 	assert.Equal(t, snapshot.LayerLeaf, graph["bond1"].layer, "without a port there is nothing that it repeats")
 }
 
-func TestNICLayersPortEnslavedLater(t *testing.T) {
+func nicLayersPortEnslavedLater(t *testing.T) {
 	m := madeUpNICs(t, map[string]map[string]string{"eth0": physical(), "eth1": physical()})
 	h := m.host()
 	require.Equal(t, snapshot.LayerLeaf, nicGraph(mustSample(t, h))["eth0"].layer)
@@ -183,7 +193,7 @@ func TestNICLayersPortEnslavedLater(t *testing.T) {
 
 // Whatever the graph, also one that no kernel makes: from no leaf does a chain
 // of lower devices or ports lead to another leaf.
-func TestNICLayersNoLeafOnLeaf(t *testing.T) {
+func nicLayersNoLeafOnLeaf(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for range 3000 {
 		nics := anyNICs(rnd)

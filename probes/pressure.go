@@ -30,10 +30,10 @@ func readStall(path string, withFull bool) (snapshot.Stall, string) {
 	return st, ""
 }
 
-func (h *Host) readPressure(s *snapshot.Sample) error {
+func readPressure(procfs string, s *snapshot.Sample) error {
 	absent := map[string][]string{} // resources by reason, to print each reason once
 	read := func(resource string, full bool) snapshot.Stall {
-		st, why := readStall(filepath.Join(h.paths.Procfs, "pressure", resource), full)
+		st, why := readStall(filepath.Join(procfs, "pressure", resource), full)
 		if why != "" {
 			s.Pressure.Absent.Because(resource, why)
 			absent[why] = append(absent[why], resource)

@@ -22,6 +22,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 // Config is where samples are recorded, and within which bounds.
@@ -37,6 +39,25 @@ type Config struct {
 // DefaultConfig records nothing; with a directory, a week.
 func DefaultConfig() Config {
 	return Config{MaxSize: 1 << 30, MaxAge: 8 * 24 * time.Hour, SegmentSize: 16 << 20, SegmentAge: time.Hour, MinAvailable: 0.1}
+}
+
+const (
+	minSegment      = 64 << 10
+	minSegmentAge   = time.Second
+	maxRecordingAge = 10 * 365 * 24 * time.Hour
+	maxAvailable    = 0.9
+)
+
+// Validate says which values must not be used.
+func (c Config) Validate(at problems.Section) {
+	at.Must(c.SegmentSize >= minSegment, problems.Bytes(c.SegmentSize)+" is less than 64Ki: too small for more than a few samples", "segmentSize")
+	at.Must(c.MaxSize/2 >= c.SegmentSize, fmt.Sprintf("%s (%s) must be at least 2 × %s (%s): a segment is deleted as a whole",
+		at.Key("maxSize"), problems.Bytes(c.MaxSize), at.Key("segmentSize"), problems.Bytes(c.SegmentSize)), "maxSize", "segmentSize")
+	at.Duration("segmentAge", c.SegmentAge, minSegmentAge, problems.MaxDuration)
+	at.Duration("maxAge", c.MaxAge, minSegmentAge, maxRecordingAge)
+	at.AtLeast(problems.Period{Key: "maxAge", Value: c.MaxAge}, problems.Period{Key: "segmentAge", Value: c.SegmentAge}, 1)
+	at.Must(c.MinAvailable >= 0 && c.MinAvailable <= maxAvailable, fmt.Sprintf("%g is not between 0 and %g", c.MinAvailable, maxAvailable), "minAvailable")
+	at.PathOrNone("dir", c.Dir)
 }
 
 // Segment is a file of a recording.

@@ -161,8 +161,25 @@ const (
 	web      = "/kubepods/burstable/pod33333333-3333-3333-3333-333333333333"
 )
 
+func TestContention(t *testing.T) {
+	t.Run("disks", contentionDisks)
+	t.Run("lone backup busy", contentionLoneBackupBusy)
+	t.Run("unattributed counts", contentionUnattributedCounts)
+	t.Run("lowest class", contentionLowestClass)
+	t.Run("two movers", contentionTwoMovers)
+	t.Run("stall split by disk", contentionStallSplitByDisk)
+	t.Run("v1 writes unattributed", contentionV1WritesUnattributed)
+	t.Run("root ignored", contentionRootIgnored)
+	t.Run("nested workloads", contentionNestedWorkloads)
+	t.Run("without PSI", contentionWithoutPSI)
+	t.Run("stacked and idle disks", contentionStackedAndIdleDisks)
+	t.Run("ten named", contentionTenNamed)
+	t.Run("memory", contentionMemory)
+	t.Run("shares in bounds", contentionSharesInBounds)
+}
+
 // A service and a culprit on two disks at once, each named on its own.
-func TestContentionDisks(t *testing.T) {
+func contentionDisks(t *testing.T) {
 	s := sharing{
 		disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20), leafDisk("sdb", "8:16", 50, 1<<20)},
 		users: []user{
@@ -183,7 +200,7 @@ func TestContentionDisks(t *testing.T) {
 	assert.Equal(t, ContentionBusy, sdb.State)
 }
 
-func TestContentionLoneBackupBusy(t *testing.T) {
+func contentionLoneBackupBusy(t *testing.T) {
 	for _, cgroup := range []string{backup, database, "/system.slice/backup.service"} {
 		for _, seen := range []uint64{100, 98, 93, 86} { // workloads are read a little later than the disk
 			s := sharing{
@@ -202,7 +219,7 @@ func TestContentionLoneBackupBusy(t *testing.T) {
 }
 
 // A workload that does a quarter of the traffic may well wait for itself.
-func TestContentionUnattributedCounts(t *testing.T) {
+func contentionUnattributedCounts(t *testing.T) {
 	s := sharing{disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)}, users: []user{
 		{cgroup: database, reads: map[string]uint64{"8:0": 75}, writes: map[string]uint64{"8:0": 75}, bytes: 1 << 20, ioStall: 1},
 	}}.after(10)
@@ -212,7 +229,7 @@ func TestContentionUnattributedCounts(t *testing.T) {
 }
 
 // The lowest class causes no contention by waiting, but is shown.
-func TestContentionLowestClass(t *testing.T) {
+func contentionLowestClass(t *testing.T) {
 	n := sharing{disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)}, users: []user{
 		{cgroup: backup, reads: map[string]uint64{"8:0": 5}, bytes: 4096, ioStall: 0.8},
 		{cgroup: web, reads: map[string]uint64{"8:0": 95}, bytes: 1 << 20, ioStall: 0.01},
@@ -227,7 +244,7 @@ func TestContentionLowestClass(t *testing.T) {
 
 // A workload on two disks waits for the one on which its requests take long. By
 // the cgroups alone the movers would be services that wait.
-func TestContentionTwoMovers(t *testing.T) {
+func contentionTwoMovers(t *testing.T) {
 	const one, two = "11111111-1111-1111-1111-111111111111", "33333333-3333-3333-3333-333333333333"
 	n := sharing{disks: []Disk{leafDisk("sda", "8:0", 500, 50<<20)}, users: []user{
 		{cgroup: "/kubepods/burstable/pod" + one, reads: map[string]uint64{"8:0": 500}, bytes: 1 << 16, ioStall: 0.8},
@@ -246,7 +263,7 @@ func TestContentionTwoMovers(t *testing.T) {
 	assert.Equal(t, ContentionPresent, onDevice(t, n.after(5), "sda").State, "a service that waits for a mover is a sufferer")
 }
 
-func TestContentionStallSplitByDisk(t *testing.T) {
+func contentionStallSplitByDisk(t *testing.T) {
 	slow := leafDisk("sdb", "8:16", 1000, 1<<30)
 	slow.ReadMs *= 99
 	s := sharing{
@@ -258,7 +275,7 @@ func TestContentionStallSplitByDisk(t *testing.T) {
 }
 
 // On v1 writeback is attributed to no workload, which shows as low coverage.
-func TestContentionV1WritesUnattributed(t *testing.T) {
+func contentionV1WritesUnattributed(t *testing.T) {
 	s := sharing{
 		source: IOBlkio, disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
 		users: []user{
@@ -274,7 +291,7 @@ func TestContentionV1WritesUnattributed(t *testing.T) {
 }
 
 // The root has the disk's own counters: it accounts for nothing.
-func TestContentionRootIgnored(t *testing.T) {
+func contentionRootIgnored(t *testing.T) {
 	s := sharing{
 		disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
 		users: []user{{cgroup: "/", writes: map[string]uint64{"8:0": 200}, bytes: 1 << 20, ioStall: 1}},
@@ -286,7 +303,7 @@ func TestContentionRootIgnored(t *testing.T) {
 	assert.Empty(t, c.Sufferers)
 }
 
-func TestContentionNestedWorkloads(t *testing.T) {
+func contentionNestedWorkloads(t *testing.T) {
 	on := map[string]uint64{"8:0": 60}
 	s := sharing{
 		disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
@@ -304,7 +321,7 @@ func TestContentionNestedWorkloads(t *testing.T) {
 	assert.Equal(t, []string{"/a/b/c 56 %", "/a 8 %"}, sufferers(c), "a parent waits with its children")
 }
 
-func TestContentionWithoutPSI(t *testing.T) {
+func contentionWithoutPSI(t *testing.T) {
 	n := sharing{
 		noPSI: true, ioStall: -1, disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)},
 		users: []user{{cgroup: database, reads: map[string]uint64{"8:0": 100}, bytes: 1 << 20}},
@@ -315,7 +332,7 @@ func TestContentionWithoutPSI(t *testing.T) {
 	assert.Len(t, c.Culprits, 1)
 }
 
-func TestContentionStackedAndIdleDisks(t *testing.T) {
+func contentionStackedAndIdleDisks(t *testing.T) {
 	stacked := leafDisk("dm-0", "253:0", 100, 1<<20)
 	stacked.Layer = LayerStacked
 	s := sharing{
@@ -326,7 +343,7 @@ func TestContentionStackedAndIdleDisks(t *testing.T) {
 	assert.Empty(t, sharing{}.after(0).Contention)
 }
 
-func TestContentionTenNamed(t *testing.T) {
+func contentionTenNamed(t *testing.T) {
 	n := sharing{disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)}}
 	for i := range 15 {
 		n.users = append(n.users, user{cgroup: fmt.Sprintf("/w%02d", i), reads: map[string]uint64{"8:0": 10}, bytes: 1 << 20, ioStall: 0.5})
@@ -338,7 +355,7 @@ func TestContentionTenNamed(t *testing.T) {
 	assert.Equal(t, 5, c.MoreSufferers)
 }
 
-func TestContentionMemory(t *testing.T) {
+func contentionMemory(t *testing.T) {
 	n := sharing{
 		scans: 5000, reclaimed: 1000, taken: 10 << 20, stall: 0.5,
 		users: []user{
@@ -366,7 +383,7 @@ func TestContentionMemory(t *testing.T) {
 
 // For any load, shares and waits are between 0 and 1, the named workloads are
 // ordered, and they do not exceed the total.
-func TestContentionSharesInBounds(t *testing.T) {
+func contentionSharesInBounds(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		n := sharing{scans: r.Uint64N(3), reclaimed: r.Uint64N(1000), taken: r.Uint64N(1 << 20), stall: r.Float64()}

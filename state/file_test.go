@@ -47,7 +47,19 @@ func storing(t *testing.T, m memory) (File[memory], []byte) {
 	return s, b
 }
 
-func TestFileRoundTrip(t *testing.T) {
+func TestFile(t *testing.T) {
+	t.Run("round trip", fileRoundTrip)
+	t.Run("truncated", fileTruncated)
+	t.Run("bit flip", fileBitFlip)
+	t.Run("newer version", fileNewerVersion)
+	t.Run("wrong shape", fileWrongShape)
+	t.Run("errors name path", fileErrorsNamePath)
+	t.Run("full disk keeps old", fileFullDiskKeepsOld)
+	t.Run("killed while writing", fileKilledWhileWriting)
+	t.Run("version before", fileVersionBefore)
+}
+
+func fileRoundTrip(t *testing.T) {
 	s := File[memory]{Path: filepath.Join(t.TempDir(), "not", "made", "yet", "evict.json")}
 	_, err := s.Load()
 	require.ErrorIs(t, err, ErrNoState)
@@ -64,7 +76,7 @@ func TestFileRoundTrip(t *testing.T) {
 	}
 }
 
-func TestFileTruncated(t *testing.T) {
+func fileTruncated(t *testing.T) {
 	s, whole := storing(t, remembering())
 	for n := range len(whole) - 1 { // the last byte is the end of the line
 		require.NoError(t, os.WriteFile(s.Path, whole[:n], 0o600))
@@ -76,7 +88,7 @@ func TestFileTruncated(t *testing.T) {
 	}
 }
 
-func TestFileBitFlip(t *testing.T) {
+func fileBitFlip(t *testing.T) {
 	s, whole := storing(t, remembering())
 	same := 0
 	for i := range whole {
@@ -96,7 +108,7 @@ func TestFileBitFlip(t *testing.T) {
 	assert.Less(t, same, 40, "such as a name in the other case, which means the same")
 }
 
-func TestFileNewerVersion(t *testing.T) {
+func fileNewerVersion(t *testing.T) {
 	s, whole := storing(t, remembering())
 	require.NoError(t, os.WriteFile(s.Path, bytes.Replace(whole, []byte(`"version":1`), []byte(`"version":2`), 1), 0o600))
 	m, err := s.Load()
@@ -104,7 +116,7 @@ func TestFileNewerVersion(t *testing.T) {
 	assert.Equal(t, memory{}, m)
 }
 
-func TestFileWrongShape(t *testing.T) {
+func fileWrongShape(t *testing.T) {
 	s, _ := storing(t, memory{})
 	value := json.RawMessage(`{"quiet":"2026-03-01T12:00:00Z","marks":[]}`)
 	b, err := json.Marshal(stored{Version: 1, SHA256: checksum(value), Value: value})
@@ -115,7 +127,7 @@ func TestFileWrongShape(t *testing.T) {
 	assert.Equal(t, memory{}, m)
 }
 
-func TestFileErrorsNamePath(t *testing.T) {
+func fileErrorsNamePath(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	below := File[memory]{Path: filepath.Join(file, "evict.json")}
@@ -143,7 +155,7 @@ func TestFileErrorsNamePath(t *testing.T) {
 	assert.Equal(t, whole, after)
 }
 
-func TestFileFullDiskKeepsOld(t *testing.T) {
+func fileFullDiskKeepsOld(t *testing.T) {
 	s := File[memory]{Path: "/dev/full/evict.json"}
 	require.ErrorContains(t, s.Save(remembering()), "state: ")
 	s, whole := storing(t, remembering())
@@ -154,7 +166,7 @@ func TestFileFullDiskKeepsOld(t *testing.T) {
 	assert.Equal(t, whole, after)
 }
 
-func TestFileKilledWhileWriting(t *testing.T) {
+func fileKilledWhileWriting(t *testing.T) {
 	s, whole := storing(t, remembering())
 	for _, half := range [][]byte{nil, whole[:20], bytes.Repeat([]byte("x"), 10*len(whole))} {
 		require.NoError(t, os.WriteFile(s.Path+".half", half, 0o600))
@@ -199,7 +211,7 @@ func FuzzFileLoad(f *testing.F) {
 	})
 }
 
-func TestFileVersionBefore(t *testing.T) {
+func fileVersionBefore(t *testing.T) {
 	_, whole := storing(t, remembering())
 	for written, row := range map[string]struct {
 		reads int

@@ -10,7 +10,6 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/evict"
-	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
@@ -48,7 +47,7 @@ type pendingRequest struct {
 
 // answerTimeout is how long a round waits for the controller, the same as for
 // the API server. A later answer is used in a later round.
-const answerTimeout = kube.DefaultEvictTimeout
+const answerTimeout = evict.CallTimeout
 
 // firstBackoff is when the Lease is first read again, then the interval doubles
 // (exponential backoff): the renewal that carries the request returns before

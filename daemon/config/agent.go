@@ -1,12 +1,14 @@
 package config
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/recording"
 )
 
@@ -56,12 +58,31 @@ type Triggers struct {
 	Window  time.Duration `yaml:"window" why:"The window of a trigger, and the least time from one sample that was woken to the next. Without CAP_SYS_RESOURCE the kernel accepts only multiples of 2s: the next longer one is then armed, for the same share of stall."`
 }
 
+const (
+	minTrigger = 500 * time.Millisecond // minimum of kernels before 6.4
+	maxTrigger = 10 * time.Second       // maximum of all kernels
+)
+
+// Validate says which values must not be used.
+func (t Triggers) Validate(at problems.Section) {
+	at.Duration("window", t.Window, minTrigger, maxTrigger)
+	at.Duration("stall", t.Stall, time.Millisecond, t.Window)
+}
+
 // Paths are where the host's filesystems are mounted.
 type Paths struct {
 	Procfs   string `yaml:"procfs" unit:"path" why:"The host's /proc."`
 	Sysfs    string `yaml:"sysfs" unit:"path" why:"The host's /sys."`
 	Cgroupfs string `yaml:"cgroupfs" unit:"path" why:"The host's cgroup hierarchy; empty: found among the mounts."`
 	Rootfs   string `yaml:"rootfs" unit:"path" why:"The host's root directory; empty: that of pid 1, which a container with hostPID and CAP_SYS_PTRACE sees too."`
+}
+
+// Validate says which values must not be used.
+func (p Paths) Validate(at problems.Section) {
+	at.Path("procfs", p.Procfs)
+	at.Path("sysfs", p.Sysfs)
+	at.PathOrNone("cgroupfs", p.Cgroupfs)
+	at.PathOrNone("rootfs", p.Rootfs)
 }
 
 // Web configures the HTTP server.
@@ -76,15 +97,43 @@ type Web struct {
 	PodSeries PodSeries `yaml:"podSeries" why:"Series of single pods and services in /metrics. Off, and bounded when they are on, because Prometheus pays for each series that ever was."`
 }
 
+// Validate says which values must not be used.
+func (w Web) Validate(at problems.Section) {
+	validateAddresses(at, "listenAddresses", w.ListenAddresses)
+	at.PathOrNone("configFile", w.ConfigFile)
+}
+
 // PodSeries bounds the series of single workloads.
 type PodSeries struct {
 	Top       int `yaml:"top" unit:"workloads" why:"How many workloads have series: those that use or wait the most. A workload that has some keeps them until it is not among half as many again (hysteresis). 0: none."`
 	MaxSeries int `yaml:"maxSeries" unit:"series" why:"How many series they have together at most; a workload has about 20, and 4 more for each further disk. A workload gets series only if a third of them stay unused."`
 }
 
+const (
+	maxTop    = 10_000  // more than a node has pods
+	minSeries = 100     // enough for a few workloads
+	maxSeries = 100_000 // some 10 MB per scrape
+)
+
+// Validate says which values must not be used.
+func (s PodSeries) Validate(at problems.Section) {
+	at.Int("top", s.Top, 0, maxTop)
+	at.Int("maxSeries", s.MaxSeries, minSeries, maxSeries)
+}
+
 // API configures the local API.
 type API struct {
 	Socket string `yaml:"socket" unit:"path" why:"The Unix socket; empty: /run/plimsoll/plimsoll.sock as root, else $XDG_RUNTIME_DIR/plimsoll/plimsoll.sock."`
+}
+
+// maxSocketPath is sun_path of unix(7) without the final zero.
+const maxSocketPath = 107
+
+// Validate says which values must not be used.
+func (a API) Validate(at problems.Section) {
+	at.PathOrNone("socket", a.Socket)
+	at.Must(len(a.Socket) <= maxSocketPath,
+		fmt.Sprintf("longer than the %d bytes a Unix socket's path can have", maxSocketPath), "socket")
 }
 
 // Log configures the log.
@@ -93,10 +142,19 @@ type Log struct {
 	Format string `yaml:"format" unit:"text or json" why:"text for people, json for collectors. In the journal of systemd, text has a field for each fact."`
 }
 
+// Validate says which values must not be used.
+func (l Log) Validate(at problems.Section) {
+	at.OneOf("level", l.Level, "debug", "info", "warn", "error")
+	at.OneOf("format", l.Format, "text", "json")
+}
+
 // Workloads configures which cgroups are measured.
 type Workloads struct {
 	Roots []string `yaml:"roots" unit:"cgroup paths" why:"The cgroups below which workloads are looked for, such as /kubepods.slice; empty: everywhere. Fewer cost less."`
 }
+
+// Validate says which values must not be used.
+func (w Workloads) Validate(at problems.Section) { at.Paths("roots", w.Roots) }
 
 // State configures the state that survives restarts.
 type State struct {
@@ -106,11 +164,29 @@ type State struct {
 	DecisionsSize uint64 `yaml:"decisionsSize" unit:"bytes" why:"How large the files of decisions may grow, whatever their number."`
 }
 
+const (
+	maxDecisions = 10_000
+	minDecisions = 256 << 10
+)
+
+// Validate says which values must not be used.
+func (s State) Validate(at problems.Section) {
+	at.PathOrNone("dir", s.Dir)
+	at.Int("decisions", s.Decisions, 1, maxDecisions)
+	at.Must(s.DecisionsSize >= minDecisions, problems.Bytes(s.DecisionsSize)+" is less than 256Ki: too small for a few decisions of a full node", "decisionsSize")
+}
+
 // Kubernetes configures how the cluster is reached.
 type Kubernetes struct {
 	Kubeconfig string `yaml:"kubeconfig" unit:"path" why:"The kubeconfig of the API server; empty: the service account of the pod."`
 	Node       string `yaml:"node" unit:"name" why:"The name of the Node that is this host; empty: the host's name."`
 	Standalone bool   `yaml:"standalone" why:"Whether the host belongs to no cluster: it is measured and judged, and no pod is evicted."`
+}
+
+// Validate says which values must not be used.
+func (k Kubernetes) Validate(at problems.Section) {
+	at.PathOrNone("kubeconfig", k.Kubeconfig)
+	at.Must(!k.Standalone || k.Kubeconfig == "", "a standalone agent has no kubeconfig", "kubeconfig", "standalone")
 }
 
 // Lease configures the heartbeat.
@@ -127,6 +203,20 @@ const (
 	LeaseOfNode  = "node"
 )
 
+const (
+	minInterval    = 500 * time.Millisecond
+	maxInterval    = 5 * time.Minute
+	leaseIntervals = 2 // one renewal may be lost
+)
+
+// Validate says which values must not be used.
+func (l Lease) Validate(at problems.Section) {
+	at.OneOf("target", l.Target, LeaseOfAgent, LeaseOfNode)
+	at.Duration("interval", l.Interval, minInterval, maxInterval)
+	at.Duration("duration", l.Duration, time.Second, problems.MaxDuration)
+	at.AtLeast(problems.Period{Key: "duration", Value: l.Duration}, problems.Period{Key: "interval", Value: l.Interval}, leaseIntervals)
+}
+
 // Conditions configures the marks on the Node.
 type Conditions struct {
 	Enabled bool `yaml:"enabled" why:"Whether conditions and taints are written. Without them no pod is evicted either, because it would be scheduled to the same node again."`
@@ -139,6 +229,12 @@ type VGDP struct {
 	// Concurrency is Velero's setting, repeated here.
 	Concurrency int `yaml:"concurrency" unit:"data mover loads" why:"How many data mover loads all Veleros together run on this node (loadConcurrency of their node-agents): so many the budget grows back to. If more run, they count as well."`
 }
+
+// maxMoverLoads is more than any node runs.
+const maxMoverLoads = 1000
+
+// Validate says which values must not be used.
+func (v VGDP) Validate(at problems.Section) { at.Int("concurrency", v.Concurrency, 1, maxMoverLoads) }
 
 // gapTicks is how many ticks may pass without a sample before the window is
 // dropped.

@@ -14,7 +14,8 @@
 // []string, structs, slices of structs, and embedded structs tagged
 // yaml:",inline". A field of any other type, or without a yaml tag, is a
 // mistake in the program and panics at first use. Other packages can define
-// such structs without importing this one.
+// such structs without importing this one, and say beside them, in a method
+// Validate, which values must not be used ([problems.Section]).
 //
 // # Usage
 //
@@ -28,7 +29,10 @@
 // arguments.
 package config
 
-import "github.com/plimsoll-dev/plimsoll/names"
+import (
+	"github.com/plimsoll-dev/plimsoll/names"
+	"github.com/plimsoll-dev/plimsoll/problems"
+)
 
 //go:generate go run ./gen ../../docs/configuration.md ../../deploy/values.schema.json
 
@@ -40,23 +44,5 @@ type Document interface {
 	// Kind is what the file states as its kind.
 	Kind() string
 	// Validate lists what is wrong with values that are each well-formed.
-	Validate() []Problem
-}
-
-// Problem is a value that is well-formed but must not be used.
-type Problem struct {
-	// Keys are the dotted keys whose values contradict each other, the one to
-	// blame first. A decoder names the first of them that the file sets.
-	Keys []string
-	// Reason says in one line what must hold.
-	Reason string
-}
-
-type problems []Problem
-
-// must notes a problem with keys unless ok.
-func (p *problems) must(ok bool, why string, keys ...string) {
-	if !ok {
-		*p = append(*p, Problem{Keys: keys, Reason: why})
-	}
+	Validate() problems.List
 }

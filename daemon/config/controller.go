@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
@@ -35,9 +35,20 @@ type ControllerWeb struct {
 	Pprof       bool   `yaml:"pprof" why:"Whether /debug/pprof/ is served. Off, because profiles show the inside of the process."`
 }
 
+// Validate says which values must not be used.
+func (w ControllerWeb) Validate(at problems.Section) {
+	validateAddresses(at, "listenAddresses", w.ListenAddresses)
+	at.PathOrNone("configFile", w.ConfigFile)
+}
+
 // ControllerKubernetes configures how the cluster is reached.
 type ControllerKubernetes struct {
 	Kubeconfig string `yaml:"kubeconfig" unit:"path" why:"The kubeconfig of the API server; empty: the service account of the pod."`
+}
+
+// Validate says which values must not be used.
+func (k ControllerKubernetes) Validate(at problems.Section) {
+	at.PathOrNone("kubeconfig", k.Kubeconfig)
 }
 
 // Election configures the leader election.
@@ -47,10 +58,26 @@ type Election struct {
 	Duration  time.Duration `yaml:"duration" why:"How long a leader that does not renew its Lease counts as alive, so how long no replica acts after the leader was killed."`
 }
 
+const maxElection = 10 * time.Minute
+
+// Validate says which values must not be used.
+func (e Election) Validate(at problems.Section) {
+	validateNamespace(at, "namespace", e.Namespace)
+	// The API server counts a Lease's duration in whole seconds.
+	at.Duration("duration", e.Duration, time.Second, maxElection)
+	at.Must(e.Duration%time.Second == 0, "want whole seconds", "duration")
+}
+
 // Velero is one Velero installation of the cluster.
 type Velero struct {
 	Namespace          string `yaml:"namespace" unit:"name" why:"Its namespace."`
 	NodeAgentConfigMap string `yaml:"nodeAgentConfigMap" unit:"name" why:"The ConfigMap of its node-agents; empty: the one that they name on their command lines."`
+}
+
+func (v Velero) validate(at problems.Section) {
+	validateNamespace(at, "namespace", v.Namespace)
+	wrong := validation.IsDNS1123Subdomain(v.NodeAgentConfigMap)
+	at.Must(v.NodeAgentConfigMap == "" || len(wrong) == 0, "want the name of a ConfigMap, got "+problems.Quote(v.NodeAgentConfigMap), "nodeAgentConfigMap")
 }
 
 // Kind is ControllerConfiguration.
@@ -74,63 +101,22 @@ func DefaultController() Controller {
 	}
 }
 
-const (
-	maxBackups   = 1000
-	maxHideAbove = 1_000_000
-	minGateLease = 4 * time.Second
-	maxElection  = 10 * time.Minute
-	maxAging     = 30 * 24 * time.Hour
-)
-
-// Validate lists every value that must not be used, in the order of the keys.
-func (c Controller) Validate() []Problem {
-	var p problems
-	for i, address := range c.Web.ListenAddresses {
-		why := addressProblem(address)
-		p.must(why == "", why, fmt.Sprintf("web.listenAddresses[%d]", i))
-	}
-	p.must(c.Web.ConfigFile == "" || isCleanPath(c.Web.ConfigFile), wantCleanPath(c.Web.ConfigFile), "web.configFile")
-	oneOf(&p, "log.level", c.Log.Level, "debug", "info", "warn", "error")
-	oneOf(&p, "log.format", c.Log.Format, "text", "json")
-	p.must(c.Kubernetes.Kubeconfig == "" || isCleanPath(c.Kubernetes.Kubeconfig), wantCleanPath(c.Kubernetes.Kubeconfig), "kubernetes.kubeconfig")
-	namespace(&p, "election.namespace", c.Election.Namespace)
-	// The API server counts a Lease's duration in whole seconds.
-	durationBetween(&p, "election.duration", c.Election.Duration, time.Second, maxElection)
-	p.must(c.Election.Duration%time.Second == 0, "want whole seconds", "election.duration")
+// Validate lists every value that must not be used.
+func (c Controller) Validate() problems.List {
+	found := ofSections(c)
 	seen := map[string]bool{}
 	for i, v := range c.Velero {
-		key := fmt.Sprintf("velero[%d].namespace", i)
-		namespace(&p, key, v.Namespace)
-		p.must(!seen[v.Namespace], quote(v.Namespace)+" is named twice", key)
+		at := found.At("").Element("velero", i)
+		v.validate(at)
+		at.Must(!seen[v.Namespace], problems.Quote(v.Namespace)+" is named twice", "namespace")
 		seen[v.Namespace] = true
-		wrong := validation.IsDNS1123Subdomain(v.NodeAgentConfigMap)
-		p.must(v.NodeAgentConfigMap == "" || len(wrong) == 0, "want the name of a ConfigMap, got "+quote(v.NodeAgentConfigMap), fmt.Sprintf("velero[%d].nodeAgentConfigMap", i))
 	}
-	durationBetween(&p, "agents.monitorGracePeriod", c.Fleet.Grace, time.Second, time.Hour)
-	durationBetween(&p, "agents.taintRemovalDelay", c.Fleet.TaintsStay, c.Fleet.Grace, maxDuration)
-	durationBetween(&p, "agents.evictions.period", c.Fleet.Evictions.Per, time.Second, maxDuration)
-	durationBetween(&p, "agents.evictions.ownerInterval", c.Fleet.Evictions.PerOwner, time.Second, maxDuration)
-	durationBetween(&p, "agents.evictions.brakedInterval", c.Fleet.Evictions.BrakedPer, c.Fleet.Evictions.UrgentPer, maxDuration)
-	durationBetween(&p, "agents.evictions.urgentInterval", c.Fleet.Evictions.UrgentPer, time.Second, maxDuration)
-	durationBetween(&p, "agents.evictions.maxGrace", c.Fleet.Evictions.MaxGrace, time.Second, maxDuration)
-	for i, name := range c.Fleet.Evictions.ForceGraceZero {
-		p.must(name != "" && len(name) <= maxPlugName, fmt.Sprintf("want a plugin's name, got %s", quote(name)), fmt.Sprintf("agents.evictions.forceGraceZero[%d]", i))
-	}
-	// A Gate's lease and its renewal are counted in seconds.
-	durationBetween(&p, "vgdp.leaseDuration", c.VGDP.LeaseDuration, minGateLease, maxElection)
-	p.must(c.VGDP.LeaseDuration%time.Second == 0, "want whole seconds", "vgdp.leaseDuration")
-	intBetween(&p, "vgdp.reasonsPerSecond", c.VGDP.NotesPerSecond, 1, maxBackups)
-	intBetween(&p, "vgdp.hideAbove", c.VGDP.QuietAbove, 0, maxHideAbove)
-	durationBetween(&p, "backups.resync", c.Backups.Resync, time.Second, time.Hour)
-	intBetween(&p, "backups.limit", c.Backups.Limit, 0, maxBackups)
-	durationBetween(&p, "backups.aging", c.Backups.Aging, 0, maxAging)
-	durationBetween(&p, "backups.stuckAfter", c.Backups.StuckAfter, 0, maxDuration)
-	return p
+	return found
 }
 
-func namespace(p *problems, key, name string) {
+func validateNamespace(at problems.Section, key, name string) {
 	wrong := validation.IsDNS1123Label(name)
-	p.must(len(wrong) == 0, fmt.Sprintf("want the name of a namespace, got %s", quote(name)), key)
+	at.Must(len(wrong) == 0, "want the name of a namespace, got "+problems.Quote(name), key)
 }
 
 // KindOf returns the kind that a file states; empty if it states none.

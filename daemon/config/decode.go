@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 // Bounds of a file with its aliases expanded: an alias costs what it stands for
@@ -88,13 +90,13 @@ func (d *decoder) header(key, got, want string) {
 	case !set:
 		d.fail(1, key, "missing: write %s: %s", key, want)
 	case got != want && !d.failed[key]:
-		d.fail(line, key, "is %s: this program reads %s", quote(got), want)
+		d.fail(line, key, "is %s: this program reads %s", problems.Quote(got), want)
 	}
 }
 
 // validate adds the problems that do not just follow from a value that was not
 // read.
-func (d *decoder) validate(found []Problem) {
+func (d *decoder) validate(found problems.List) {
 	for _, p := range found {
 		if slices.ContainsFunc(p.Keys, func(key string) bool { return d.failed[key] }) {
 			continue

@@ -14,9 +14,29 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
-func TestDecodeEveryType(t *testing.T) {
+func TestDecode(t *testing.T) {
+	t.Run("every type", decodeEveryType)
+	t.Run("defaults kept lists replaced", decodeDefaultsKeptListsReplaced)
+	t.Run("errors name line and path", decodeErrorsNameLineAndPath)
+	t.Run("errors in line order", decodeErrorsInLineOrder)
+	t.Run("errors capped", decodeErrorsCapped)
+	t.Run("error fields", decodeErrorFields)
+	t.Run("header required", decodeHeaderRequired)
+	t.Run("alias", decodeAlias)
+	t.Run("alias bomb refused", decodeAliasBombRefused)
+	t.Run("ten thousand values", decodeTenThousandValues)
+	t.Run("unread value not judged", decodeUnreadValueNotJudged)
+	t.Run("contradiction names set key", decodeContradictionNamesSetKey)
+	t.Run("schema mistake panics", decodeSchemaMistakePanics)
+	t.Run("durations", decodeDurations)
+	t.Run("ratios", decodeRatios)
+	t.Run("sizes", decodeSizes)
+}
+
+func decodeEveryType(t *testing.T) {
 	got := readEverything(t, `
 inner: text
 flag: true
@@ -44,7 +64,7 @@ parts:
 	assert.Empty(t, cmp.Diff(want, got, cmp.AllowUnexported(everything{})))
 }
 
-func TestDecodeDefaultsKeptListsReplaced(t *testing.T) {
+func decodeDefaultsKeptListsReplaced(t *testing.T) {
 	got := everything{Word: "kept", Names: []string{"a", "b"}, Part: part{Label: "kept", Limit: 1}, Parts: []part{{Label: "old"}}}
 	require.NoError(t, Decode("test.yaml", file("names: [c]\npart: {limit: 2}\nparts: [{limit: 3}]\n"), &got))
 	want := everything{Word: "kept", Names: []string{"c"}, Part: part{Label: "kept", Limit: 2}, Parts: []part{{Limit: 3}}}
@@ -54,7 +74,7 @@ func TestDecodeDefaultsKeptListsReplaced(t *testing.T) {
 	assert.Nil(t, got.Names, "an empty list empties the list")
 }
 
-func TestDecodeErrorsNameLineAndPath(t *testing.T) {
+func decodeErrorsNameLineAndPath(t *testing.T) {
 	tests := map[string]struct{ body, want string }{
 		"unknown key":             {"wrod: x\n", `test.yaml:3: wrod: unknown key (did you mean "word"?)`},
 		"unknown key in a part":   {"part:\n  lable: x\n", `test.yaml:4: part.lable: unknown key (did you mean "label"?)`},
@@ -97,7 +117,7 @@ func TestDecodeErrorsNameLineAndPath(t *testing.T) {
 	}
 }
 
-func TestDecodeErrorsInLineOrder(t *testing.T) {
+func decodeErrorsInLineOrder(t *testing.T) {
 	got := mistakes(t, []byte(`kind: ControllerConfiguration
 share: 2
 part:
@@ -117,14 +137,14 @@ unknown: 1
 	}, got)
 }
 
-func TestDecodeErrorsCapped(t *testing.T) {
+func decodeErrorsCapped(t *testing.T) {
 	got := mistakes(t, file(strings.Repeat("x: 1\n", 30_000)), everything{})
 	require.Len(t, got, 101)
 	assert.Equal(t, "test.yaml:102: x: unknown key", got[99])
 	assert.Equal(t, "test.yaml:103: too many mistakes; those from here on are not listed", got[100])
 }
 
-func TestDecodeErrorFields(t *testing.T) {
+func decodeErrorFields(t *testing.T) {
 	var into everything
 	err := Decode("test.yaml", file("share: 2\nflag: 1\n"), &into)
 	var first *Error
@@ -132,7 +152,7 @@ func TestDecodeErrorFields(t *testing.T) {
 	assert.Equal(t, &Error{"test.yaml", 3, "share", "want a ratio from 0 to 1 (0.25 is a quarter), got 2"}, first)
 }
 
-func TestDecodeHeaderRequired(t *testing.T) {
+func decodeHeaderRequired(t *testing.T) {
 	missing := []string{
 		"test.yaml:1: apiVersion: missing: write apiVersion: plimsoll.dev/v1alpha1",
 		"test.yaml:1: kind: missing: write kind: AgentConfiguration",
@@ -151,7 +171,7 @@ func TestDecodeHeaderRequired(t *testing.T) {
 	assert.Equal(t, []string{"test.yaml:1: want keys and values, got a list"}, mistakes(t, []byte("- a\n"), everything{}))
 }
 
-func TestDecodeAlias(t *testing.T) {
+func decodeAlias(t *testing.T) {
 	got := readEverything(t, "part: &p {label: x, limit: 1Ki}\nparts: [*p, *p]\nword: &w text\ninner: *w\n")
 	p := part{Label: "x", Limit: 1024}
 	want := everything{shared: shared{"text"}, Word: "text", Part: p, Parts: []part{p, p}}
@@ -167,10 +187,10 @@ type nest struct {
 	Children []nest `yaml:"children"`
 }
 
-func (nest) Kind() string        { return Agent{}.Kind() }
-func (nest) Validate() []Problem { return nil }
+func (nest) Kind() string            { return Agent{}.Kind() }
+func (nest) Validate() problems.List { return nil }
 
-func TestDecodeAliasBombRefused(t *testing.T) {
+func decodeAliasBombRefused(t *testing.T) {
 	laughs := "children:\n- &l0 {name: ha}\n"
 	for level := 1; level < 30; level++ {
 		laughs += fmt.Sprintf("- &l%d {children: [%s*l%d]}\n", level, strings.Repeat(fmt.Sprintf("*l%d, ", level-1), 9), level-1)
@@ -188,12 +208,12 @@ func TestDecodeAliasBombRefused(t *testing.T) {
 	}
 }
 
-func TestDecodeTenThousandValues(t *testing.T) {
+func decodeTenThousandValues(t *testing.T) {
 	got := readEverything(t, "names: ["+strings.Repeat("a, ", maxValues-3)+"]\n") // beside the header and the list
 	assert.Len(t, got.Names, maxValues-3)
 }
 
-func TestDecodeUnreadValueNotJudged(t *testing.T) {
+func decodeUnreadValueNotJudged(t *testing.T) {
 	// Without the tick the window would be too short for the default tick.
 	assert.Equal(t, []string{
 		`test.yaml:3: tick: wrong unit: "0.1": write a duration like 10s`,
@@ -201,7 +221,7 @@ func TestDecodeUnreadValueNotJudged(t *testing.T) {
 	}, mistakes(t, file("tick: 0.1\nwindow: 200ms\nlog: {level: loud}\n"), Default()))
 }
 
-func TestDecodeContradictionNamesSetKey(t *testing.T) {
+func decodeContradictionNamesSetKey(t *testing.T) {
 	assert.Equal(t, []string{"test.yaml:3: window: window (1s) must be at least 2 × tick (1s)"},
 		mistakes(t, file("window: 1s\n"), Default()))
 	assert.Equal(t, []string{"test.yaml:3: tick: window (10s) must be at least 2 × tick (6s)"},
@@ -216,7 +236,7 @@ func TestDecodeContradictionNamesSetKey(t *testing.T) {
 	}, mistakes(t, file("x: 1\n"), unset))
 }
 
-func TestDecodeSchemaMistakePanics(t *testing.T) {
+func decodeSchemaMistakePanics(t *testing.T) {
 	assert.PanicsWithValue(t, "config: field Untagged of config.untagged has no yaml tag",
 		func() { _ = Decode("test.yaml", file(""), &untagged{}) })
 	assert.PanicsWithValue(t, `config: no way to write a float64 with unit "miles"`,
@@ -225,17 +245,17 @@ func TestDecodeSchemaMistakePanics(t *testing.T) {
 
 type untagged struct{ Untagged int }
 
-func (untagged) Kind() string        { return "" }
-func (untagged) Validate() []Problem { return nil }
+func (untagged) Kind() string            { return "" }
+func (untagged) Validate() problems.List { return nil }
 
 type unknownUnit struct {
 	Far float64 `yaml:"far" unit:"miles"`
 }
 
-func (unknownUnit) Kind() string        { return Agent{}.Kind() }
-func (unknownUnit) Validate() []Problem { return nil }
+func (unknownUnit) Kind() string            { return Agent{}.Kind() }
+func (unknownUnit) Validate() problems.List { return nil }
 
-func TestDecodeDurations(t *testing.T) {
+func decodeDurations(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"10s": 10 * time.Second, "'10s'": 10 * time.Second, "1h": time.Hour, "100ms": 100 * time.Millisecond, "1.5s": 1500 * time.Millisecond,
 		"-1s": -time.Second, "2540400h": 2540400 * time.Hour, "0s": 0,
@@ -252,7 +272,7 @@ func TestDecodeDurations(t *testing.T) {
 	}
 }
 
-func TestDecodeRatios(t *testing.T) {
+func decodeRatios(t *testing.T) {
 	for text, want := range map[string]float64{"0": 0, "1": 1, "0.25": 0.25, ".5": 0.5, "1e-3": 0.001, "1.0": 1} {
 		assert.InDelta(t, want, readEverything(t, "share: "+text+"\n").Share, 0, text)
 	}
@@ -261,7 +281,7 @@ func TestDecodeRatios(t *testing.T) {
 	}
 }
 
-func TestDecodeSizes(t *testing.T) {
+func decodeSizes(t *testing.T) {
 	for text, want := range map[string]uint64{
 		"0": 0, "1": 1, "256Mi": 256 << 20, "1Gi": 1 << 30, "1k": 1000, "1M": 1e6, "12e3": 12000, "0.5Gi": 1 << 29, "'100'": 100, "2.000": 2,
 		"7Ei": 7 << 60, "9223372036854775806": math.MaxInt64 - 1,

@@ -9,6 +9,8 @@ import (
 	"unicode"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 // everything has a field of each supported type.
@@ -39,7 +41,7 @@ type part struct {
 // Kind is that of Agent, so that one corpus tries both.
 func (everything) Kind() string { return Agent{}.Kind() }
 
-func (everything) Validate() []Problem { return nil }
+func (everything) Validate() problems.List { return nil }
 
 // Generate makes testing/quick fill in what a file can hold.
 func (everything) Generate(r *rand.Rand, size int) reflect.Value {

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 const schemaFile = "../../deploy/values.schema.json"
@@ -88,7 +90,7 @@ func TestPatterns(t *testing.T) {
 	t.Run("a value that is printed is taken", func(t *testing.T) {
 		require.NoError(t, quick.Check(func(ns int64, size uint64) bool {
 			size /= 2
-			return durations.MatchString(formatDuration(time.Duration(ns))) && sizes.MatchString(formatBytes(size))
+			return durations.MatchString(problems.Duration(time.Duration(ns))) && sizes.MatchString(problems.Bytes(size))
 		}, nil))
 	})
 	for text, good := range map[string]bool{

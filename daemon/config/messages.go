@@ -6,10 +6,9 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-)
 
-// maxQuoted is how much of a value a message repeats, in bytes.
-const maxQuoted = 64
+	"github.com/plimsoll-dev/plimsoll/problems"
+)
 
 // describe tells, for a message, what a node contains.
 func describe(n *yaml.Node) string {
@@ -22,9 +21,9 @@ func describe(n *yaml.Node) string {
 	case n.Kind == yaml.SequenceNode:
 		what = "a list"
 	case n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
-		what = quote(n.Value) + " in quotes"
+		what = problems.Quote(n.Value) + " in quotes"
 	case n.ShortTag() == "!!str":
-		what = quote(n.Value)
+		what = problems.Quote(n.Value)
 	default:
 		what = plainOrQuoted(n.Value)
 	}
@@ -34,19 +33,11 @@ func describe(n *yaml.Node) string {
 	return what
 }
 
-// quote puts s in quotes on one line and truncates it.
-func quote(s string) string {
-	if len(s) > maxQuoted {
-		return strconv.Quote(s[:maxQuoted]) + "…"
-	}
-	return strconv.Quote(s)
-}
-
 // plainOrQuoted is s itself if it is a plain word, otherwise in quotes.
 func plainOrQuoted(s string) string {
 	odd := strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+!<")
-	if s == "" || odd != "" || len(s) > maxQuoted {
-		return quote(s)
+	if s == "" || odd != "" || len(s) > problems.MaxQuoted {
+		return problems.Quote(s)
 	}
 	return s
 }
@@ -78,7 +69,7 @@ func suggest(key string, known []field, schema reflect.Value) string {
 // editDistance is the Levenshtein distance: letters to insert, remove or
 // replace.
 func editDistance(a, b string) int {
-	if len(a) > maxQuoted {
+	if len(a) > problems.MaxQuoted {
 		return len(a)
 	}
 	row := make([]int, len(b)+1)

@@ -12,6 +12,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 // form is how a value is written, by its Go type and unit tag.
@@ -107,7 +109,7 @@ func readString(n *yaml.Node) (string, error) {
 
 func readDuration(n *yaml.Node) (time.Duration, error) {
 	if _, err := strconv.ParseFloat(n.Value, 64); err == nil || errors.Is(err, strconv.ErrRange) {
-		return 0, fmt.Errorf("wrong unit: %s: write a duration like 10s", quote(n.Value))
+		return 0, fmt.Errorf("wrong unit: %s: write a duration like 10s", problems.Quote(n.Value))
 	}
 	d, err := time.ParseDuration(n.Value)
 	if err != nil || n.ShortTag() != "!!str" {
@@ -162,36 +164,13 @@ func writeScalar(v reflect.Value, unit string) string {
 	case formInt:
 		return strconv.FormatInt(v.Int(), 10)
 	case formDuration:
-		return formatDuration(time.Duration(v.Int()))
+		return problems.Duration(time.Duration(v.Int()))
 	case formRatio:
 		return strconv.FormatFloat(v.Float(), 'g', -1, 64)
 	case formBytes:
-		return formatBytes(v.Uint())
+		return problems.Bytes(v.Uint())
 	default:
 		return formatString(v.String())
-	}
-}
-
-// formatDuration is 2m where Go says 2m0s.
-func formatDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
-func formatBytes(b uint64) string {
-	switch {
-	case b > math.MaxInt64:
-		return strconv.FormatUint(b, 10)
-	case b%1024 == 0:
-		return resource.NewQuantity(int64(b), resource.BinarySI).String()
-	default:
-		return resource.NewQuantity(int64(b), resource.DecimalSI).String()
 	}
 }
 

@@ -2,6 +2,8 @@ package config
 
 import (
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 func TestAgentDefaults(t *testing.T) {
@@ -323,7 +326,7 @@ func TestValidateContradictions(t *testing.T) {
 			"recording.maxSize (33554431) must be at least 2 × recording.segmentSize (16Mi): a segment is deleted as a whole",
 		},
 		"segments too small": {
-			func(a *Agent) { a.Recording.SegmentSize = minSegment - 1 },
+			func(a *Agent) { a.Recording.SegmentSize = 64<<10 - 1 },
 			[]string{"recording.segmentSize"},
 			"65535 is less than 64Ki: too small for more than a few samples",
 		},
@@ -377,7 +380,7 @@ func TestValidateContradictions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			agent := Default()
 			tt.change(&agent)
-			assert.Equal(t, []Problem{{Keys: tt.keys, Reason: tt.why}}, agent.Validate())
+			assert.Equal(t, problems.List{{Keys: tt.keys, Reason: tt.why}}, agent.Validate())
 		})
 	}
 }
@@ -439,4 +442,25 @@ func TestValidatePath(t *testing.T) {
 	a := Default()
 	a.Paths = Paths{}
 	assert.Len(t, a.Validate(), 2, "procfs and sysfs are not searched for")
+}
+
+// A number that nothing bounds lets a typo stop the program, or a threshold never be
+// met.
+func TestValidateBoundsEachNumber(t *testing.T) {
+	unbounded := []string{"vgdp.diagnoseAfter"} // however long: then there is no diagnosis
+	for kind, document := range map[string]Document{"agent": new(Default()), "controller": new(DefaultController())} {
+		walk(structOf(document), func(path string, f field) {
+			number := f.value.Kind() == reflect.Int || f.value.Kind() == reflect.Int64
+			if !number || strings.Contains(path, "[]") || kind == "controller" && slices.Contains(unbounded, path) {
+				return
+			}
+			t.Run(kind+"/"+path, func(t *testing.T) {
+				was := f.value.Int()
+				defer f.value.SetInt(was)
+				f.value.SetInt(math.MaxInt64)
+				named := slices.ContainsFunc(document.Validate(), func(p problems.Problem) bool { return slices.Contains(p.Keys, path) })
+				assert.True(t, named, "any value of %s is accepted", path)
+			})
+		})
+	}
 }

@@ -22,10 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// DefaultEvictTimeout bounds one Evict: no longer than a round, and long enough
-// for an API server that is merely busy.
-const DefaultEvictTimeout = 5 * time.Second
-
 // maxAnswerText bounds the text of an Answer in bytes: it is stored in every
 // decision, and an admission webhook may return any text.
 const maxAnswerText = 1024
@@ -36,7 +32,7 @@ const maxAnswerText = 1024
 type Evictor struct {
 	// REST is a client of core/v1. Its rate limiter, if any, delays evictions.
 	REST rest.Interface
-	// Timeout bounds one Evict; DefaultEvictTimeout when 0.
+	// Timeout bounds one Evict; evict.CallTimeout when 0.
 	Timeout time.Duration
 	// Now is the clock of Answer.Time; time.Now when nil.
 	Now func() time.Time
@@ -47,7 +43,7 @@ type Evictor struct {
 // are the caller's. In a dry run the API server checks the eviction and deletes
 // nothing.
 func (e *Evictor) Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(e.Timeout, DefaultEvictTimeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(e.Timeout, evict.CallTimeout))
 	defer cancel()
 	code, err := e.post(ctx, v, dryRun)
 	outcome, after := OutcomeOf(err)

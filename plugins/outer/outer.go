@@ -24,11 +24,18 @@
 package outer
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/plimsoll-dev/plimsoll/katalyst"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 // Config of the outer plugins. Its keys are among those of the inner plugins.
@@ -74,6 +81,67 @@ func (c Config) AnnotationKeys(plugin string) []string {
 // DefaultConfig trusts plugins that run as root.
 func DefaultConfig() Config {
 	return Config{Uids: []string{"0"}, Deadline: 3 * time.Second, CallTimeout: 10 * time.Second, Beside: BesideExclusive, Top: 5}
+}
+
+const (
+	maxConfiguredDirs = 20 // each is walked every 10 s
+	maxTop            = 100
+	maxPluginName     = 128
+	maxKeys           = 50 // of annotations: each costs memory for every pod
+)
+
+// Validate says which values must not be used.
+func (c Config) Validate(at problems.Section) {
+	for i, dir := range c.Dirs {
+		in := at.Element("dirs", i)
+		in.Path("", dir)
+		in.Must(dir != "/", `want an absolute path without .., // or a slash at its end, got "/"`)
+	}
+	at.Must(len(c.Dirs) <= maxConfiguredDirs, fmt.Sprintf("%d are more than %d directories", len(c.Dirs), maxConfiguredDirs), "dirs")
+	for i, uid := range c.Uids {
+		_, err := strconv.ParseUint(uid, 10, 32)
+		at.Element("uids", i).Must(err == nil, "want a user ID in digits, got "+problems.Quote(uid))
+	}
+	for i, name := range c.Names {
+		at.Element("names", i).Must(isPluginName(name), "want a plugin's name, got "+problems.Quote(name))
+	}
+	at.PathOrNone("tokenDir", c.TokenDir)
+	at.Must(!c.Strict || c.TokenDir != "", "strict needs a tokenDir: without it no plugin has a token", "strict", "tokenDir")
+	at.Duration("deadline", c.Deadline, 100*time.Millisecond, time.Minute)
+	at.OneOf("beside", c.Beside, BesideValues()...)
+	at.Duration("callTimeout", c.CallTimeout, 100*time.Millisecond, time.Minute)
+	at.Int("top", c.Top, 1, maxTop)
+	for i, of := range c.Annotations {
+		of.validate(at.Element("annotations", i))
+	}
+	for i, pair := range c.NoExecute {
+		plugin, condition, found := cutLast(pair)
+		at.Element("noExecute", i).Must(found && plugin != "" && condition != "", "want plugin/condition, got "+problems.Quote(pair))
+	}
+}
+
+func isPluginName(name string) bool { return name != "" && len(name) <= maxPluginName }
+
+// validate refuses kubectl's last-applied annotation, which repeats the whole pod with
+// its environment.
+func (a Annotations) validate(at problems.Section) {
+	at.Must(isPluginName(a.Plugin), "want a plugin's name, got "+problems.Quote(a.Plugin), "plugin")
+	at.Must(len(a.Keys) > 0 && len(a.Keys) <= maxKeys, fmt.Sprintf("want 1 to %d keys, got %d", maxKeys, len(a.Keys)), "keys")
+	for i, key := range a.Keys {
+		in := at.Element("keys", i)
+		in.Must(len(validation.IsQualifiedName(strings.ToLower(key))) == 0, "want an annotation's key, got "+problems.Quote(key))
+		in.Must(key != corev1.LastAppliedConfigAnnotation, key+" repeats the whole pod, environment and all")
+	}
+}
+
+// cutLast splits at the last slash, because a plugin's name may contain
+// slashes.
+func cutLast(s string) (before, after string, found bool) {
+	i := strings.LastIndexByte(s, '/')
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
 }
 
 // Round is the input of all plugins in one round.

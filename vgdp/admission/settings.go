@@ -1,6 +1,10 @@
 package admission
 
-import "time"
+import (
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/problems"
+)
 
 // Settings of the admission of data mover loads.
 type Settings struct {
@@ -14,6 +18,22 @@ type Settings struct {
 // DefaultSettings hold nothing.
 func DefaultSettings() Settings {
 	return Settings{LeaseDuration: 30 * time.Second, NotesPerSecond: 10, DiagnoseAfter: time.Minute, QuietAbove: 20}
+}
+
+const (
+	minLease     = 4 * time.Second
+	maxLease     = 10 * time.Minute
+	maxReasons   = 1000
+	maxHideAbove = 1_000_000
+)
+
+// Validate says which values must not be used.
+func (s Settings) Validate(at problems.Section) {
+	// A Gate's lease and its renewal are counted in seconds.
+	at.Duration("leaseDuration", s.LeaseDuration, minLease, maxLease)
+	at.Must(s.LeaseDuration%time.Second == 0, "want whole seconds", "leaseDuration")
+	at.Int("reasonsPerSecond", s.NotesPerSecond, 1, maxReasons)
+	at.Int("hideAbove", s.QuietAbove, 0, maxHideAbove)
 }
 
 // Velero is one installation.
