@@ -120,23 +120,26 @@ func each(written []page, pattern *regexp.Regexp, visit func(place, name string)
 // quoted visits what stands between backticks in the text of the documents, without
 // what a name was before.
 func quoted(written []page, visit func(place, text string)) {
-	pattern := regexp.MustCompile("(before: )?`([^`]+)`")
 	for _, p := range written {
-		if filepath.Ext(p.path) != ".md" {
+		if filepath.Ext(p.path) == ".md" {
+			p.quoted(visit)
+		}
+	}
+}
+
+func (p *page) quoted(visit func(place, text string)) {
+	pattern := regexp.MustCompile("(before: )?`([^`]+)`")
+	block := false
+	for i, line := range p.lines {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			block = !block
+		}
+		if block {
 			continue
 		}
-		block := false
-		for i, line := range p.lines {
-			if strings.HasPrefix(strings.TrimSpace(line), "```") {
-				block = !block
-			}
-			if block {
-				continue
-			}
-			for _, m := range pattern.FindAllStringSubmatch(line, -1) {
-				if m[1] == "" {
-					visit(p.place(i), m[2])
-				}
+		for _, m := range pattern.FindAllStringSubmatch(line, -1) {
+			if m[1] == "" {
+				visit(p.place(i), m[2])
 			}
 		}
 	}
@@ -196,17 +199,20 @@ func (s source) constants(dir string, file *ast.File) {
 			continue
 		}
 		for _, spec := range group.Specs {
-			v := spec.(*ast.ValueSpec)
-			for i, value := range v.Values {
-				text, is := textOf(value)
-				if !is {
-					continue
-				}
-				s.named[v.Names[i].Name] = append(s.named[v.Names[i].Name], text)
-				if kind, is := v.Type.(*ast.Ident); is && kind.Name == "Code" || dir == "pods" {
-					s.codes[dir+"."+text] = true
-				}
-			}
+			s.constant(dir, spec.(*ast.ValueSpec))
+		}
+	}
+}
+
+func (s source) constant(dir string, v *ast.ValueSpec) {
+	for i, value := range v.Values {
+		text, is := textOf(value)
+		if !is {
+			continue
+		}
+		s.named[v.Names[i].Name] = append(s.named[v.Names[i].Name], text)
+		if kind, is := v.Type.(*ast.Ident); is && kind.Name == "Code" || dir == "pods" {
+			s.codes[dir+"."+text] = true
 		}
 	}
 }
@@ -404,9 +410,9 @@ func keysIn(prefix string, n *yaml.Node) (keys []string) {
 	return keys
 }
 
-func configurationExists(t *testing.T, written []page) {
-	keys := configurationKeys(t)
-	paths, sections := map[string]bool{}, map[string]bool{}
+// pathsOf are all parts of dotted keys, and the words that are sections.
+func pathsOf(keys []string) (paths, sections map[string]bool) {
+	paths, sections = map[string]bool{}, map[string]bool{}
 	for _, key := range keys {
 		words := strings.Split(key, ".")
 		for from := range words {
@@ -418,6 +424,11 @@ func configurationExists(t *testing.T, written []page) {
 			}
 		}
 	}
+	return paths, sections
+}
+
+func configurationExists(t *testing.T, written []page) {
+	paths, sections := pathsOf(configurationKeys(t))
 	n := 0
 	check := func(place, name string) {
 		key := strings.ReplaceAll(name, "[]", "")
@@ -492,7 +503,7 @@ func commandsExist(t *testing.T, written []page) {
 	collect(Commands())
 	collect(CommandsFor(pluginName))
 	n := 0
-	lineOf := regexp.MustCompile("^(?:\\$ |bin/)?(kubectl )?plimsoll( .*)$")
+	lineOf := regexp.MustCompile(`^(?:\$ |bin/)?(kubectl )?plimsoll( .*)$`)
 	check := func(place, text string) {
 		if m := lineOf.FindStringSubmatch(text); m != nil {
 			n++
