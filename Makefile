@@ -16,7 +16,7 @@ CREATED  = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 # the race detector, network namespaces, a peer, load, a browser for the status
 # page, what makes a system for namespaces. make e2e needs more: emulated machines,
 # another processor.
-DEPS     := gcc libc6-dev iproute2 prometheus stress-ng chromium rpm mmdebstrap e2fsprogs cpio busybox-static kmod openssh-client python3-grpcio
+DEPS     := gcc libc6-dev iproute2 prometheus stress-ng chromium rpm mmdebstrap e2fsprogs cpio busybox-static kmod openssh-client python3-grpcio tmux
 DEPS_E2E := qemu-system-x86 qemu-user
 
 .DEFAULT_GOAL := help

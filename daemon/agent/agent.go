@@ -32,8 +32,6 @@ type Agent struct {
 	// Show receives every new state, in order, from one goroutine; nil: no
 	// display.
 	Show func(*view.State)
-	// Hide ends the display, from the same goroutine; nil: nothing to end.
-	Hide func()
 	// OnListening is called with each web address before anything else runs; may be
 	// nil.
 	OnListening func(url string)
@@ -214,7 +212,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	endRecording()
 	select {
 	case <-shown:
-	case <-time.After(showTimeout): // the output is not read: give up on the last frame
+	case <-time.After(showTimeout): // the output is not read: give up on the last lines
 	}
 	return err
 }
@@ -232,7 +230,7 @@ func (a *Agent) flush() {
 	}
 }
 
-// showTimeout bounds how long the shutdown waits for the last frame to be read.
+// showTimeout bounds how long the shutdown waits for the last lines to be read.
 const showTimeout = time.Second
 
 // startShow passes each state to Show in a goroutine of its own: a terminal or
@@ -244,9 +242,6 @@ func (a *Agent) startShow(ctx context.Context) (ended <-chan struct{}) {
 		for {
 			select {
 			case <-ctx.Done():
-				if a.Hide != nil {
-					a.Hide()
-				}
 				return
 			case <-a.published:
 				if a.Show != nil {

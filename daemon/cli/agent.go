@@ -36,7 +36,7 @@ func agentCommand() *cobra.Command {
 		Use:   "agent",
 		Short: "Run the agent of this node",
 		Long: "Run the agent of this node: it samples the kernel, evaluates the rules, marks the Node, evicts pods, and serves\n" +
-			"the status page, metrics and API. On a terminal it shows a live view, otherwise a line per change.",
+			"the status page, metrics and API. It writes a line for each change; plimsoll top shows it live.",
 		Args:        arguments(0, 0),
 		Annotations: map[string]string{service: "until it is stopped"},
 		Example: `  plimsoll agent --standalone
@@ -155,12 +155,9 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	a.Level = &level
 	a.Examine = func(ctx context.Context) any { return f.examination().Examine(ctx) }
-	live := &top.Live{Out: stdout, Color: color(stdout)}
-	if fd, ok := terminal(stdout); ok {
-		live.Size = func() (int, int, error) { return term.GetSize(fd) }
-	}
-	a.Show, a.Hide = live.Show, live.Close
-	a.OnListening = func(url string) { live.Page = cmp.Or(live.Page, url) }
+	changes := &top.Changes{Out: stdout}
+	a.Show = changes.Show
+	a.OnListening = func(url string) { changes.Page = cmp.Or(changes.Page, url) }
 	if err := a.Run(ctx); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
@@ -176,11 +173,8 @@ func terminal(w io.Writer) (fd int, ok bool) {
 	return int(f.Fd()), true
 }
 
-// color is on for terminals unless NO_COLOR is set (no-color.org).
-func color(w io.Writer) bool {
-	_, ok := terminal(w)
-	return ok && os.Getenv("NO_COLOR") == ""
-}
+// color is on for terminals that know it, unless NO_COLOR is set (no-color.org).
+func color(w io.Writer) bool { return interactive(w) && os.Getenv("NO_COLOR") == "" }
 
 // logger writes to stderr at the configured level, which a reload changes
 // through level. If stderr is the journal, text logs become journal entries.

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
+	"github.com/gdamore/tcell/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -28,7 +30,8 @@ func topCommand(local bool) *cobra.Command {
 		Use:   "top [NODE]",
 		Short: "Show the pressure on this machine or on a node, live",
 		Long: "Show the pressure on this machine, live. Asks the agent; if none answers, top samples by itself. With NODE it asks\n" +
-			"the agent of that node through the API server.",
+			"the agent of that node through the API server.\n\n" +
+			"On a terminal, ? lists the keys and q quits. Elsewhere, and with TERM=dumb, a line is written for each change.",
 		Example: `  plimsoll top
   plimsoll top --once -o json
   plimsoll top worker-7`,
@@ -50,7 +53,8 @@ func topCommand(local bool) *cobra.Command {
 	if local {
 		f.common(c)
 	} else {
-		ofNode(c, "Show the pressure on a node, live", "Show the pressure on a node, live, as its agent sees it. Asks that agent through the API server.")
+		ofNode(c, "Show the pressure on a node, live", "Show the pressure on a node, live, as its agent sees it. Asks that agent through the API server.\n\n"+
+			"On a terminal, ? lists the keys and q quits. Elsewhere, and with TERM=dumb, a line is written for each change.")
 	}
 	cluster.add(c)
 	c.Flags().BoolVar(&once, "once", false, "print one state and exit")
@@ -122,33 +126,59 @@ type topState struct {
 }
 
 func (l *stateSource) live(ctx context.Context, out io.Writer, output string) error {
-	live := &top.Live{Out: out, Color: color(out)}
-	if fd, ok := terminal(out); ok {
-		live.Size = func() (int, int, error) { return term.GetSize(fd) }
+	first, err := l.state(ctx)
+	if err != nil {
+		return ended(ctx, err)
 	}
-	defer live.Close()
+	if interactive(out) && !isObject(output) {
+		return l.interact(ctx, first, color(out))
+	}
+	changes := &top.Changes{Out: out}
 	ticker := time.NewTicker(l.period)
 	defer ticker.Stop()
-	for {
-		s, err := l.state(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return fmt.Errorf("top: %w", err)
-		case isObject(output):
+	for s := first; ; {
+		if isObject(output) {
 			if err := writeObject(out, output, topState{s.Pressure(), s.Snapshot}); err != nil {
 				return err
 			}
-		default:
-			live.Show(s)
+		} else {
+			changes.Show(s)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
+		if s, err = l.state(ctx); err != nil {
+			return ended(ctx, err)
+		}
 	}
+}
+
+// ended by an error, unless that is the command's own end.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // the error is the end of the context
+	}
+	return fmt.Errorf("top: %w", err)
+}
+
+// interact shows states until the user quits.
+func (l *stateSource) interact(ctx context.Context, first *view.State, color bool) error {
+	screen, err := tcell.NewScreen()
+	if err != nil {
+		return fmt.Errorf("top: this terminal cannot be drawn on: %w: try --once", err)
+	}
+	if err := (&top.Terminal{Screen: screen, Color: color, State: l.state, Period: l.period}).Run(ctx, first); err != nil {
+		return fmt.Errorf("top: terminal: %w: try --once", err)
+	}
+	return nil
+}
+
+// interactive: w is a terminal that knows commands, such as to move the cursor.
+func interactive(w io.Writer) bool {
+	_, ok := terminal(w)
+	return ok && os.Getenv("TERM") != "" && os.Getenv("TERM") != "dumb"
 }
 
 // Size of a frame if the output is no terminal.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,8 +42,38 @@ func (c *Cluster) Agent(ctx context.Context, node string, timeout time.Duration)
 	if err != nil {
 		return nil, err
 	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx, pod) }
-	return web.NewClientOver("node "+node, timeout, dial), nil
+	d := &agentDialer{cluster: c, node: node, pod: pod}
+	return web.NewClientOver("node "+node, timeout, d.dial), nil
+}
+
+// agentDialer connects to a node's agent, also after its pod was replaced.
+type agentDialer struct {
+	cluster *Cluster
+	node    string
+
+	mu  sync.Mutex // guards pod: an HTTP client may dial from several goroutines
+	pod *corev1.Pod
+}
+
+func (d *agentDialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	d.mu.Lock()
+	pod := d.pod
+	d.mu.Unlock()
+	conn, err := d.cluster.dial(ctx, pod)
+	if err == nil || ctx.Err() != nil {
+		return conn, err
+	}
+	newest, why := d.cluster.agentPod(ctx, d.node)
+	switch {
+	case why != nil:
+		return nil, why
+	case newest.UID == pod.UID:
+		return nil, err
+	}
+	d.mu.Lock()
+	d.pod = newest
+	d.mu.Unlock()
+	return d.cluster.dial(ctx, newest)
 }
 
 func (c *Cluster) agentPod(ctx context.Context, node string) (*corev1.Pod, error) {

@@ -12,18 +12,18 @@ const filesystemsShown = 4
 func filesystemTable(shown []snapshot.Filesystem, all int) table {
 	t := table{head: []string{headWithCount("FILESYSTEM", len(shown), all), "available", "of", "left", "inodes left", "answered"}}
 	for _, f := range shown {
-		row := line{
-			{f.Mountpoint + " " + view.FilesystemKind(f), plain},
-			highlightIf(span{view.Optional(f.AvailableBytes, size), plain}, view.LowSpace(f)),
-			{view.Optional(f.SizeBytes, size), plain},
-			highlightIf(span{view.Optional(view.AvailableShare(f), view.Ratio), plain}, view.LowSpace(f)),
-			highlightIf(span{view.Optional(f.FilesFree, view.Count), plain}, view.LowInodes(f)),
-			{view.Optional(f.AgeSeconds, view.Ago), plain},
-		}
+		r := row{id: f.Mountpoint, cells: []cell{
+			text(f.Mountpoint + " " + view.FilesystemKind(f)),
+			highlightIf(value(f.AvailableBytes, size), view.LowSpace(f)),
+			value(f.SizeBytes, size),
+			highlightIf(value(view.AvailableShare(f), view.Ratio), view.LowSpace(f)),
+			highlightIf(value(f.FilesFree, view.Count), view.LowInodes(f)),
+			value(f.AgeSeconds, view.Ago),
+		}}
 		if why := f.Problem(); why != "" && !f.Pending() {
-			row = append(row, span{"  " + why, yellow})
+			r.note = line{{"  " + why, yellow}}
 		}
-		t.rows = append(t.rows, row)
+		t.rows = append(t.rows, r)
 	}
 	return t
 }

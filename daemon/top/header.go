@@ -165,12 +165,12 @@ func (f *frame) pressure(s *view.State) {
 	}
 	stalls := table{head: []string{name, "some", "full"}}
 	add := func(name string, r snapshot.StallRatio, of func(snapshot.TrendPoint) snapshot.StallRatio) {
-		row := line{{name, plain}, {view.Optional(r.Some, view.Ratio), plain}, {view.Optional(r.Full, view.Ratio), plain}}
+		l := row{cells: []cell{text(name), value(r.Some, view.Ratio), value(r.Full, view.Ratio)}}
 		if plot := spark(trend, min(sparkWidth, f.width-36), of); plot != "" {
-			row = append(row, span{"  " + plot, dim})
+			l.note = line{{"  " + plot, dim}}
 			stalls.note = "  some, the last 2 min"
 		}
-		stalls.rows = append(stalls.rows, row)
+		stalls.rows = append(stalls.rows, l)
 	}
 	add("cpu", n.Pressure.CPU, func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.CPU })
 	add("memory", n.Pressure.Memory, func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.Memory })

@@ -19,6 +19,8 @@ const (
 	green  style = "32"
 	yellow style = "1;33"
 	red    style = "1;31"
+	// marked is the row of the cursor, which has a sign in front of it, too.
+	marked style = "7"
 )
 
 func levelStyle(l plugins.Level) style {
@@ -41,9 +43,9 @@ type span struct {
 // line is spans next to each other.
 type line []span
 
-// write makes the text printable and cuts it at width. All text for the
-// terminal goes through it.
-func (l line) write(b *strings.Builder, width int, color bool) {
+// cut makes the text printable and cuts it at width. All text for the terminal
+// goes through it.
+func (l line) cut(width int) line {
 	total := 0
 	for _, s := range l {
 		total += columns(s.text)
@@ -52,17 +54,59 @@ func (l line) write(b *strings.Builder, width int, color bool) {
 	if total > width {
 		left = max(0, width-1) // reserve the ellipsis
 	}
+	out := make(line, 0, len(l)+1)
 	for _, s := range l {
 		text := clip(view.Printable(s.text), left)
 		left -= utf8.RuneCountInString(text)
-		if color && s.style != plain && text != "" {
-			text = "\x1b[" + string(s.style) + "m" + text + "\x1b[0m"
+		if text != "" {
+			out = append(out, span{text, s.style})
 		}
-		b.WriteString(text)
 	}
 	if total > width {
-		b.WriteString("…")
+		out = append(out, span{"…", plain})
 	}
+	return out
+}
+
+// write it with the commands of a terminal for its styles.
+func (l line) write(b *strings.Builder, width int, color bool) {
+	for _, s := range l.cut(width) {
+		if color && s.style != plain {
+			s.text = "\x1b[" + string(s.style) + "m" + s.text + "\x1b[0m"
+		}
+		b.WriteString(s.text)
+	}
+}
+
+// wrap breaks a line at spaces, so that no part is wider than width; the parts after
+// the first are indented.
+func (l line) wrap(width, indent int) []line {
+	indent = min(indent, max(0, width-8))
+	var out []line
+	var now line
+	used, begin := 0, 0
+	put := func(text string, s style) {
+		now, used = append(now, span{text, s}), used+utf8.RuneCountInString(text)
+	}
+	next := func() {
+		out, now, used, begin = append(out, now), nil, 0, indent
+		put(strings.Repeat(" ", indent), plain)
+	}
+	for _, s := range l {
+		for _, word := range strings.SplitAfter(view.Printable(s.text), " ") {
+			if used > begin && used+utf8.RuneCountInString(strings.TrimRight(word, " ")) > width {
+				next()
+			}
+			for utf8.RuneCountInString(strings.TrimRight(word, " ")) > max(1, width-used) {
+				head := clip(word, max(1, width-used))
+				put(head, s.style)
+				word = word[len(head):]
+				next()
+			}
+			put(clip(word, max(0, width-used)), s.style) // without the space at the end of a full line
+		}
+	}
+	return append(out, now)
 }
 
 // columns that a text takes once printable.

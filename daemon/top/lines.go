@@ -1,12 +1,39 @@
 package top
 
 import (
+	"io"
+	"strings"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
+
+// Changes writes what changes between one State and the next as lines.
+type Changes struct {
+	Out io.Writer
+	// Page is the address of the status page; may be empty.
+	Page string
+
+	previous *view.State
+}
+
+// Show writes the changes since the previous state. An error is ignored: a terminal
+// or pipe that is closed does not stop an agent.
+func (c *Changes) Show(s *view.State) {
+	if s == nil {
+		return
+	}
+	list := Lines(c.previous, s)
+	if c.previous == nil && c.Page != "" && len(list) > 0 {
+		list[0] += "; status page " + c.Page
+	}
+	c.previous = s
+	if len(list) > 0 {
+		_, _ = io.WriteString(c.Out, strings.Join(list, "\n")+"\n")
+	}
+}
 
 // Lines is what changed from prev to now, one line each, with its time. Without
 // prev it begins with a summary and the present problems.

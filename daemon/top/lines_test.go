@@ -1,6 +1,7 @@
 package top
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,19 @@ import (
 )
 
 const stamp = "2026-03-01T12:02:05Z "
+
+const address = "http://127.0.0.1:9773/"
+
+func TestChanges(t *testing.T) {
+	var out strings.Builder
+	c := &Changes{Out: &out, Page: address}
+	c.Show(nil)
+	c.Show(scenes.Calm())
+	c.Show(scenes.Calm())
+	c.Show(scenes.OwnLimit())
+	assert.Equal(t, stamp+"node-a: No pressure; standalone mode: evictions disabled; status page "+address+"\n"+
+		stamp+"cache.service is at its own memory limit: its own pressure, not the node's (memory stall 83.0 %, limit hit 1200 times)\n", out.String())
+}
 
 func TestLinesFirstIsSummary(t *testing.T) {
 	assert.Equal(t, []string{stamp + "node-a: No pressure; standalone mode: evictions disabled"}, Lines(nil, scenes.Calm()))

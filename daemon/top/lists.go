@@ -29,7 +29,7 @@ func (f *frame) lists(s *view.State, height int) {
 	disksShown := view.BusiestDisks(disks, max(1, free/5, unused/2))
 	nicsShown := view.BusiestNICs(nics, max(1, free/6, unused-len(disksShown)))
 	room := max(1, free-len(disksShown)-len(nicsShown))
-	f.section(workloadTable(workloads, room))
+	f.section(workloadTable(workloads[:min(room, len(workloads))], len(workloads), func(w *snapshot.WorkloadState) string { return w.Name }))
 	f.section(diskTable(disksShown, len(disks)))
 	f.section(nicTable(nicsShown, len(nics)))
 	if len(mounts) > 0 {
@@ -50,14 +50,6 @@ func headWithCount(what string, shown, all int) string {
 	return fmt.Sprintf("%s (%d of %d)", what, shown, all)
 }
 
-// rate is Unknown where the whole device has no rates.
-func rate(ok bool, text string) span {
-	if !ok {
-		return span{view.Unknown, dim}
-	}
-	return span{text, plain}
-}
-
 // device is its name and its kind.
 func device(name, kind string) string { return strings.TrimSpace(name + " " + kind) }
 
@@ -65,14 +57,13 @@ func diskTable(disks []snapshot.DiskState, all int) table {
 	t := table{head: []string{headWithCount("DISK", len(disks), all), "r/s", "w/s", "read", "written", "r await", "w await", "queue", "busy"}}
 	for _, d := range disks {
 		r, ok := d.Rates.Get()
-		t.rows = append(t.rows, line{
-			{device(d.Name, view.DiskKind(&d.Disk)), plain},
-			rate(ok, view.Number(r.ReadsPerSecond)), rate(ok, view.Number(r.WritesPerSecond)),
-			rate(ok, view.ByteRate(r.ReadBytesPerSecond)), rate(ok, view.ByteRate(r.WrittenBytesPerSecond)),
-			{view.Optional(r.ReadAwaitSeconds, view.Seconds), plain},
-			{view.Optional(r.WriteAwaitSeconds, view.Seconds), plain},
-			rate(ok, view.Number(r.QueueLength)), rate(ok, view.Ratio(r.BusyRatio)),
-		})
+		t.rows = append(t.rows, row{id: d.Name, cells: []cell{
+			text(device(d.Name, view.DiskKind(&d.Disk))),
+			rate(ok, r.ReadsPerSecond, view.Number), rate(ok, r.WritesPerSecond, view.Number),
+			rate(ok, r.ReadBytesPerSecond, view.ByteRate), rate(ok, r.WrittenBytesPerSecond, view.ByteRate),
+			value(r.ReadAwaitSeconds, view.Seconds), value(r.WriteAwaitSeconds, view.Seconds),
+			rate(ok, r.QueueLength, view.Number), rate(ok, r.BusyRatio, view.Ratio),
+		}})
 	}
 	return t
 }
@@ -81,52 +72,44 @@ func nicTable(nics []snapshot.NICState, all int) table {
 	t := table{head: []string{headWithCount("NIC", len(nics), all), "receive", "transmit", "speed", "used", "errors", "drops"}}
 	for _, n := range nics {
 		r, ok := n.Rates.Get()
-		t.rows = append(t.rows, line{
-			{device(n.Name, view.NICKind(&n.NIC)), plain},
-			rate(ok, view.BitRate(r.ReceiveBytesPerSecond)), rate(ok, view.BitRate(r.TransmitBytesPerSecond)),
-			{view.Optional(n.SpeedBytesPerSecond, func(v uint64) string { return view.BitRate(float64(v)) }), plain},
-			{utilization(r), plain},
-			highlightIf(rate(ok, perSecond(r.ErrorsPerSecond)), r.ErrorsPerSecond > 0), highlightIf(rate(ok, perSecond(r.DropsPerSecond)), r.DropsPerSecond > 0),
-		})
+		t.rows = append(t.rows, row{id: n.Name, cells: []cell{
+			text(device(n.Name, view.NICKind(&n.NIC))),
+			rate(ok, r.ReceiveBytesPerSecond, view.BitRate), rate(ok, r.TransmitBytesPerSecond, view.BitRate),
+			value(n.SpeedBytesPerSecond, func(v uint64) string { return view.BitRate(float64(v)) }),
+			value(utilization(r), view.Ratio),
+			highlightIf(rate(ok, r.ErrorsPerSecond, perSecond), r.ErrorsPerSecond > 0), highlightIf(rate(ok, r.DropsPerSecond, perSecond), r.DropsPerSecond > 0),
+		}})
 	}
 	return t
 }
 
 // utilization is the utilization of the busier direction.
-func utilization(r snapshot.NICRates) string {
+func utilization(r snapshot.NICRates) snapshot.Opt[float64] {
 	in, ok1 := r.ReceiveUtilizationRatio.Get()
 	out, ok2 := r.TransmitUtilizationRatio.Get()
 	if !ok1 && !ok2 {
-		return view.Unknown
+		return snapshot.Opt[float64]{}
 	}
-	return view.Ratio(max(in, out))
+	return snapshot.Some(max(in, out))
 }
 
-func highlightIf(s span, hot bool) span {
-	if hot {
-		s.style = red
-	}
-	return s
-}
-
-func workloadTable(list []*snapshot.WorkloadState, room int) table {
-	shown := list[:min(room, len(list))]
-	t := table{head: []string{headWithCount("WORKLOAD", len(shown), len(list)), "cpu", "memory", "limit", "mem stall", "io stall", "hits"}}
+func workloadTable(shown []*snapshot.WorkloadState, all int, name func(*snapshot.WorkloadState) string) table {
+	t := table{head: []string{headWithCount("WORKLOAD", len(shown), all), "cpu", "memory", "limit", "mem stall", "io stall", "hits"}}
 	for _, w := range shown {
 		r, _ := w.Rates.Get() // each part is absent without rates
-		row := line{
-			{w.Name, plain},
-			{view.Optional(r.CPUCores, view.Number), plain},
-			{view.Optional(w.WorkingSetBytes, size), plain},
-			{view.Optional(w.MemoryLimitBytes, size), plain},
-			{view.Optional(r.Pressure.Memory.Full, view.Ratio), plain},
-			{view.Optional(r.Pressure.IO.Full, view.Ratio), plain},
-			{view.Optional(r.LimitHits, view.Count), plain},
-		}
+		l := row{id: w.Cgroup, cells: []cell{
+			text(name(w)),
+			value(r.CPUCores, view.Number),
+			value(w.WorkingSetBytes, size),
+			value(w.MemoryLimitBytes, size),
+			value(r.Pressure.Memory.Full, view.Ratio),
+			value(r.Pressure.IO.Full, view.Ratio),
+			value(r.LimitHits, view.Count),
+		}}
 		if view.AtOwnLimit(w) {
-			row[0] = span{"own limit: " + w.Name, yellow}
+			l.cells[0].span = span{"own limit: " + l.cells[0].text, yellow}
 		}
-		t.rows = append(t.rows, row)
+		t.rows = append(t.rows, l)
 	}
 	return t
 }
@@ -138,6 +121,19 @@ const warningsShown = 2
 
 // warnings is what a reader must know to trust the numbers above.
 func warnings(s *view.State, roomy bool) []line {
+	list := allWarnings(s)
+	most := warningsShown
+	if roomy {
+		most *= 4
+	}
+	if len(list) > most {
+		more := len(list) - most + 1
+		list = append(list[:most-1], line{{fmt.Sprintf("and %d more: see the status page", more), yellow}})
+	}
+	return append(list, absences(s.Absences(), roomy)...)
+}
+
+func allWarnings(s *view.State) []line {
 	var list []line
 	if e := s.Agent.ConfigError; e != "" {
 		list = append(list, line{{"configuration: ", yellow}, {"reload failed, the previous one stays in force: " + e, plain}})
@@ -151,15 +147,7 @@ func warnings(s *view.State, roomy bool) []line {
 	for _, p := range s.NotedProbes() {
 		list = append(list, line{{"probe " + p.Name + ": ", dim}, {p.Note, plain}})
 	}
-	most := warningsShown
-	if roomy {
-		most *= 4
-	}
-	if len(list) > most {
-		more := len(list) - most + 1
-		list = append(list[:most-1], line{{fmt.Sprintf("and %d more: see the status page", more), yellow}})
-	}
-	return append(list, absences(s.Absences(), roomy)...)
+	return list
 }
 
 // absences is one line in a small frame, so that the measured values fit.

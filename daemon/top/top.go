@@ -1,14 +1,15 @@
-// Package top shows a State in a terminal: as frames on a terminal, otherwise
-// as a line for each change.
+// Package top shows a State in a terminal: one frame, a screen to walk through, or a
+// line for each change.
 //
 // # Usage
 //
-// Render draws one frame. A Live is given one State after the other and draws
-// frames or writes lines, depending on its Size.
+// Render draws one frame. A Screen is what a user walks through: pure, from values and
+// keys to lines; a Terminal draws it and hands it keys, sizes and states. Changes is
+// given one State after the other and writes a line for each change.
 //
 // # Concurrency
 //
-// A Live belongs to one goroutine. Render and Lines are pure.
+// A Terminal and a Changes belong to one goroutine each. The rest is pure.
 package top
 
 import (

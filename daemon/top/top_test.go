@@ -147,8 +147,7 @@ func TestTopPlotEmptyWhereUnknown(t *testing.T) {
 }
 
 func TestTopNarrowTableDropsColumns(t *testing.T) {
-	row := line{{"a-long-name-of-a-thing", plain}, {"11", plain}, {"22", plain}}
-	wide := table{head: []string{"NAME", "one", "two"}, rows: []line{row}}
+	wide := table{head: []string{"NAME", "one", "two"}, rows: []row{{cells: []cell{text("a-long-name-of-a-thing"), text("11"), text("22")}}}}
 	var b strings.Builder
 	wide.lines(20)[1].write(&b, 20, false)
 	assert.Equal(t, "a-long-name-of…   11", b.String())
