@@ -31,6 +31,8 @@ type Agent struct {
 	// Carried are the decoded annotations of the Lease, Odd the decoding error.
 	Carried  lease.Content
 	ParseErr error
+	// Contention of its heartbeat; nil where it reports none that can be read.
+	Contention *lease.NodeContention
 	// RequestedAt is when its current requests were first seen, and rang when they last
 	// triggered a reconcile.
 	RequestedAt time.Time

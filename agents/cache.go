@@ -53,11 +53,14 @@ func (s *agentCache) setLease(name string, l *coordinationv1.Lease, now time.Tim
 		was := a.Lease
 		a.Lease = l
 		if l == nil {
-			a.Carried, a.ParseErr = lease.Content{}, nil
+			a.Carried, a.ParseErr, a.Contention = lease.Content{}, nil, nil
 			return false
 		}
 		if was == nil || !sameCarried(was, l) {
 			a.Carried, a.ParseErr = lease.ReadContent(l.Annotations)
+		}
+		if was == nil || was.Annotations[lease.ContentionAnnotation] != l.Annotations[lease.ContentionAnnotation] {
+			a.Contention = contentionOf(l.Annotations)
 		}
 		if was == nil || was.Annotations[lease.EvictionsAnnotation] != l.Annotations[lease.EvictionsAnnotation] {
 			a.RequestedAt = now

@@ -30,6 +30,8 @@ type Report struct {
 	NotJudged map[string]int `json:"notJudged,omitempty"`
 	// Unreadable are the nodes whose Lease annotations cannot be read, by name.
 	Unreadable []UnreadableNode `json:"unreadable,omitempty"`
+	// Culprits over all nodes.
+	Culprits *Culprits `json:"culprits,omitempty"`
 	// EvictionLimit is the cluster eviction limit and its use.
 	EvictionLimit EvictionLimit `json:"evictionLimit"`
 	// Answers that this leader gave, the newest first.
@@ -106,7 +108,7 @@ type Answered struct {
 func newReport(j *Judgement, g *Evaluation, answered []Answered) *Report {
 	p := &Report{
 		Time: g.Time.UTC(), Agents: map[State]int{Alive: 0, Late: 0, Silent: 0}, FullDisruption: j.FullDisruption, Late: j.Late, Total: j.Total,
-		Missing: []MissingAgent{}, Pressed: []Pressed{}, Answers: slices.Clone(answered),
+		Missing: []MissingAgent{}, Pressed: []Pressed{}, Answers: slices.Clone(answered), Culprits: culpritsOf(j.Agents),
 		EvictionLimit: EvictionLimit{
 			Pods: g.Pods, Limit: g.Limit(), Spent: g.Spent(), PeriodSeconds: g.Settings.Evictions.Per.Seconds(),
 			Common: g.Common(), CommonPlugins: g.CommonPlugins(),

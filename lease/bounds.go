@@ -59,7 +59,7 @@ func (c *Content) notes() []annotation {
 // fails.
 func FilterAnnotations(annotations map[string]string) map[string]string {
 	var kept map[string]string
-	for _, n := range (&Content{}).notes() {
+	for _, n := range append((&Content{}).notes(), annotation{key: ContentionAnnotation, most: maxContention}) {
 		value, is := annotations[n.key]
 		if !is {
 			continue

@@ -45,9 +45,22 @@ type ResourceContention struct {
 // Workload is a culprit or a sufferer.
 type Workload struct {
 	// Kind and Name as in the agent's API: NAMESPACE/NAME for a pod.
-	Kind  string  `json:"kind"`
-	Name  string  `json:"name"`
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	// Owner is NAMESPACE/KIND/NAME of what creates a pod anew, the same for all pods of
+	// a Deployment; empty where it is not known.
+	Owner string  `json:"owner,omitempty"`
 	Ratio float64 `json:"ratio"`
+}
+
+// Culprit is the largest one that is not the main sufferer itself, or else the
+// largest; false: none is known.
+func (r *ResourceContention) Culprit() (Workload, bool) {
+	if len(r.Culprits) == 0 {
+		return Workload{}, false
+	}
+	i := slices.IndexFunc(r.Culprits, func(w Workload) bool { return len(r.Sufferers) == 0 || w.Name != r.Sufferers[0].Name })
+	return r.Culprits[max(0, i)], true
 }
 
 // Bounds of a NodeContention.
@@ -89,7 +102,7 @@ func (n NodeContention) Encode() string {
 func bounded(list []Workload) []Workload {
 	list = slices.Clone(list[:min(len(list), maxWorkloads)])
 	for i := range list {
-		list[i].Name = Truncate(list[i].Name, maxWorkload)
+		list[i].Name, list[i].Owner = Truncate(list[i].Name, maxWorkload), Truncate(list[i].Owner, maxWorkload)
 	}
 	return list
 }
@@ -115,8 +128,13 @@ func ReadContention(annotations map[string]string) (NodeContention, error) {
 	if err := json.NewDecoder(strings.NewReader(text)).Decode(&n); err != nil {
 		return fail(err.Error())
 	}
+	if beyond := len(n.Resources) - maxResources; beyond > 0 {
+		n.Resources, n.More = n.Resources[:maxResources], n.More+beyond
+	}
 	for i := range n.Resources {
 		r := &n.Resources[i]
+		r.Resource, r.Device = Truncate(r.Resource, maxUnknownName), Truncate(r.Device, maxUnknownName)
+		r.Culprits, r.Sufferers = bounded(r.Culprits), bounded(r.Sufferers)
 		all := slices.Concat(r.Culprits, r.Sufferers)
 		if r.Coverage != nil {
 			all = append(all, Workload{Ratio: *r.Coverage})

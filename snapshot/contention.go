@@ -93,6 +93,9 @@ type Sufferer struct {
 	Share Opt[float64] `json:"shareRatio,omitzero"`
 	// LowestClass: it is of the lowest class, whose waiting is no contention.
 	LowestClass bool `json:"lowest,omitempty"`
+	// LastingSeconds is for how long it has been a sufferer here at every sample.
+	// Absent where a single window is looked at (ContentionIn).
+	LastingSeconds Opt[float64] `json:"lastingSeconds,omitzero"`
 }
 
 // Significant reports whether its waiting makes this a contention: it waits at least

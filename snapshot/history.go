@@ -51,6 +51,11 @@ func (h *History) Add(raw *Sample) *Snapshot {
 	h.points = append(h.trimmed(raw.Monotonic), newPoint(raw, s))
 	s.points, s.Gaps = h.points, h.gaps
 	s.derive(h.Window, h.gap)
+	before := h.newest
+	if why != "" {
+		before = nil
+	}
+	s.continueWaits(before)
 	h.newest = s
 	return s
 }

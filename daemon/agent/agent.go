@@ -253,12 +253,19 @@ func (a *Agent) startShow(ctx context.Context) (ended <-chan struct{}) {
 	return done
 }
 
+// processInterval is the time between the two readings of a workload's processes.
+const processInterval = 500 * time.Millisecond
+
 // listen opens the local socket and the web addresses.
 func (a *Agent) listen(ctx context.Context) ([]*web.Listener, error) {
 	c := a.Config.Current()
 	server := &web.Server{
 		State: a.state.Load, Published: a.pageBell.Next, Cluster: a.viewCluster, Decisions: a.decisions.List, Outer: a.viewOuter, Healthy: a.healthy, Ready: a.ready,
 		Reload: a.Config.Reload, Examine: a.Examine, Version: process.Version(), Log: a.Log, Pods: web.NewPodSeries(c.Web.PodSeries.Top, c.Web.PodSeries.MaxSeries),
+		Processes: func(ctx context.Context, cgroup string) (probes.ProcessList, error) {
+			paths := probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}
+			return probes.ReadProcesses(ctx, paths, cgroup, processInterval)
+		},
 	}
 	local, err := server.ListenLocal(ctx, c.API.Socket)
 	if err != nil {

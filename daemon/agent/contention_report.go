@@ -6,6 +6,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
@@ -16,7 +17,7 @@ func contentionReport(s *view.State) lease.NodeContention {
 	for _, c := range s.Contention() {
 		switch c.State {
 		case snapshot.ContentionPresent:
-			n.Resources = append(n.Resources, resourceContention(&c))
+			n.Resources = append(n.Resources, resourceContention(&c, s.Cluster))
 		case snapshot.ContentionUnknown:
 			n.Unknown = append(n.Unknown, view.ContentionTitle(&c))
 		case snapshot.ContentionBusy: // no workload waits because of others
@@ -25,24 +26,36 @@ func contentionReport(s *view.State) lease.NodeContention {
 	return n
 }
 
-func resourceContention(c *snapshot.Contention) lease.ResourceContention {
+func resourceContention(c *snapshot.Contention, of *view.Cluster) lease.ResourceContention {
 	r := lease.ResourceContention{Resource: string(c.Resource), Device: c.Device}
 	if covered, known := c.Coverage.Get(); known {
 		r.Coverage = new(twoDigits(covered))
 	}
 	for _, p := range c.Culprits {
-		r.Culprits = append(r.Culprits, workload(p.Party, p.Share))
+		r.Culprits = append(r.Culprits, workload(p.Party, p.Share, of))
 	}
 	for _, p := range c.Sufferers {
 		if !p.LowestClass { // its waiting is no contention
-			r.Sufferers = append(r.Sufferers, workload(p.Party, p.Waited))
+			r.Sufferers = append(r.Sufferers, workload(p.Party, p.Waited, of))
 		}
 	}
 	return r
 }
 
-func workload(p snapshot.Party, ratio float64) lease.Workload {
-	return lease.Workload{Kind: string(p.Kind), Name: p.Name, Ratio: twoDigits(ratio)}
+func workload(p snapshot.Party, ratio float64, of *view.Cluster) lease.Workload {
+	return lease.Workload{Kind: string(p.Kind), Name: p.Name, Owner: owner(p, of), Ratio: twoDigits(ratio)}
+}
+
+// owner of a pod that has a controller.
+func owner(p snapshot.Party, of *view.Cluster) string {
+	if of == nil || of.PodOf == nil || p.PodUID == "" {
+		return ""
+	}
+	pod, known := of.PodOf(p.PodUID)
+	if !known || pod.Owner.Kind == "" {
+		return ""
+	}
+	return evict.Owner(pod.Namespace, pod.Owner.Kind, pod.Owner.Name)
 }
 
 func twoDigits(ratio float64) float64 { return math.Round(100*min(1, max(0, ratio))) / 100 }

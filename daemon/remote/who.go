@@ -62,13 +62,3 @@ func (c *Contention) waited() float64 {
 	}
 	return c.Sufferers[0].Ratio
 }
-
-// Culprit is the largest one that is not the main sufferer itself, or else the
-// largest.
-func (c *Contention) Culprit() (lease.Workload, bool) {
-	if len(c.Culprits) == 0 {
-		return lease.Workload{}, false
-	}
-	i := slices.IndexFunc(c.Culprits, func(w lease.Workload) bool { return len(c.Sufferers) == 0 || w.Name != c.Sufferers[0].Name })
-	return c.Culprits[max(0, i)], true
-}

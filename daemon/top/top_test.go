@@ -65,7 +65,7 @@ func TestTopFrameFitsTerminal(t *testing.T) {
 
 func TestTopFrameEssentials(t *testing.T) {
 	frame := frameOf(scenes.MemoryHard(), 80, 24, false)
-	for _, want := range []string{"node-a", "Memory: hard since 12 s", "evictions disabled", "threshold >= 25.0 %", "candidates:", "pod 8d1c2f6e", "nvme0n1", "containerd.service", "cache.service"} {
+	for _, want := range []string{"node-a", "Memory: hard for 12 s", "evictions disabled", "threshold >= 25.0 %", "candidates:", "pod 8d1c2f6e", "nvme0n1", "containerd.service", "cache.service"} {
 		assert.Contains(t, frame, want)
 	}
 	assert.Contains(t, frameOf(scenes.OwnLimit(), 80, 24, false), "own limit: cache.service")

@@ -155,4 +155,14 @@ func Printable(s string) string {
 	return b.String()
 }
 
+// Clip is Printable within maxClip characters: for names that any process can choose.
+func Clip(s string) string {
+	const maxClip = 64
+	r := []rune(Printable(s[:min(len(s), 4*maxClip)]))
+	if len(r) <= maxClip && len(s) <= 4*maxClip {
+		return string(r)
+	}
+	return string(r[:min(len(r), maxClip)]) + "…"
+}
+
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }

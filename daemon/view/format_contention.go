@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
@@ -157,6 +158,16 @@ func Usage(c *snapshot.Contention, p *snapshot.Culprit) string {
 // OwnShare is the share of the traffic that is the sufferer's own.
 func OwnShare(s *snapshot.Sufferer) string {
 	return Optional(s.Share, Ratio)
+}
+
+// Lasting is for how long a sufferer has been waiting: "22 s"; empty where it is not
+// known.
+func Lasting(s *snapshot.Sufferer) string {
+	seconds, known := s.LastingSeconds.Get()
+	if !known {
+		return ""
+	}
+	return Age(time.Duration(seconds * float64(time.Second)))
 }
 
 // SufferersText is the sufferers in one line.

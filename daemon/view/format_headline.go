@@ -12,7 +12,7 @@ import (
 // WaitingText is shown before the first tick.
 const WaitingText = "Waiting for the first sample"
 
-// Headline is the overall verdict in words, such as "Memory: soft since 12 s".
+// Headline is the overall verdict in words, such as "Memory: soft for 12 s".
 // The State may be nil. It is an all-clear only of what was judged, and names what was
 // not.
 func (s *State) Headline() (text string, level plugins.Level) {
@@ -23,7 +23,7 @@ func (s *State) Headline() (text string, level plugins.Level) {
 	for _, v := range s.Levels.Verdicts {
 		level = max(level, v.Level)
 		if v.Level > plugins.None {
-			pressed = append(pressed, Title(v)+": "+v.Level.String()+" since "+Age(s.Age(v.Since)))
+			pressed = append(pressed, Title(v)+": "+v.Level.String()+" for "+Age(s.Age(v.Since)))
 		}
 	}
 	without := notJudged(s.Unjudged())

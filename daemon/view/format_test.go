@@ -90,17 +90,17 @@ func TestHeadline(t *testing.T) {
 		return text
 	}
 	assert.Equal(t, "No pressure", say(plugins.None, plugins.None, ""))
-	assert.Equal(t, "Memory: soft since 12 s", say(plugins.Soft, plugins.None, ""))
-	assert.Equal(t, "Memory: hard since 12 s · Disk sda: soft since 1 min", say(plugins.Hard, plugins.Soft, ""))
+	assert.Equal(t, "Memory: soft for 12 s", say(plugins.Soft, plugins.None, ""))
+	assert.Equal(t, "Memory: hard for 12 s · Disk sda: soft for 1 min", say(plugins.Hard, plugins.Soft, ""))
 	assert.Equal(t, "No pressure found; not judged: disk sda", say(plugins.None, plugins.None, "no PSI"))
-	assert.Equal(t, "Memory: soft since 12 s; not judged: disk sda", say(plugins.Soft, plugins.None, "no PSI"))
+	assert.Equal(t, "Memory: soft for 12 s; not judged: disk sda", say(plugins.Soft, plugins.None, "no PSI"))
 	many := judgedBy(memory, cpu)
 	for _, scope := range []string{"sda", "sdb", "sdc", "sdd", "sde"} {
 		disk.Scope, disk.Level = scope, plugins.None
 		many.Levels.Verdicts = append(many.Levels.Verdicts, disk)
 	}
 	text, _ := many.Headline()
-	assert.Equal(t, "Memory: soft since 12 s; not judged: disk sda, disk sdb, disk sdc, and 2 more", text)
+	assert.Equal(t, "Memory: soft for 12 s; not judged: disk sda, disk sdb, disk sdc, and 2 more", text)
 	assert.Len(t, many.UnjudgedText(), 5)
 	assert.False(t, many.AllClear())
 	nothing, _ := judgedBy().Headline()

@@ -33,3 +33,16 @@ func (o *OuterPlugins) verdicts() []plugins.Verdict {
 	}
 	return list
 }
+
+// BesideText is what becomes of the plugins that another host asks too, in words: a
+// value of plugins.beside.
+func BesideText(beside string) string {
+	meaning := map[string]string{
+		outer.BesideExclusive: "left to that process", outer.BesideReport: "asked too, as a dry run",
+		outer.BesideMark: "asked too, to mark the node only", outer.BesideAct: "asked too, as any other",
+	}[beside]
+	if meaning == "" {
+		return Printable(beside)
+	}
+	return meaning + " (plugins.beside: " + beside + ")"
+}

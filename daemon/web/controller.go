@@ -89,6 +89,7 @@ func (c *Controller) public(mux *http.ServeMux) {
 
 func (c *Controller) restricted(mux *http.ServeMux) {
 	mux.HandleFunc("GET /{$}", c.page)
+	mux.HandleFunc("GET /culprit", c.culprit)
 	mux.HandleFunc("GET /api/v1/backups", c.backups)
 	mux.HandleFunc("GET /api/v1/agents", c.agents)
 	mux.HandleFunc("GET /api/v1/loads", c.loads)

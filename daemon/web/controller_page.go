@@ -1,48 +1,84 @@
 package web
 
 import (
-	"bytes"
-	_ "embed"
-	"fmt"
+	"cmp"
 	"html/template"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
-
-//go:embed controller.html
-var controllerHTML string
 
 // controllerPage is the data of the page, which needs no script.
 type controllerPage struct {
 	ControllerState
-	Now time.Time
+	Now           time.Time
+	Title         string
+	Reloads, Hold bool
 }
 
-// page is the status page of the controller. It reloads itself.
-func (c *Controller) page(w http.ResponseWriter, _ *http.Request) {
-	t := template.Must(template.New("controller").Funcs(template.FuncMap{
+// culpritPage is one culprit on all its nodes; nil: it is none.
+type culpritPage struct {
+	Title         string
+	Reloads, Hold bool
+	Culprit       *agents.Culprit
+	Name          string
+	MoreNodes     int
+	Advice        view.Advice
+}
+
+// controllerTemplates are compiled in, and rendered by the tests.
+func controllerTemplates() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
 		"since": since, "wait": waitText, "names": waitReason,
 		"first": firstRows[agents.MissingAgent], "more": moreRows[agents.MissingAgent], "firstPressed": firstRows[agents.Pressed], "morePressed": moreRows[agents.Pressed],
 		"firstReported": firstRows[agents.ReportedNode], "moreReported": moreRows[agents.ReportedNode],
 		"firstUnread": firstRows[agents.UnreadableNode], "firstLoads": firstRows[admission.WaitingLoad], "moreLoads": moreRows[admission.WaitingLoad],
-	}).Parse(controllerHTML)) // compiled in, and rendered by the tests
-	var b bytes.Buffer
-	if err := t.Execute(&b, controllerPage{ControllerState: c.State(), Now: time.Now()}); err != nil {
-		http.Error(w, fmt.Sprintf("status page: %v", err), http.StatusInternalServerError)
-		return
-	}
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Security-Policy", "default-src 'none'; "+commonPolicy)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	_, _ = w.Write(b.Bytes()) // the client may be gone
+		"firstCulprits": firstRows[agents.Culprit], "moreCulprits": moreCulprits, "owner": ownerText, "ratio": view.Ratio, "clip": view.Clip, "printable": view.Printable,
+	}).ParseFS(pageHTML, "layout.html", "style.html", "controller*.html"))
 }
+
+// page is the status page of the controller. It reloads itself; ?hold pauses it.
+func (c *Controller) page(w http.ResponseWriter, r *http.Request) {
+	hold := r.URL.Query().Has("hold")
+	d := controllerPage{ControllerState: c.State(), Now: time.Now(), Title: "Plimsoll controller", Reloads: !hold, Hold: hold}
+	writePage(w, controllerTemplates(), "controller.html", d, http.StatusOK, plainPolicy)
+}
+
+// culprit is GET /culprit?owner=&kind=&resource=: on which nodes others wait because of it.
+func (c *Controller) culprit(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	d := culpritPage{Title: "Culprit – Plimsoll controller", Name: view.Clip(q.Get("owner")), Advice: view.CulpritAdvice(q.Get("resource"))}
+	status := http.StatusNotFound
+	if s := c.State(); s.Agents != nil && s.Agents.Culprits != nil {
+		for i := range s.Agents.Culprits.List {
+			k := &s.Agents.Culprits.List[i]
+			if k.Owner == q.Get("owner") && k.Kind == q.Get("kind") && k.Resource == q.Get("resource") {
+				d.Culprit, d.MoreNodes, status = k, max(0, k.Nodes-len(k.On)), http.StatusOK
+			}
+		}
+	}
+	writePage(w, controllerTemplates(), "controller_culprit.html", d, status, plainPolicy)
+}
+
+// ownerText is who recreates the culprit's pods, in words: "shop/cart (Deployment or
+// ReplicaSet)"; a workload that is no pod by its name.
+func ownerText(c agents.Culprit) string {
+	parts := strings.SplitN(c.Owner, "/", 3)
+	if c.Kind != string(snapshot.KindPod) || len(parts) != 3 {
+		return view.Clip(c.Owner)
+	}
+	kind := map[string]string{"ReplicaSet": "Deployment or ReplicaSet", "Job": "CronJob or Job"}[parts[1]]
+	return view.Clip(parts[0]+"/"+parts[2]) + " (" + cmp.Or(kind, view.Clip(parts[1])) + ")"
+}
+
+// moreCulprits is how many are not shown.
+func moreCulprits(c *agents.Culprits) int { return c.More + moreRows(c.List) }
 
 // maxRows of a table: a browser cannot show thousands of nodes.
 const maxRows = 50

@@ -36,7 +36,7 @@ func TestLiveEventsReachClients(t *testing.T) {
 		w.hears(fmt.Sprint(i))
 	}
 	page, _ := getPage(t, p.state.Load(), "", 0)
-	_, main, _ := strings.Cut(page, "<main>")
+	_, main, _ := strings.Cut(page, `<main id="main" tabindex="-1">`)
 	main, _, _ = strings.Cut(main, "</main>")
 	p.bell.Notify()
 	again, err := w.event()

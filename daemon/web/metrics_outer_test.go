@@ -85,7 +85,7 @@ func TestAPIOuterPlugins(t *testing.T) {
 
 func TestHeadlineHasOuterPlugins(t *testing.T) {
 	text, level := fullState().WithOuter(outers()).Headline()
-	assert.Contains(t, text, "vendor NUMA 0: hard since")
+	assert.Contains(t, text, "vendor NUMA 0: hard for")
 	assert.Equal(t, plugins.Hard, level)
 	assert.NotContains(t, fullState().WithOuter(outers()).Pressure().Levels, plugins.Resource(""))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-//go:embed page.html page_contention.html
+//go:embed *.html
 var pageHTML embed.FS
 
 // pageScript updates the page without a reload.
@@ -39,35 +39,60 @@ type page struct {
 func newPage(state func() *view.State, decisions func() []evict.Decision) *page {
 	return &page{
 		state: state, decisions: decisions, now: time.Now, policy: contentSecurityPolicy(),
-		template: template.Must(template.ParseFS(pageHTML, "*.html")), // compiled in, and rendered by the tests
+		template: pageTemplates(),
 	}
 }
 
-// contentSecurityPolicy lets the page load nothing, run only its own script and connect
-// only to its own server: a script injected through a malicious name would not
-// run.
-func contentSecurityPolicy() string {
-	hash := sha256.Sum256([]byte(pageScript))
-	return "default-src 'none'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; connect-src 'self'; " + commonPolicy
+// pageTemplates are compiled in, and rendered by the tests.
+func pageTemplates() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{"label": label}).ParseFS(pageHTML, "layout.html", "style.html", "parts.html", "page*.html"))
 }
 
-const commonPolicy = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+// labelledCell is a cell with the heading of its column, which a narrow page shows
+// beside it.
+type labelledCell struct {
+	Label string
+	cell
+}
+
+func label(name string, c cell) labelledCell { return labelledCell{name, c} }
+
+// contentSecurityPolicy lets the page load nothing, run only its own script, and connect
+// and send its search only to its own server: a script injected through a malicious
+// name would not run.
+func contentSecurityPolicy() string {
+	hash := sha256.Sum256([]byte(pageScript))
+	return "default-src 'none'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; connect-src 'self'; form-action 'self'; " + commonPolicy
+}
+
+// The policies of pages without a script: with the search, and without any form.
+const (
+	commonPolicy = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; frame-ancestors 'none'"
+	searchPolicy = "default-src 'none'; form-action 'self'; " + commonPolicy
+	plainPolicy  = "default-src 'none'; form-action 'none'; " + commonPolicy
+)
 
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	d := p.data(query.Has("open"))
 	d.Hold, d.Script = query.Has("hold"), template.JS(pageScript) //nolint:gosec // our own
+	writePage(w, p.template, "page.html", d, http.StatusOK, p.policy)
+}
+
+// writePage renders a page, or answers with the error.
+func writePage(w http.ResponseWriter, t *template.Template, name string, data any, status int, policy string) {
 	var b bytes.Buffer
-	if err := p.template.ExecuteTemplate(&b, "page.html", d); err != nil {
-		http.Error(w, fmt.Sprintf("status page: %v", err), http.StatusInternalServerError)
+	if err := t.ExecuteTemplate(&b, name, data); err != nil {
+		http.Error(w, fmt.Sprintf("page: %v", err), http.StatusInternalServerError)
 		return
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Security-Policy", p.policy)
+	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
+	w.WriteHeader(status)
 	_, _ = w.Write(b.Bytes()) // the client may be gone
 }
 

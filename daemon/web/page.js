@@ -20,7 +20,7 @@
   const source = new EventSource('live');
   source.onmessage = (e) => {
     heard = Date.now();
-    like(document.querySelector('main'), new DOMParser().parseFromString('<main>' + e.data + '</main>', 'text/html').querySelector('main'));
+    like(document.querySelector('main'), new DOMParser().parseFromString('<main id="main" tabindex="-1">' + e.data + '</main>', 'text/html').querySelector('main'));
     document.title = document.querySelector('h1').textContent + suffix;
     say();
   };

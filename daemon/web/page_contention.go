@@ -19,7 +19,9 @@ type pageContention struct {
 
 // contentionRow is the culprits and sufferers of one device, or of memory.
 type contentionRow struct {
+	Device                        string // as it is, for a link; empty: none
 	Title, State, Class, Sentence string
+	Advice                        *view.Advice
 	None                          string // instead of Sufferers
 	NoCulprit                     string // instead of Culprits, where they are unknown
 	Open                          bool
@@ -36,9 +38,10 @@ type partyRows struct {
 
 // partyRow is a workload with its share as text and as a bar.
 type partyRow struct {
-	Name, Where, Share string
-	Bar                int // 0 to barWidth
-	Details            string
+	ID, Name, Where, Share string
+	For                    string // how long it has been waiting
+	Bar                    int    // 0 to barWidth
+	Details                string
 }
 
 // contentionsShown in full, those with the longest waits, and busyShown lines.
@@ -81,6 +84,12 @@ func newContentionRow(c *snapshot.Contention, when string, open bool) contention
 		Title: view.ContentionTitle(c), State: view.ContentionText(c), Class: contentionClass(c.State), Sentence: view.ContentionSentence(c, when),
 		Of: "of the traffic", None: "none", Open: open,
 	}
+	if c.Resource == snapshot.SharedDisk || c.Resource == snapshot.SharedNetwork {
+		r.Device = c.Device
+	}
+	if a, some := view.ContentionAdvice(c); some {
+		r.Advice = &a
+	}
 	switch c.Resource {
 	case snapshot.SharedMemory:
 		r.Of = "of memory growth"
@@ -117,10 +126,13 @@ func newPartyRows[T any](list []T, beyond int, row func(*T) partyRow) partyRows 
 	return r
 }
 
+// contendedClass is the colour of a contention; the text has the same information.
+const contendedClass = "soft"
+
 func contentionClass(s snapshot.ContentionState) string {
 	switch s {
 	case snapshot.ContentionPresent:
-		return "soft"
+		return contendedClass
 	case snapshot.ContentionBusy:
 		return "none"
 	case snapshot.ContentionUnknown:
@@ -129,7 +141,7 @@ func contentionClass(s snapshot.ContentionState) string {
 }
 
 func culpritRow(c *snapshot.Contention, p *snapshot.Culprit) partyRow {
-	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Share), Bar: barOf(p.Share), Details: view.Usage(c, p)}
+	r := partyRow{ID: p.Cgroup, Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Share), Bar: barOf(p.Share), Details: view.Usage(c, p)}
 	if p.RequestsPerSecond > 0 {
 		r.Details += " · " + view.Number(p.RequestsPerSecond) + " requests/s"
 	}
@@ -137,7 +149,7 @@ func culpritRow(c *snapshot.Contention, p *snapshot.Culprit) partyRow {
 }
 
 func suffererRow(p *snapshot.Sufferer) partyRow {
-	r := partyRow{Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Waited), Bar: barOf(p.Waited), Details: "own share " + view.OwnShare(p)}
+	r := partyRow{ID: p.Cgroup, Name: view.Printable(p.Name), Where: view.Printable(p.Cgroup), Share: view.Ratio(p.Waited), For: view.Lasting(p), Bar: barOf(p.Waited), Details: "own share " + view.OwnShare(p)}
 	if p.LowestClass {
 		r.Details += " · lowest class (low QoS or mover): triggers no eviction"
 	}

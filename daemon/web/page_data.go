@@ -2,10 +2,12 @@ package web
 
 import (
 	"html/template"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -22,12 +24,12 @@ type pageData struct {
 	Mode     string
 	// NotJudged is what no level tells about, with the reasons; NotJudgedMore how
 	// many more there are.
-	NotJudged     []string
+	NotJudged     []view.Alarm
 	NotJudgedMore int
 	DryRun        bool
 	Eviction      string // the newest one, empty for none
 	Facts         []string
-	Alarms        []string // reasons not to trust the values below
+	Alarms        []view.Alarm
 	Notes         []string
 
 	Contention                   pageContention
@@ -40,6 +42,8 @@ type pageData struct {
 	IdleDisks                    []diskRow
 	NICs                         []nicRow
 	RestNICs                     []nicRow
+	MoreNICs                     int // beyond RestNICs
+	Rivals                       *pageRivals
 	Filesystems, RestFilesystems []filesystemRow
 	Workloads                    []workloadRow
 	Hidden                       int          // workloads beyond those shown
@@ -48,6 +52,7 @@ type pageData struct {
 	Unfolded                     int // how many decisions are not folded
 	Earlier                      int // how many are
 	Failed                       []snapshot.Probe
+	FailedAdvice                 view.Advice
 	Probes                       int
 	Absences                     []view.Absence
 	Noted                        []snapshot.Probe
@@ -105,30 +110,75 @@ func (p *page) data(open bool) pageData {
 		window = view.Seconds(w)
 	}
 	shownNICs, restNICs := s.NICs()
+	moreNICs := max(0, len(restNICs)-restNICsShown)
 	mounts, restMounts := s.Filesystems(filesystemsShown)
 	disks, idle := s.Disks()
-	notJudged := s.UnjudgedText()
+	notJudged := pageUnjudged(s)
 	workloads, hidden := workloadRows(s)
-	decisions := pageDecisions(p.decisions(), s.Snapshot.Time)
+	decisions := pageDecisions(p.decisions(), s.Snapshot.Time, open)
 	unfolded := unfolded(decisions)
-	verdicts, calm := separateCalm(pageVerdicts(s))
+	verdicts, calm := separateCalm(pageVerdicts(s, open))
 	return pageData{
 		Open: open, DryRun: s.Cluster != nil && s.Cluster.DryRun, Cluster: newPageCluster(s), Eviction: lastEviction(s),
 		Node: view.Printable(s.Agent.Node), Headline: text, Level: class, Mode: s.ModeText(),
-		NotJudged: notJudged[:min(notJudgedShown, len(notJudged))], NotJudgedMore: max(0, len(notJudged)-notJudgedShown),
+		NotJudged: adviseOnce(notJudged[:min(notJudgedShown, len(notJudged))]), NotJudgedMore: max(0, len(notJudged)-notJudgedShown),
 		Facts: agentFacts(s), Alarms: alarms(s, p.now()), Notes: printables(s.Agent.Restrictions),
 		Contention: newPageContention(s, open), Verdicts: verdicts, Calm: calm, Window: window, Pressure: pagePressures(s),
 		Memory: memoryFacts(s.Snapshot), Network: networkFacts(s.Snapshot),
-		Disks: diskRows(s, disks), IdleDisks: diskRows(s, idle), NICs: nicRows(s, shownNICs), RestNICs: nicRows(s, restNICs),
+		Disks: diskRows(s, disks), IdleDisks: diskRows(s, idle), NICs: nicRows(s, shownNICs), RestNICs: nicRows(s, restNICs[:len(restNICs)-moreNICs]), MoreNICs: moreNICs, Rivals: newPageRivals(s.Outer),
 		Filesystems: filesystemRows(mounts), RestFilesystems: filesystemRows(restMounts),
 		Workloads: workloads, Hidden: hidden, Decisions: decisions, Unfolded: unfolded, Earlier: max(0, len(decisions)-unfolded),
-		Failed: printableProbes(s.FailedProbes()), Probes: len(s.Snapshot.Probes), Absences: s.Absences(),
+		Failed: printableProbes(s.FailedProbes()), FailedAdvice: view.ProbesAdvice(), Probes: len(s.Snapshot.Probes), Absences: s.Absences(),
 		Noted: printableProbes(s.NotedProbes()),
 	}
 }
 
 // notJudgedShown are named with their reasons; the verdicts below have the others.
 const notJudgedShown = 6
+
+// restNICsShown of the less busy virtual ones: a node has one for each pod.
+const restNICsShown = 40
+
+// pageUnjudged is what no level tells about, each reason once.
+func pageUnjudged(s *view.State) []view.Alarm {
+	var list []view.Alarm
+	for _, u := range s.Unjudged() {
+		a := view.Alarm{Text: view.UnjudgedTitle(u) + ": " + view.Printable(u.Why), Advice: s.UnjudgedAdvice(&u)}
+		if !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// adviseOnce leaves the same advice to the last of those in a row that have it.
+func adviseOnce(list []view.Alarm) []view.Alarm {
+	for i := range list[:max(0, len(list)-1)] {
+		if list[i].Advice == list[i+1].Advice {
+			list[i].Advice = view.Advice{}
+		}
+	}
+	return list
+}
+
+// pageRivals are other hosts of outer plugins.
+type pageRivals struct {
+	List   []outer.Rival
+	Beside string // what becomes of the plugins
+	Advice view.Advice
+}
+
+func newPageRivals(o *view.OuterPlugins) *pageRivals {
+	if o == nil || len(o.Rivals) == 0 {
+		return nil
+	}
+	p := &pageRivals{Beside: view.BesideText(o.Beside), Advice: view.RivalsAdvice()}
+	for _, r := range o.Rivals {
+		r.Dir, r.Command, r.Cgroup = view.Printable(r.Dir), view.Clip(r.Command), view.Printable(r.Cgroup)
+		p.List = append(p.List, r)
+	}
+	return p
+}
 
 // levelClass keeps an unknown level out of the markup.
 func levelClass(l plugins.Level) string {
@@ -173,20 +223,20 @@ func agentFacts(s *view.State) []string {
 }
 
 // alarms are what an on-call engineer must know before trusting the page.
-func alarms(s *view.State, now time.Time) []string {
-	var list []string
+func alarms(s *view.State, now time.Time) []view.Alarm {
+	var list []view.Alarm
 	period := time.Duration(s.Agent.TickSeconds * float64(time.Second))
 	if age := now.Sub(s.Snapshot.Time); age > staleTicks*max(period, time.Second) {
-		list = append(list, "The newest sample is "+view.Age(age)+" old: all values below are stale.")
+		list = append(list, view.StaleAlarm(view.Age(age)))
 	}
 	if e := s.Agent.ConfigError; e != "" {
-		list = append(list, "Configuration reload failed; the previous configuration stays in force: "+view.Printable(e))
+		list = append(list, view.ConfigAlarm(e))
 	}
 	if c := s.Cluster; c != nil && !c.StaleSince.IsZero() && s.Age(c.StaleSince) > disconnectTolerance {
-		list = append(list, "No connection to the API server for "+view.Age(s.Age(c.StaleSince))+inParentheses(c.StaleReason)+": evictions are paused.")
+		list = append(list, view.ConnectionAlarm(view.Age(s.Age(c.StaleSince)), inParentheses(c.StaleReason)))
 	}
 	if s.Agent.TicksMissed > 0 {
-		list = append(list, view.Count(s.Agent.TicksMissed)+" samples missed since the start: the previous sample took too long.")
+		list = append(list, view.MissedAlarm(s.Agent.TicksMissed))
 	}
 	return list
 }

@@ -15,21 +15,22 @@ type pageDecision struct {
 	Victim                                                      *pageVictim
 	Others                                                      []consideredRow
 	Omitted                                                     int
+	Open                                                        bool
 }
 
 // pageVictim is the evicted pod, and the course of its eviction.
 type pageVictim struct {
-	Name, Pod, UID, Relief string
-	Answers                []string
-	Terminated             string
-	Changes                []string
-	Waits                  string // instead of Changes, why that is unknown yet
+	ID, Name, Pod, UID, Relief string // ID is its cgroup
+	Answers                    []string
+	Terminated                 string
+	Changes                    []string
+	Waits                      string // instead of Changes, why that is unknown yet
 }
 
 // consideredRow is a skipped candidate.
 type consideredRow struct {
-	Name, Where, Pod, Relief, Outcome, Because string
-	Answers                                    []string
+	ID, Name, Where, Pod, Relief, Outcome, Because string
+	Answers                                        []string
 }
 
 // decisionsShown of all stored ones, and othersShown candidates of each; the
@@ -42,10 +43,10 @@ const (
 	othersShown    = 10
 )
 
-func pageDecisions(list []evict.Decision, now time.Time) []pageDecision {
+func pageDecisions(list []evict.Decision, now time.Time, open bool) []pageDecision {
 	out := make([]pageDecision, 0, decisionsShown)
 	for i := range list[:min(decisionsShown, len(list))] {
-		out = append(out, newPageDecision(&list[i], now))
+		out = append(out, newPageDecision(&list[i], now, open))
 	}
 	return out
 }
@@ -59,9 +60,9 @@ func unfolded(list []pageDecision) int {
 	return decisionsOpen
 }
 
-func newPageDecision(d *evict.Decision, now time.Time) pageDecision {
+func newPageDecision(d *evict.Decision, now time.Time, open bool) pageDecision {
 	p := pageDecision{
-		ID: view.Printable(d.ID), Time: view.Clock(d.Time), Stamp: d.Time.UTC().Format(time.RFC3339), Ago: view.Age(now.Sub(d.Time)),
+		Open: open, ID: view.Printable(d.ID), Time: view.Clock(d.Time), Stamp: d.Time.UTC().Format(time.RFC3339), Ago: view.Age(now.Sub(d.Time)),
 		Causes: causeNames(d.Causes), Level: levelClass(d.Level()), Outcome: view.DecisionText(d), Class: decisionClass(d), Reason: view.Printable(d.Reason),
 	}
 	for _, c := range d.Causes {
@@ -112,7 +113,7 @@ func causeNames(causes []evict.Cause) string {
 
 func newVictim(d *evict.Decision, c *evict.Considered) *pageVictim {
 	v := &pageVictim{
-		Name: view.Printable(c.Name), UID: view.Printable(c.PodUID), Answers: answers(c),
+		ID: c.Cgroup, Name: view.Printable(c.Name), UID: view.Printable(c.PodUID), Answers: answers(c),
 		Relief: view.Quantity(c.Relief, c.Unit) + " (" + view.Printable(c.Why) + ")", Terminated: view.TerminatedText(d), Changes: view.PressureChanges(d),
 	}
 	if c.Pod != nil {
@@ -129,7 +130,7 @@ func newVictim(d *evict.Decision, c *evict.Considered) *pageVictim {
 
 func newConsidered(c *evict.Considered) consideredRow {
 	row := consideredRow{
-		Name: view.Printable(c.Name), Where: view.Printable(c.Cgroup), Relief: view.Quantity(c.Relief, c.Unit),
+		ID: c.Cgroup, Name: view.Printable(c.Name), Where: view.Printable(c.Cgroup), Relief: view.Quantity(c.Relief, c.Unit),
 		Outcome: view.CandidateText(c), Because: view.Printable(c.Reason), Answers: answers(c),
 	}
 	if c.Pod != nil {

@@ -48,7 +48,7 @@ func TestPageSkippedCandidates(t *testing.T) {
 func TestPageEviction(t *testing.T) {
 	text, _ := getPage(t, scenes.Evicted(), "", 0)
 	for _, want := range []string{
-		`<span class="badge hard">evicted</span>`, "<b>shop/cart-66b8d-mm4qz</b> · Burstable · priority 100 · ReplicaSet cart-66b8d · requests 1.0 GiB of memory",
+		`<span class="badge hard">evicted</span>`, ">shop/cart-66b8d-mm4qz</a></b> · Burstable · priority 100 · ReplicaSet cart-66b8d · requests 1.0 GiB of memory",
 		"UID 41aa9e07-0000-4000-8000-00000000000a", "3.0 GiB (working set 3.0 GiB)", "12:00:55 UTC evicted (201)",
 		"12:01:09 UTC, 14 s after the decision", "memory-stall: hard → none, 41.0 % (threshold &gt;= 25.0 %) → &lt;0.1 % (threshold &gt;= 10.0 %)",
 		"Other candidates, with the reason each was skipped: 3", "needs 1 healthy pods and has 1 currently", "blocked (429)",
@@ -119,7 +119,7 @@ func TestPageNewestEvictionNotFolded(t *testing.T) {
 	for before, want := range map[int]int{0: 3, 2: 3, 3: 4, 7: 8, 8: 3} {
 		list := append(slices.Repeat([]evict.Decision{quiet}, before), gone, gone, quiet)
 		list = append(list, slices.Repeat([]evict.Decision{quiet}, 3)...)
-		assert.Equal(t, want, unfolded(pageDecisions(list, scenes.Start())), "%d decisions before it", before)
+		assert.Equal(t, want, unfolded(pageDecisions(list, scenes.Start(), false)), "%d decisions before it", before)
 	}
 	text, _ := getPage(t, scenes.Evicted(), "", 0)
 	assert.True(t, strings.Contains(text, "<p>Last eviction, 1 min 10 s ago: evicted shop/cart-66b8d-mm4qz: working set 3.0 GiB; terminated after 14 s</p>"), "and in a line at the top")

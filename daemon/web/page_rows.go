@@ -88,7 +88,7 @@ func networkFacts(n *snapshot.Snapshot) []fact {
 }
 
 type diskRow struct {
-	Name, Kind                                                           string
+	ID, Name, Kind                                                       string // ID is the name as it is, for links
 	ReadIOPS, WriteIOPS, Read, Write, ReadAwait, WriteAwait, Queue, Busy cell
 }
 
@@ -100,7 +100,7 @@ func diskRows(s *view.State, disks []snapshot.DiskState) []diskRow {
 		absent.Because("idle", "no request completed")
 		rate := rateCell(ok, absent)
 		rows = append(rows, diskRow{
-			Name: view.Printable(d.Name), Kind: diskKind(&d.Disk),
+			ID: d.Name, Name: view.Printable(d.Name), Kind: diskKind(&d.Disk),
 			ReadIOPS: rate(r.ReadsPerSecond, view.Number), WriteIOPS: rate(r.WritesPerSecond, view.Number),
 			Read: rate(r.ReadBytesPerSecond, view.ByteRate), Write: rate(r.WrittenBytesPerSecond, view.ByteRate),
 			ReadAwait: cellOf(r.ReadAwaitSeconds, view.Seconds, absent, "rates", "idle"), WriteAwait: cellOf(r.WriteAwaitSeconds, view.Seconds, absent, "rates", "idle"),
@@ -134,7 +134,7 @@ func rateCell(ok bool, absent snapshot.Absent) func(float64, func(float64) strin
 }
 
 type nicRow struct {
-	Name, Kind                                                         string
+	ID, Name, Kind                                                     string
 	Receive, Transmit, ReceiveUsed, TransmitUsed, Speed, Errors, Drops cell
 }
 
@@ -149,7 +149,7 @@ func nicRows(s *view.State, nics []snapshot.NICState) []nicRow {
 			return cellOf(o, view.Ratio, absent, "speedBytesPerSecond", "rates")
 		}
 		rows = append(rows, nicRow{
-			Name: view.Printable(n.Name), Kind: view.NICKind(&n.NIC),
+			ID: n.Name, Name: view.Printable(n.Name), Kind: view.NICKind(&n.NIC),
 			Receive: rate(r.ReceiveBytesPerSecond, view.BitRate), Transmit: rate(r.TransmitBytesPerSecond, view.BitRate),
 			ReceiveUsed: used(r.ReceiveUtilizationRatio), TransmitUsed: used(r.TransmitUtilizationRatio),
 			Speed:  cellOf(n.SpeedBytesPerSecond, wholeNumber(view.BitRate), absent, "speedBytesPerSecond"),
@@ -160,7 +160,7 @@ func nicRows(s *view.State, nics []snapshot.NICState) []nicRow {
 }
 
 type workloadRow struct {
-	Name, Kind, Where, OwnLimit                         string
+	ID, Name, Kind, Where, OwnLimit                     string
 	CPU, Memory, Limit, MemoryStall, IOStall, LimitHits cell
 }
 
@@ -187,7 +187,7 @@ func newWorkload(s *view.State, w *snapshot.WorkloadState) workloadRow {
 		stalls.Because("rates", why)
 	}
 	row := workloadRow{
-		Name: view.Printable(w.Name), Kind: view.Printable(string(w.Kind)), Where: view.Printable(w.Cgroup),
+		ID: w.Cgroup, Name: view.Printable(s.WorkloadName(w)), Kind: view.Printable(string(w.Kind)), Where: view.Printable(w.Cgroup),
 		CPU:         cellOf(r.CPUCores, view.Number, absent, "cpuMicrosecondsTotal", "rates"),
 		Memory:      cellOf(w.WorkingSetBytes, wholeNumber(view.Bytes), absent, "memoryBytes", "inactiveFileBytes", "memory"),
 		Limit:       cellOf(w.MemoryLimitBytes, wholeNumber(view.Bytes), absent, "memoryLimitBytes", "memory", "none"),

@@ -19,6 +19,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -26,8 +27,16 @@ func pageScenes() map[string]*view.State {
 	return map[string]*view.State{
 		"waiting": nil, "first_tick": scenes.FirstTick(), "calm": scenes.Calm(), "memory_hard": scenes.MemoryHard(),
 		"own_limit": scenes.OwnLimit(), "absent": scenes.EverythingAbsent(), "hostile": scenes.Hostile(),
-		"dry_run": scenes.DryRun(), "evicted": scenes.Evicted(), "deaf": scenes.Disconnected(), "contended": scenes.Contended(),
+		"dry_run": scenes.DryRun(), "evicted": scenes.Evicted(), "deaf": scenes.Disconnected(), "contended": scenes.Contended(), "rivals": besideKatalyst(),
 	}
+}
+
+// besideKatalyst is a calm node where another process asks outer plugins too.
+func besideKatalyst() *view.State {
+	return scenes.Calm().WithOuter(&view.OuterPlugins{
+		Beside: outer.BesideReport,
+		Rivals: []outer.Rival{{Dir: "/var/lib/katalyst/plugin-socks", PID: 4711, Command: "katalyst-agent\x1b[2J", Cgroup: "/system.slice/katalyst-agent.service"}},
+	})
 }
 
 // decisionsOf is the decisions of rounds before the state, or without a cluster
@@ -100,7 +109,7 @@ func attribute(n *html.Node, name string) string {
 
 // unbalanced is a tag that is not closed in order, if there is one.
 func unbalanced(text string) string {
-	void := " meta link br "
+	void := " meta link br input "
 	z := html.NewTokenizer(strings.NewReader(text))
 	var open []string
 	for {
@@ -139,22 +148,39 @@ func withoutScript(page string) string {
 	return strings.Replace(page, "<script>"+pageScript+"</script>", "", 1)
 }
 
+// assertLoadsNothing: nothing is loaded, no script but the page's own runs, and nothing
+// leads elsewhere but a link to our documents and the search of this server.
+func assertLoadsNothing(t *testing.T, name, text string) {
+	t.Helper()
+	for _, n := range elements(t, text) {
+		assert.NotContains(t, []string{"script", "img", "iframe", "object"}, n.Data, name)
+		href := attribute(n, "href")
+		switch n.Data {
+		case "link":
+			assert.True(t, strings.HasPrefix(href, "data:"), name)
+		case "a":
+			ours := strings.HasPrefix(href, "https://github.com/plimsoll-dev/plimsoll/blob/main/docs/") && attribute(n, "rel") == "noreferrer"
+			assert.True(t, ours || !strings.Contains(href, ":") || strings.HasPrefix(href, "workload?name=") || strings.HasPrefix(href, "device?name="), "%s: %s", name, href)
+		case "form":
+			assert.Equal(t, "search get", attribute(n, "action")+" "+attribute(n, "method"), name)
+		}
+		for _, a := range n.Attr {
+			assert.False(t, strings.HasPrefix(a.Key, "on"), "%s: <%s %s>", name, n.Data, a.Key)
+			if a.Key != "href" {
+				assert.NotContains(t, a.Val, "https://", name)
+			}
+		}
+	}
+}
+
 func TestPageLoadsNothing(t *testing.T) {
 	for name, s := range pageScenes() {
 		text, w := getPage(t, s, "", 0)
-		text = withoutScript(text)
-		for _, n := range elements(t, text) {
-			assert.NotContains(t, []string{"script", "img", "iframe", "object", "form"}, n.Data, name)
-			if n.Data == "link" {
-				assert.True(t, strings.HasPrefix(attribute(n, "href"), "data:"), name)
-			}
-			for _, a := range n.Attr {
-				assert.False(t, strings.HasPrefix(a.Key, "on"), "%s: <%s %s>", name, n.Data, a.Key)
-			}
-		}
-		assert.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'", name)
+		assertLoadsNothing(t, name, withoutScript(text))
+		policy := w.Header().Get("Content-Security-Policy")
+		assert.Contains(t, policy, "default-src 'none'", name)
+		assert.Contains(t, policy, "form-action 'self'", name)
 		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"), name)
-		assert.NotContains(t, text, "https://", name)
 	}
 }
 
@@ -195,7 +221,7 @@ func TestPageAbsentWithReason(t *testing.T) {
 	text, _ := getPage(t, scenes.EverythingAbsent(), "", 0)
 	found := 0
 	for _, n := range elements(t, text) {
-		if n.Data != "td" || n.FirstChild == nil {
+		if n.Data != "td" || n.FirstChild == nil || n.FirstChild.Type != html.TextNode {
 			continue
 		}
 		if n.FirstChild.Data == view.Unknown {
@@ -216,13 +242,13 @@ func TestPageWorkloadAtOwnLimit(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(text, "at its own memory limit: its own pressure, not the node&#39;s"))
 }
 
-func TestPageBarMarksThreshold(t *testing.T) {
-	v := plugins.Verdict{Observed: snapshot.Some(0.05), Threshold: snapshot.Some(0.1), Unit: "ratio"}
-	assert.Equal(t, &bar{Value: 250, Mark: 500, Scale: "20.0 %"}, newBar(v))
+func TestPageGauge(t *testing.T) {
+	v := plugins.Verdict{Observed: snapshot.Some(0.05), Threshold: snapshot.Some(0.1), Operator: ">=", Unit: "ratio"}
+	assert.Equal(t, &levelGauge{Value: 500, Text: "50.0 % of the way to ≥ 10.0 %"}, newGauge(&v))
 	v.Observed = snapshot.Some(0.95)
-	assert.Equal(t, &bar{Value: 950, Mark: 100, Scale: "100 %"}, newBar(v), "a share ends at all of it")
+	assert.Equal(t, &levelGauge{Value: 1000, Text: "100 % of the way to ≥ 10.0 %"}, newGauge(&v))
 	v.Observed = snapshot.Opt[float64]{}
-	assert.Nil(t, newBar(v), "what was not observed is not drawn")
+	assert.Nil(t, newGauge(&v), "what was not observed is not drawn")
 }
 
 func TestSparklineBreaksWhereUnknown(t *testing.T) {

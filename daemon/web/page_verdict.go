@@ -12,8 +12,11 @@ type pageVerdict struct {
 	Title, Plugin, Scope, Level, State, Condition, Reason, Absent string
 	Since, At                                                     string // a duration, and a time
 	Observed                                                      cell
+	Device                                                        string // of its scope as it is, for a link; empty: none
 	Limit                                                         string // "≥ 10.0 %"
-	Bar                                                           *bar
+	Gauge                                                         *levelGauge
+	Advice                                                        *view.Advice
+	Open                                                          bool
 	Evidence                                                      []evidenceRow
 	Candidates                                                    []candidateRow
 	MoreCandidates                                                int
@@ -25,30 +28,40 @@ type evidenceRow struct {
 	Met               string
 }
 
-type candidateRow struct{ Name, Where, Relief, Why string }
+type candidateRow struct{ ID, Name, Where, Relief, Why string }
 
-func pageVerdicts(s *view.State) []pageVerdict {
+func pageVerdicts(s *view.State, open bool) []pageVerdict {
 	list := make([]pageVerdict, 0, len(s.Levels.Verdicts))
-	for _, v := range s.Levels.Verdicts {
-		p := pageVerdict{
-			Title: view.Title(v), Plugin: view.Printable(v.Plugin), Level: verdictClass(v), State: view.LevelText(v), Since: view.Age(s.Age(v.Since)), At: view.Stamp(v.Since), Scope: scope(v),
-			Condition: view.Printable(v.Condition), Reason: view.Printable(v.Reason), Absent: view.Printable(v.Absent),
-			Observed: observedCell(v.Observed, v.Unit, v.Absent), Bar: newBar(v),
-		}
-		if t, ok := v.Threshold.Get(); ok {
-			p.Limit = limit(v.Operator, t, v.Unit)
-		}
-		for _, e := range v.Evidence {
-			p.Evidence = append(p.Evidence, newEvidence(e))
-		}
-		shown := v.Candidates[:min(candidatesShown, len(v.Candidates))]
-		p.MoreCandidates = len(v.Candidates) - len(shown)
-		for _, c := range shown {
-			p.Candidates = append(p.Candidates, candidate(c))
-		}
-		list = append(list, p)
+	for i := range s.Levels.Verdicts {
+		list = append(list, newPageVerdict(s, &s.Levels.Verdicts[i], open))
 	}
 	return list
+}
+
+func newPageVerdict(s *view.State, v *plugins.Verdict, open bool) pageVerdict {
+	p := pageVerdict{
+		Title: view.Title(*v), Plugin: view.Printable(v.Plugin), Level: verdictClass(*v), State: view.LevelText(*v), Since: view.Age(s.Age(v.Since)), At: view.Stamp(v.Since), Scope: scope(*v),
+		Condition: view.Printable(v.Condition), Reason: view.Printable(v.Reason), Absent: view.Printable(v.Absent),
+		Observed: observedCell(v.Observed, v.Unit, v.Absent), Gauge: newGauge(v), Open: open,
+	}
+	if p.Scope != "" && (v.Resource == plugins.Disk || v.Resource == plugins.NetworkIO) {
+		p.Device = v.Scope
+	}
+	if t, ok := v.Threshold.Get(); ok {
+		p.Limit = limit(v.Operator, t, v.Unit)
+	}
+	if a, some := s.AdviceOf(v); some {
+		p.Advice = &a
+	}
+	for _, e := range v.Evidence {
+		p.Evidence = append(p.Evidence, newEvidence(e))
+	}
+	shown := v.Candidates[:min(candidatesShown, len(v.Candidates))]
+	p.MoreCandidates = len(v.Candidates) - len(shown)
+	for _, c := range shown {
+		p.Candidates = append(p.Candidates, candidate(c))
+	}
+	return p
 }
 
 // verdictsShown in full if there are more.
@@ -94,7 +107,7 @@ func newEvidence(e plugins.Evidence) evidenceRow {
 
 func candidate(c plugins.Candidate) candidateRow {
 	return candidateRow{
-		Name: view.Printable(c.Name), Where: view.Printable(c.Cgroup), Relief: view.Quantity(c.Relief, c.Unit), Why: view.Printable(c.Why),
+		ID: c.Cgroup, Name: view.Printable(c.Name), Where: view.Printable(c.Cgroup), Relief: view.Quantity(c.Relief, c.Unit), Why: view.Printable(c.Why),
 	}
 }
 
@@ -113,28 +126,23 @@ func limit(operator string, threshold float64, unit string) string {
 	return sign + " " + view.Quantity(threshold, unit)
 }
 
-// bar draws an observed value against its threshold, on a scale of 0 to 1000
-// from left to right.
-type bar struct {
-	Value, Mark int
-	Scale       string
+// levelGauge is a bar from 0 to 100 %, whose text says what 100 % means. More is worse.
+type levelGauge struct {
+	Value int // 0 to barWidth
+	Text  string
 }
 
 const barWidth = 1000
 
-// newBar is nil if one of the two is absent.
-func newBar(v plugins.Verdict) *bar {
-	o, ok1 := v.Observed.Get()
-	t, ok2 := v.Threshold.Get()
-	if !ok1 || !ok2 || t <= 0 || o < 0 {
+// newGauge is how far an observed value is on its way to its threshold; nil if one of the two
+// is absent.
+func newGauge(v *plugins.Verdict) *levelGauge {
+	share, known := view.TowardsThreshold(v)
+	t, _ := v.Threshold.Get() // there is one
+	if !known {
 		return nil
 	}
-	top := max(2*t, 1.1*o)
-	if v.Unit == "ratio" {
-		top = min(1, top)
-	}
-	at := func(x float64) int { return int(min(1, x/top)*barWidth + 0.5) }
-	return &bar{Value: at(o), Mark: at(t), Scale: view.Quantity(top, v.Unit)}
+	return &levelGauge{barOf(share), view.Ratio(share) + " of the way to " + limit(v.Operator, t, v.Unit)}
 }
 
 // sparkline is a trend over the last two minutes as the points of SVG lines,

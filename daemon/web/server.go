@@ -1,7 +1,8 @@
 // Package web serves metrics, health, the status pages and the API: over HTTP,
 // read-only, and on a Unix socket, where the configuration can also be
 // reloaded. No handler reads the kernel or waits for a tick: all answer from
-// the last published State, except the examination, of which one runs at a time.
+// the last published State, except the examination and the processes of a workload, of
+// each of which one runs at a time.
 package web
 
 import (
@@ -20,6 +21,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/guard"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/probes"
 )
 
 // Server serves an agent. Its functions must not block.
@@ -41,6 +43,9 @@ type Server struct {
 	Reload func() error
 	// Examine the machine as plimsoll doctor does; it may block. Nil: it is not served.
 	Examine func(context.Context) any
+	// Processes reads those of a workload's cgroup, for its page; it may block until
+	// ctx ends. Nil: they are not shown.
+	Processes func(ctx context.Context, cgroup string) (probes.ProcessList, error)
 	// Pods are the series of single workloads, nil for none.
 	Pods    *PodSeries
 	Version string
@@ -48,6 +53,8 @@ type Server struct {
 
 	live        live
 	examination examination
+	processes   turns
+	now         func() time.Time // nil: time.Now
 }
 
 // currentState is the newest state with the cluster's current state, outer plugins and
@@ -265,6 +272,10 @@ func (s *Server) restricted(mux *http.ServeMux) {
 	p := s.page()
 	mux.Handle("GET /{$}", p)
 	mux.HandleFunc("GET /live", s.followLive(p))
+	of := &pages{server: s, template: p.template, now: s.clock()}
+	mux.HandleFunc("GET /workload", of.workload)
+	mux.HandleFunc("GET /device", of.device)
+	mux.HandleFunc("GET /search", of.search)
 	mux.HandleFunc("GET /api/v1/snapshot", s.snapshot)
 	mux.HandleFunc("GET /api/v1/pressure", s.pressure)
 	mux.HandleFunc("GET /api/v1/plugins", s.plugins)
@@ -272,6 +283,13 @@ func (s *Server) restricted(mux *http.ServeMux) {
 	if s.Examine != nil {
 		mux.HandleFunc("GET /api/v1/doctor", s.doctor)
 	}
+}
+
+func (s *Server) clock() func() time.Time {
+	if s.now == nil {
+		return time.Now
+	}
+	return s.now
 }
 
 func addProfiles(mux *http.ServeMux) {

@@ -1,0 +1,173 @@
+package view
+
+import (
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+// documents is where the documents are published.
+const documents = "https://github.com/plimsoll-dev/plimsoll/blob/main/docs/"
+
+// Advice is what to do about a finding. The zero Advice is none.
+type Advice struct {
+	Do string
+	// Doc treats the matter: "alerts.md#plimsollpressurehard", below docs.
+	Doc string
+}
+
+// URL of the document.
+func (a Advice) URL() string { return documents + a.Doc }
+
+// The advice about what a page warns of.
+func staleAdvice() Advice {
+	return Advice{"See in the log of the agent what it waits for; the node may be starved, or the agent throttled.", "alerts.md#plimsollticksmissed"}
+}
+
+// Alarm is a reason not to trust a page's values.
+type Alarm struct {
+	Text   string
+	Advice Advice
+}
+
+// StaleAlarm is about values of some age.
+func StaleAlarm(age string) Alarm {
+	return Alarm{"The newest sample is " + age + " old: all values below are stale.", staleAdvice()}
+}
+
+// ConfigAlarm is about a configuration that was refused.
+func ConfigAlarm(why string) Alarm {
+	return Alarm{
+		"Configuration reload failed; the previous configuration stays in force: " + Printable(why),
+		Advice{"plimsoll config check FILE names every mistake with its line; correct the file, it is read again by itself.", "alerts.md#plimsollconfigrejected"},
+	}
+}
+
+// ConnectionAlarm is about a lost connection to the API server.
+func ConnectionAlarm(age, why string) Alarm {
+	return Alarm{
+		"No connection to the API server for " + age + why + ": evictions are paused.",
+		Advice{"Check the network to the API server and the agent's token; it connects again by itself.", "alerts.md#plimsollheartbeatfails"},
+	}
+}
+
+// MissedAlarm is about samples that were left out.
+func MissedAlarm(missed uint64) Alarm {
+	return Alarm{Count(missed) + " samples missed since the start: the previous sample took too long.", staleAdvice()}
+}
+
+// ProbesAdvice is about probes that failed.
+func ProbesAdvice() Advice {
+	return Advice{"plimsoll doctor on the node names what it lacks.", "troubleshooting.md#by-the-row-of-plimsoll-doctor"}
+}
+
+// RivalsAdvice is about other hosts of outer plugins.
+func RivalsAdvice() Advice {
+	return Advice{"Stop one of the two hosts, or say by plugins.beside what becomes of these plugins.", "katalyst.md#run-both-for-a-week"}
+}
+
+// AdviceOf a verdict; false: there is nothing to do.
+func (s *State) AdviceOf(v *plugins.Verdict) (Advice, bool) {
+	switch {
+	case v.Level > plugins.None && v.PerWorkload:
+		return Advice{"Correct the requests or limits of the workload that the rule names.", "reading.md#plugins"}, true
+	case v.Level > plugins.None:
+		return Advice{s.relieve(v.Resource, v.Scope), "alerts.md#plimsollpressure" + v.Level.String()}, true
+	case v.Partial:
+		return Advice{"Wait: it is judged five minutes after a boot or a start, and a minute after its rule was changed.", "reading.md#headline-and-verdicts"}, true
+	case v.Absent != "" && s.noSpeed(v):
+		return Advice{"Name the speed of the link in network.devices.", "reading.md#headline-and-verdicts"}, true
+	case v.Absent != "":
+		return Advice{"plimsoll doctor on the node names what the rule lacks.", "reading.md#when-a-value-is-absent"}, true
+	}
+	return Advice{}, false
+}
+
+// relieve is what ends the pressure on a resource.
+func (s *State) relieve(r plugins.Resource, scope string) string {
+	switch r {
+	case plugins.Memory:
+		return "Lower the memory of the first candidate, move it to another node, or set its limit."
+	case plugins.Disk:
+		return "Move the culprit to another disk or node, or limit its IO."
+	case plugins.NetworkIO:
+		return "Move the culprit to another node, or limit its rate."
+	case plugins.Filesystem:
+		return "Delete or move files below " + Printable(scope) + ", or enlarge the filesystem."
+	case plugins.CPU:
+		return "Give the culprit a CPU limit, or move it to another node."
+	}
+	return "See the reason of the plugin, and its own documents."
+}
+
+// noSpeed reports whether a link is not judged because its speed is not known.
+func (s *State) noSpeed(v *plugins.Verdict) bool {
+	if v.Resource != plugins.NetworkIO {
+		return false
+	}
+	for i := range s.Snapshot.NICs {
+		if n := &s.Snapshot.NICs[i]; n.Name == v.Scope {
+			return n.SpeedBytesPerSecond.IsZero()
+		}
+	}
+	return false
+}
+
+// UnjudgedAdvice is about what was not judged.
+func (s *State) UnjudgedAdvice(u *plugins.Unjudged) Advice {
+	for i := range s.Levels.Verdicts {
+		v := &s.Levels.Verdicts[i]
+		if u.Plugin != "" && v.Plugin == u.Plugin && v.Resource == u.Resource && v.Scope == u.Scope {
+			if a, some := s.AdviceOf(v); some {
+				return a
+			}
+		}
+	}
+	return Advice{"Enable a rule for it in the configuration, or see plimsoll doctor on the node for what cannot be read.", "reading.md#headline-and-verdicts"}
+}
+
+// ContentionAdvice is about a contention; false: no workload waits because of others.
+func ContentionAdvice(c *snapshot.Contention) (Advice, bool) {
+	const about = "reading.md#disks-and-culprits-and-sufferers"
+	switch c.State {
+	case snapshot.ContentionBusy:
+		return Advice{}, false
+	case snapshot.ContentionUnknown:
+		return Advice{"Let the kernel count what is missing: plimsoll doctor on the node says how.", "troubleshooting.md#by-the-row-of-plimsoll-doctor"}, true
+	case snapshot.ContentionPresent:
+	}
+	who := "the largest culprit"
+	if p, some := MainCulprit(c); some {
+		who = Printable(p.Name)
+	}
+	return Advice{relieveFrom(who, c.Resource), about}, true
+}
+
+// CulpritAdvice is about a culprit on several nodes, by its resource.
+func CulpritAdvice(resource string) Advice {
+	return Advice{relieveFrom("it", snapshot.SharedResource(resource)), "reading.md#disks-and-culprits-and-sufferers"}
+}
+
+func relieveFrom(who string, r snapshot.SharedResource) string {
+	switch r {
+	case snapshot.SharedMemory:
+		return "Lower the memory of " + who + ", set its limit, or move it to another node."
+	case snapshot.SharedNetwork:
+		return "Limit the rate of " + who + ", or move it to another node."
+	case snapshot.SharedCPU:
+		return "Give " + who + " a CPU limit, or move it to another node."
+	case snapshot.SharedDisk:
+	}
+	return "Limit the IO of " + who + ", or move it to another disk or node."
+}
+
+// MainCulprit is the largest one that is not the main sufferer itself; false: none is
+// known.
+func MainCulprit(c *snapshot.Contention) (snapshot.Culprit, bool) {
+	s, some := MainSufferer(c)
+	for _, p := range c.Culprits {
+		if !some || p.Party != s.Party {
+			return p, true
+		}
+	}
+	return snapshot.Culprit{}, false
+}

@@ -1,0 +1,144 @@
+package view
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+// resources are all that a verdict can be about, and what is none of them.
+func resources() []plugins.Resource {
+	return []plugins.Resource{plugins.Memory, plugins.Disk, plugins.NetworkIO, plugins.Filesystem, plugins.CPU, "numa"}
+}
+
+// allAdvice is each advice that there is.
+func allAdvice() []Advice {
+	s := &State{Snapshot: &snapshot.Snapshot{NICs: []snapshot.NICState{{NIC: snapshot.NIC{Name: "eth0"}}}}, Levels: &plugins.Levels{}}
+	list := []Advice{
+		StaleAlarm("").Advice, ConfigAlarm("").Advice, ConnectionAlarm("", "").Advice, MissedAlarm(1).Advice, ProbesAdvice(), RivalsAdvice(),
+		s.UnjudgedAdvice(&plugins.Unjudged{Resource: plugins.Disk}), CulpritAdvice("memory"),
+	}
+	for _, v := range []plugins.Verdict{{Level: plugins.Soft}, {Level: plugins.Hard}, {Level: plugins.Soft, PerWorkload: true}, {Partial: true}, {Absent: "x"}, {Absent: "x", Scope: "eth0"}} {
+		for _, r := range resources() {
+			v.Resource = r
+			a, _ := s.AdviceOf(&v) // each of these has one
+			list = append(list, a)
+		}
+	}
+	for _, state := range []snapshot.ContentionState{snapshot.ContentionPresent, snapshot.ContentionUnknown} {
+		for _, r := range []snapshot.SharedResource{snapshot.SharedDisk, snapshot.SharedMemory, snapshot.SharedNetwork, snapshot.SharedCPU} {
+			a, _ := ContentionAdvice(&snapshot.Contention{Resource: r, State: state}) // each of these has one
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+func TestAdviceLinksExist(t *testing.T) {
+	noWord := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	for _, a := range allAdvice() {
+		assert.NotEmpty(t, a.Do)
+		file, anchor, found := strings.Cut(a.Doc, "#")
+		require.True(t, found, "%q", a.Doc)
+		text, err := os.ReadFile(filepath.Join("../../docs", file))
+		require.NoError(t, err)
+		headings := map[string]bool{}
+		for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+			headings[strings.ReplaceAll(noWord.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+		}
+		assert.True(t, headings[anchor], "%s has no heading %s", file, anchor)
+		assert.Equal(t, documents+a.Doc, a.URL())
+	}
+}
+
+func TestAdvice(t *testing.T) {
+	s := &State{
+		Snapshot: &snapshot.Snapshot{NICs: []snapshot.NICState{{NIC: snapshot.NIC{Name: "eth0"}}, {NIC: snapshot.NIC{Name: "eth1", SpeedBytesPerSecond: snapshot.Some[uint64](1)}}}},
+		Levels: &plugins.Levels{Verdicts: []plugins.Verdict{
+			{Plugin: "network-contention", Resource: plugins.NetworkIO, Scope: "eth0", Absent: "its speed is unknown"},
+			{Plugin: "network-contention", Resource: plugins.NetworkIO, Scope: "eth1", Absent: "too few segments"},
+			{Plugin: "disk-contention", Resource: plugins.Disk, Scope: "sda", Partial: true},
+			{Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node"},
+		}},
+	}
+	do := func(plugin, scope string, r plugins.Resource) string {
+		return s.UnjudgedAdvice(&plugins.Unjudged{Plugin: plugin, Scope: scope, Resource: r}).Do
+	}
+	assert.Contains(t, do("network-contention", "eth0", plugins.NetworkIO), "network.devices")
+	assert.Contains(t, do("network-contention", "eth1", plugins.NetworkIO), "plimsoll doctor")
+	assert.Contains(t, do("disk-contention", "sda", plugins.Disk), "Wait")
+	assert.Contains(t, do("", "", plugins.CPU), "Enable a rule")
+	_, some := s.AdviceOf(&s.Levels.Verdicts[3])
+	assert.False(t, some, "where nothing is found nothing is to be done")
+	a, _ := s.AdviceOf(&plugins.Verdict{Resource: plugins.Filesystem, Scope: "/data\x1b", Level: plugins.Soft})
+	assert.Contains(t, a.Do, `/data\x1b`)
+
+	db, du := snapshot.Party{Cgroup: "/db", Name: "db"}, snapshot.Party{Cgroup: "/du", Name: "du\x1b"}
+	c := snapshot.Contention{
+		Resource: snapshot.SharedDisk, State: snapshot.ContentionPresent,
+		Culprits: []snapshot.Culprit{{Party: db}, {Party: du}}, Sufferers: []snapshot.Sufferer{{Party: db}},
+	}
+	a, _ = ContentionAdvice(&c)
+	assert.Equal(t, `Limit the IO of du\x1b, or move it to another disk or node.`, a.Do, "not the sufferer itself")
+	c.Culprits = nil
+	a, _ = ContentionAdvice(&c)
+	assert.Contains(t, a.Do, "the largest culprit")
+	_, some = ContentionAdvice(&snapshot.Contention{State: snapshot.ContentionBusy})
+	assert.False(t, some)
+}
+
+func TestTowardsThreshold(t *testing.T) {
+	for name, c := range map[string]struct {
+		operator, unit      string
+		observed, threshold float64
+		want                float64
+	}{
+		"half of the stall":                    {">=", "ratio", 0.05, 0.1, 0.5},
+		"no stall":                             {">=", "ratio", 0, 0.1, 0},
+		"past it is all of it":                 {">=", "ratio", 0.95, 0.1, 1},
+		"await":                                {">=", "seconds", 0.005, 0.02, 0.25},
+		"all memory available":                 {"<", "ratio", 1, 0.1, 0},
+		"a tenth of it available":              {"<", "ratio", 0.1, 0.1, 1},
+		"more than half used":                  {"<", "ratio", 0.55, 0.1, 0.5},
+		"bytes that are left":                  {"<", "bytes", 400, 100, 0.25},
+		"no bytes left":                        {"<=", "bytes", 0, 100, 1},
+		"above nothing":                        {">", "pages", 5, 0, 1},
+		"nothing above nothing":                {">", "pages", 0, 0, 0},
+		"a threshold that all of it available": {"<", "ratio", 0.5, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, known := TowardsThreshold(&plugins.Verdict{Observed: snapshot.Some(c.observed), Threshold: snapshot.Some(c.threshold), Operator: c.operator, Unit: c.unit})
+			assert.True(t, known)
+			assert.InDelta(t, c.want, got, 1e-9)
+		})
+	}
+	for name, v := range map[string]plugins.Verdict{
+		"not observed":        {Threshold: snapshot.Some(1.0), Operator: ">="},
+		"no threshold":        {Observed: snapshot.Some(1.0), Operator: ">="},
+		"a negative value":    {Observed: snapshot.Some(-1.0), Threshold: snapshot.Some(1.0), Operator: ">="},
+		"an unknown operator": {Observed: snapshot.Some(1.0), Threshold: snapshot.Some(1.0), Operator: "~"},
+	} {
+		_, known := TowardsThreshold(&v)
+		assert.False(t, known, name)
+	}
+}
+
+func TestBesideText(t *testing.T) {
+	assert.Equal(t, "left to that process (plugins.beside: exclusive)", BesideText("exclusive"))
+	assert.Equal(t, `odd\x1b`, BesideText("odd\x1b"))
+}
+
+func TestClip(t *testing.T) {
+	assert.Equal(t, `a\x1bb`, Clip("a\x1bb"))
+	assert.Equal(t, strings.Repeat("ü", 64), Clip(strings.Repeat("ü", 64)))
+	assert.Equal(t, strings.Repeat("ü", 64)+"…", Clip(strings.Repeat("ü", 65)))
+	assert.Len(t, []rune(Clip(strings.Repeat("\x00", 10_000))), 65)
+}
