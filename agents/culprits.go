@@ -16,7 +16,7 @@ type Culprits struct {
 	// More are left out of List.
 	More int `json:"more,omitempty"`
 	// UnknownNodes are how many nodes have a workload that waits for others, and no
-	// known culprit.
+	// culprit that is large enough, or too little coverage to name one.
 	UnknownNodes int `json:"unknownNodes,omitempty"`
 	// Unreported are how many agents report no contention.
 	Unreported int `json:"unreported,omitempty"`
@@ -48,6 +48,14 @@ type CulpritNode struct {
 	Sufferer    string  `json:"sufferer,omitempty"`
 	WaitedRatio float64 `json:"waitedRatio"`
 }
+
+// A culprit has at least minShare of what workloads account for, which is at least
+// minCoverage of all: below that another one may be the cause. They are those of an
+// agent's page.
+const (
+	minShare    = 0.2
+	minCoverage = 0.7
+)
 
 // Bounds of Culprits.
 const (
@@ -89,7 +97,7 @@ func addCulprits(all map[culpritKey][]CulpritNode, a *Judged) (known bool) {
 	for i := range a.Contention.Resources {
 		r := &a.Contention.Resources[i]
 		w, some := r.Culprit()
-		if !some {
+		if !some || w.Ratio < minShare || r.Coverage != nil && *r.Coverage < minCoverage {
 			known = false
 			continue
 		}

@@ -48,6 +48,11 @@ func TestCulprits(t *testing.T) {
 		c := culpritsOf([]Judged{silent, unknown, {Agent: &Agent{Name: "old"}, State: Alive}, {Agent: &Agent{Name: "calm", Contention: &lease.NodeContention{}}, State: Alive}})
 		assert.Equal(t, &Culprits{UnknownNodes: 1, Unreported: 1}, c)
 	})
+	t.Run("a small share, or little coverage, names no culprit", func(t *testing.T) {
+		small, uncovered := reporting("a", lease.Workload{Name: "x", Ratio: 0.19}, db(0.9)), reporting("b", lease.Workload{Name: "x", Ratio: 0.9}, db(0.9))
+		uncovered.Contention.Resources[0].Coverage = new(0.69)
+		assert.Equal(t, &Culprits{UnknownNodes: 2}, culpritsOf([]Judged{small, uncovered}))
+	})
 	t.Run("a node counts once for a culprit on several of its devices", func(t *testing.T) {
 		a := reporting("n", lease.Workload{Name: "x", Ratio: 0.4}, db(0.3))
 		r := a.Contention.Resources[0]
@@ -73,7 +78,7 @@ func TestCulprits(t *testing.T) {
 	t.Run("the list is bounded, and the rest is counted", func(t *testing.T) {
 		var list []Judged
 		for i := range 150 {
-			list = append(list, reporting("n", lease.Workload{Name: fmt.Sprint(i), Ratio: 1}, db(0.5)), reporting(fmt.Sprintf("m%d", i), lease.Workload{Name: "everywhere"}, db(0.5)))
+			list = append(list, reporting("n", lease.Workload{Name: fmt.Sprint(i), Ratio: 1}, db(0.5)), reporting(fmt.Sprintf("m%d", i), lease.Workload{Name: "everywhere", Ratio: 0.2}, db(0.5)))
 		}
 		c := culpritsOf(list)
 		assert.Len(t, c.List, maxCulprits)

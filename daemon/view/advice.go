@@ -135,11 +135,11 @@ func ContentionAdvice(c *snapshot.Contention) (Advice, bool) {
 		return Advice{"Let the kernel count what is missing: plimsoll doctor on the node says how.", "troubleshooting.md#by-the-row-of-plimsoll-doctor"}, true
 	case snapshot.ContentionPresent:
 	}
-	who := "the largest culprit"
-	if p, some := MainCulprit(c); some {
-		who = Printable(p.Name)
+	p, known := MainCulprit(c)
+	if !known {
+		return Advice{"Find out on the node what uses it: no workload accounts for enough of it.", about}, true
 	}
-	return Advice{relieveFrom(who, c.Resource), about}, true
+	return Advice{relieveFrom(Printable(p.Name), c.Resource), about}, true
 }
 
 // CulpritAdvice is about a culprit on several nodes, by its resource.
@@ -160,13 +160,20 @@ func relieveFrom(who string, r snapshot.SharedResource) string {
 	return "Limit the IO of " + who + ", or move it to another disk or node."
 }
 
+// mainShare is the share from which the largest culprit is the main one: to end a
+// smaller one ends no contention.
+const mainShare = 0.2
+
 // MainCulprit is the largest one that is not the main sufferer itself; false: none is
-// known.
+// large enough, or too little of the use is counted to tell.
 func MainCulprit(c *snapshot.Contention) (snapshot.Culprit, bool) {
+	if coverage, known := c.Coverage.Get(); known && coverage < plugins.DefaultDiskContention().Coverage {
+		return snapshot.Culprit{}, false
+	}
 	s, some := MainSufferer(c)
 	for _, p := range c.Culprits {
 		if !some || p.Party != s.Party {
-			return p, true
+			return p, p.Share >= mainShare
 		}
 	}
 	return snapshot.Culprit{}, false

@@ -84,13 +84,23 @@ func TestAdvice(t *testing.T) {
 	db, du := snapshot.Party{Cgroup: "/db", Name: "db"}, snapshot.Party{Cgroup: "/du", Name: "du\x1b"}
 	c := snapshot.Contention{
 		Resource: snapshot.SharedDisk, State: snapshot.ContentionPresent,
-		Culprits: []snapshot.Culprit{{Party: db}, {Party: du}}, Sufferers: []snapshot.Sufferer{{Party: db}},
+		Culprits: []snapshot.Culprit{{Party: db, Share: 0.6}, {Party: du, Share: 0.3}}, Coverage: snapshot.Some(0.9), Sufferers: []snapshot.Sufferer{{Party: db}},
 	}
 	a, _ = ContentionAdvice(&c)
 	assert.Equal(t, `Limit the IO of du\x1b, or move it to another disk or node.`, a.Do, "not the sufferer itself")
-	c.Culprits = nil
+	for what, change := range map[string]func(c *snapshot.Contention){
+		"no culprit":   func(c *snapshot.Contention) { c.Culprits = nil },
+		"a small one":  func(c *snapshot.Contention) { c.Culprits = []snapshot.Culprit{{Party: du, Share: 0.19}} },
+		"low coverage": func(c *snapshot.Contention) { c.Coverage = snapshot.Some(0.1) },
+	} {
+		c := c
+		change(&c)
+		a, _ = ContentionAdvice(&c)
+		assert.Contains(t, a.Do, "no workload accounts for enough of it", what)
+	}
+	c.Coverage = snapshot.Opt[float64]{}
 	a, _ = ContentionAdvice(&c)
-	assert.Contains(t, a.Do, "the largest culprit")
+	assert.Contains(t, a.Do, "du", "of several links the coverage is not known")
 	_, some = ContentionAdvice(&snapshot.Contention{State: snapshot.ContentionBusy})
 	assert.False(t, some)
 }

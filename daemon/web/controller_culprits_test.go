@@ -45,7 +45,7 @@ func TestControllerCulprits(t *testing.T) {
 	_, page, h := askController(t, s, "/")
 	assert.Equal(t, plainPolicy, h.Get("Content-Security-Policy"))
 	for _, want := range []string{
-		">batch/du (Deployment or ReplicaSet)</a>", `data-label="Nodes" class="n">42<`, "38.0 %", "and 3 more: kubectl plimsoll who", "On 2 nodes workloads wait and the culprit is unknown", "1 agents report no contention",
+		">batch/du (Deployment or ReplicaSet)</a>", `data-label="Nodes" class="n">42<`, "38.0 %", "and 3 more: kubectl plimsoll who", "On 2 nodes workloads wait, and no workload accounts for enough", "1 agents report no contention",
 	} {
 		assert.True(t, strings.Contains(page, want), want)
 	}

@@ -16,6 +16,7 @@ import (
 type devicePage struct {
 	pageFrame
 	Name, ID, Kind string
+	Class          string
 	Disks          []diskRow
 	NICs           []nicRow
 	Gauges         []gaugeRow
@@ -84,6 +85,8 @@ func newDevicePage(s *view.State, name string, disks []*snapshot.DiskState, nics
 			d.Verdicts = append(d.Verdicts, newPageVerdict(s, v, false))
 		}
 	}
+	d.Class = d.class()
+	d.Limits = explained(d.Limits)
 	if s.Cluster != nil && s.Cluster.DataMovers != nil {
 		for _, t := range s.Cluster.DataMovers.Throttled {
 			if t.Disk == name {
@@ -92,6 +95,24 @@ func newDevicePage(s *view.State, name string, disks []*snapshot.DiskState, nics
 		}
 	}
 	return d
+}
+
+// class is the colour of the page's head: the highest level, else that of a contention.
+// Only a device that was judged is an all-clear.
+func (d *devicePage) class() string {
+	has := func(class string) bool {
+		return slices.ContainsFunc(d.Verdicts, func(v pageVerdict) bool { return v.Level == class }) ||
+			slices.ContainsFunc(d.Contention, func(c contentionRow) bool { return c.Class == class })
+	}
+	for _, class := range []string{plugins.Hard.String(), plugins.Soft.String(), unknownClass} {
+		if has(class) {
+			return class
+		}
+	}
+	if len(d.Verdicts) == 0 || slices.ContainsFunc(d.Verdicts, func(v pageVerdict) bool { return v.Advice != nil }) {
+		return unknownClass // not judged, or not yet
+	}
+	return plugins.None.String()
 }
 
 func (d *devicePage) addDisk(s *view.State, disk *snapshot.DiskState) {

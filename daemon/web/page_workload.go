@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,7 +18,7 @@ type workloadPage struct {
 	pageFrame
 	Name, Kind, Cgroup, PodUID string
 	ID                         string // the cgroup as it is
-	Summary                    string
+	Summary, Class             string
 	OwnLimit                   string
 	Uses                       []fact
 	IO                         []ioRow
@@ -101,7 +102,10 @@ func newWorkloadPage(s *view.State, w *snapshot.WorkloadState) workloadPage {
 	for _, c := range s.Contention() {
 		d.addRoles(&c, w)
 	}
-	d.Summary = workloadSummary(&d)
+	slices.SortStableFunc(d.Culprit, mainFirst)
+	slices.SortStableFunc(d.Sufferer, mainFirst)
+	d.Summary, d.Class = workloadSummary(&d), workloadClass(&d)
+	d.Uses, d.Limits = explained(d.Uses), explained(d.Limits)
 	if c := s.Cluster; c != nil {
 		d.addCluster(c, w)
 	}
@@ -126,7 +130,7 @@ func (d *workloadPage) addRoles(c *snapshot.Contention, w *snapshot.WorkloadStat
 	}
 	if i := slices.IndexFunc(c.Sufferers, func(p snapshot.Sufferer) bool { return p.Cgroup == w.Cgroup }); i >= 0 {
 		r, own := role, suffererRow(&c.Sufferers[i])
-		r.Share, r.Bar, r.For, r.Full, r.More, r.NoOthers = own.Share+" of the time ("+own.Details+")", own.Bar, own.For, "100 % = all of the time", c.MoreCulprits, view.NoCulprit(c)
+		r.Share, r.Bar, r.For, r.Full, r.More, r.NoOthers = own.Share+" of the time ("+own.Details+")", own.Bar, own.For, "100 % = all of the time", c.MoreCulprits, noOther(c)
 		for j := range c.Culprits {
 			if c.Culprits[j].Cgroup != w.Cgroup {
 				r.Others = append(r.Others, culpritRow(c, &c.Culprits[j]))
@@ -134,6 +138,41 @@ func (d *workloadPage) addRoles(c *snapshot.Contention, w *snapshot.WorkloadStat
 		}
 		d.Sufferer = append(d.Sufferer, r.cut())
 	}
+}
+
+// mainFirst orders by what the workload is the main culprit of, then by its share.
+func mainFirst(a, b roleRow) int {
+	if a.Main != b.Main {
+		return map[bool]int{true: -1, false: 1}[a.Main]
+	}
+	return cmp.Compare(b.Bar, a.Bar)
+}
+
+// noOther is why a sufferer has no culprits beside it.
+func noOther(c *snapshot.Contention) string {
+	if len(c.Culprits) > 0 {
+		return "no other workload was seen to use it"
+	}
+	return view.NoCulprit(c)
+}
+
+// explained has the reason of each absent value where its explanation was.
+func explained(list []fact) []fact {
+	for i := range list {
+		if list[i].Why != "" {
+			list[i].Of = list[i].Why
+		}
+	}
+	return list
+}
+
+// workloadClass is the colour of the page's head. That nothing was found about one
+// workload is no all-clear.
+func workloadClass(d *workloadPage) string {
+	if slices.ContainsFunc(slices.Concat(d.Culprit, d.Sufferer), func(r roleRow) bool { return r.Class == contendedClass && (r.Main || r.For != "") }) {
+		return contendedClass
+	}
+	return unknownClass
 }
 
 // cut leaves the first ones of the other side; the page of the resource has the others.
@@ -253,7 +292,7 @@ func workloadLimits(w *snapshot.WorkloadState, row workloadRow) []fact {
 	r, _ := w.Rates.Get() // absent without rates
 	absent := merged(w.Absent, snapshot.Absent{"rates": "it is new, or its counters were reset"})
 	list := []fact{
-		{"Memory limit", row.Limit, "of its cgroup"},
+		{"Memory limit", noLimit(row.Limit, w), "of its cgroup"},
 		{"Limit hits", row.LimitHits, "in the window"},
 		{"CPU quota throttled it", cellOf(r.ThrottledRatio, view.Ratio, absent, "throttledMicrosecondsTotal", "cpu", "rates"), "of the time, of all its CPUs together"},
 		{"OOM kills", cellOf(w.OOMKills, view.Count, absent, "oomKillsTotal", "memory"), "since it started"},
@@ -266,6 +305,14 @@ func workloadLimits(w *snapshot.WorkloadState, row workloadRow) []fact {
 		)
 	}
 	return list
+}
+
+// noLimit is the memory limit, or that there is none.
+func noLimit(c cell, w *snapshot.WorkloadState) cell {
+	if c.Why != "" && w.Absent["memoryLimitBytes"] == "" && w.Absent["memory"] == "" {
+		return cell{Text: "none"}
+	}
+	return c
 }
 
 func millicores(n uint64, none string) string {
