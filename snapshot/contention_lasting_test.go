@@ -8,22 +8,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// waitsOn is for how long /waits has been a sufferer on sda.
+func waitsOn(t *testing.T, list []Contention) (seconds float64, listed bool) {
+	t.Helper()
+	for _, c := range list {
+		for _, s := range c.Sufferers {
+			if s.Cgroup == "/waits" && c.Device == "sda" {
+				seconds, known := s.LastingSeconds.Get()
+				require.True(t, known)
+				return seconds, true
+			}
+		}
+	}
+	return 0, false
+}
+
 func TestSuffererLasting(t *testing.T) {
 	waits := user{cgroup: "/waits", reads: map[string]uint64{"8:0": 100}, bytes: 4096, ioStall: 0.5}
 	uses := user{cgroup: "/uses", reads: map[string]uint64{"8:0": 900}, bytes: 4096}
 	node := sharing{disks: []Disk{leafDisk("sda", "8:0", 1000, 4096)}, users: []user{waits, uses}, source: IOStat, ioStall: 0.5}
 	h := &History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
 	lasting := func(second uint64) (seconds float64, listed bool) {
-		for _, c := range h.Add(node.sample(second)).Contention {
-			for _, s := range c.Sufferers {
-				if s.Cgroup == "/waits" && c.Device == "sda" {
-					seconds, known := s.LastingSeconds.Get()
-					require.True(t, known)
-					return seconds, true
-				}
-			}
-		}
-		return 0, false
+		return waitsOn(t, h.Add(node.sample(second)).Contention)
 	}
 	_, listed := lasting(0)
 	assert.False(t, listed, "a share needs two samples")

@@ -79,12 +79,7 @@ func newDevicePage(s *view.State, name string, disks []*snapshot.DiskState, nics
 			d.Contention = append(d.Contention, newContentionRow(&c, "the last "+view.Seconds(s.Snapshot.WindowSeconds), false))
 		}
 	}
-	for i := range s.Levels.Verdicts {
-		v := &s.Levels.Verdicts[i]
-		if v.Scope == name && (v.Resource == plugins.Disk || v.Resource == plugins.NetworkIO) {
-			d.Verdicts = append(d.Verdicts, newPageVerdict(s, v, false))
-		}
-	}
+	d.addVerdicts(s)
 	d.Class = d.class()
 	d.Limits = explained(d.Limits)
 	if s.Cluster != nil && s.Cluster.DataMovers != nil {
@@ -95,6 +90,16 @@ func newDevicePage(s *view.State, name string, disks []*snapshot.DiskState, nics
 		}
 	}
 	return d
+}
+
+// addVerdicts adds what the rules say of it.
+func (d *devicePage) addVerdicts(s *view.State) {
+	for i := range s.Levels.Verdicts {
+		v := &s.Levels.Verdicts[i]
+		if v.Scope == d.ID && (v.Resource == plugins.Disk || v.Resource == plugins.NetworkIO) {
+			d.Verdicts = append(d.Verdicts, newPageVerdict(s, v, false))
+		}
+	}
 }
 
 // class is the colour of the page's head: the highest level, else that of a contention.

@@ -394,8 +394,8 @@ const maxPage = 200_000
 func TestPageSize(t *testing.T) {
 	s := fullNode()
 	server := pageServer(s)
-	server.Processes = func(context.Context, string) (probes.ProcessList, error) {
-		l, err := madeUpProcesses(nil, "")
+	server.Processes = func(ctx context.Context, cgroup string) (probes.ProcessList, error) {
+		l, err := madeUpProcesses(ctx, cgroup)
 		for i := range probes.MaxProcesses {
 			p := l.Processes[1]
 			p.PID = 1_000_000 + i
