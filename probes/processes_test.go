@@ -33,7 +33,7 @@ func cgroupOfPIDs(t *testing.T, pids ...int) string {
 	return root
 }
 
-// writer is a process with a hostile name that keeps writing to a disk.
+// writer is a process with a hostile name that keeps writing, without a child.
 func writer(t *testing.T, name string) int {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,7 +41,7 @@ func writer(t *testing.T, name string) int {
 	shell, err := os.ReadFile("/bin/sh")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(program, shell, 0o755))
-	cmd := exec.CommandContext(t.Context(), program, "-c", "echo; while :; do dd if=/dev/zero of="+filepath.Join(dir, "file")+" bs=64k count=4 conv=fsync 2>/dev/null; done")
+	cmd := exec.CommandContext(t.Context(), program, "-c", "echo; while :; do echo x > "+filepath.Join(dir, "file")+"; done")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
