@@ -77,13 +77,3 @@ func pressureKey(w *snapshot.WorkloadState) [4]float64 {
 	}
 	return key
 }
-
-// WorkloadName is the pod's name as the API server reports it, or that of the cgroup.
-func (s *State) WorkloadName(w *snapshot.WorkloadState) string {
-	if w.Pod != nil {
-		return w.Pod.Namespace + "/" + w.Pod.Name
-	}
-	p := snapshot.Party{Name: w.Name, PodUID: w.PodUID}
-	s.Cluster.resolveName(&p)
-	return p.Name
-}
