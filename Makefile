@@ -12,6 +12,9 @@ ARCHES  ?= amd64 arm64
 OUT     ?= bin
 CREATED  = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
+# Where a release is written.
+RELEASE ?= bin/release
+
 # The Debian packages that tests use, beside Go, make and git: a C compiler for
 # the race detector, network namespaces, a peer, load, a browser for the status
 # page, what makes a system for namespaces. make e2e needs more: emulated machines,
@@ -20,7 +23,7 @@ DEPS     := gcc libc6-dev iproute2 prometheus stress-ng chromium rpm mmdebstrap 
 DEPS_E2E := qemu-system-x86 qemu-user
 
 .DEFAULT_GOAL := help
-.PHONY: run demo check test build package image lint fmt generate fuzz soak bench gobench e2e recordings labelled deps deps-e2e help clean
+.PHONY: run demo check test build package image push release lint fmt generate fuzz soak bench gobench e2e recordings labelled deps deps-e2e help clean
 
 # Where bin/ cannot be written the program goes into the user's cache. On a
 # terminal the agent gets a process group of its own (set -m), so that Ctrl-C
@@ -78,6 +81,16 @@ image: ## a container image for amd64 and arm64, as an OCI layout, with SBOMs
 	@for arch in $(ARCHES); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o $(OUT)/linux-$$arch/plimsoll . || exit 1; done
 	@go -C e2e/tools/image run . -ref $(IMAGE):$(VERSION) -created "$(CREATED)" $(abspath $(OUT)) \
 		$(ARCHES:%=$(abspath $(OUT))/linux-%/plimsoll)
+
+# With the logins of docker or podman. The last line is the image by its digest.
+push: ## make image, and push it to a registry of yours: IMAGE=REGISTRY/plimsoll
+	@[ '$(origin IMAGE)' != file ] || { echo 'push: to which registry? make push IMAGE=REGISTRY/plimsoll' >&2; exit 1; }
+	@$(MAKE) --no-print-directory image
+	@go tool -modfile=e2e/tools/image/go.mod crane push $(OUT)/image $(IMAGE):$(VERSION)
+
+# docs/releasing.md.
+release: ## bin/release: all that is published of the version that HEAD is tagged as
+	@GOFLAGS=-trimpath GOWORK=off go run ./package/release '$(RELEASE)'
 
 # What is generated bears the usual line, or stands in docs.
 lint: ## vet, golangci-lint, actionlint, tidy modules, generated files up to date

@@ -133,6 +133,29 @@ func TestDocumentsLinks(t *testing.T) {
 	}
 }
 
+// No command that installs ends in ImagePullBackOff: what comes before it on the
+// page says how to get the image.
+func TestDocumentsImageFirst(t *testing.T) {
+	installs := regexp.MustCompile(`helm install plimsoll|kubectl apply[^\n]*plimsoll\.yaml|plimsoll\.yaml[^\n]*\| *kubectl apply`)
+	pages := 0
+	for _, pattern := range []string{"../README.md", "../docs/*.md", "../deploy/README.md", "../deploy/*.yaml", "../deploy/templates/NOTES.txt"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			assert.NotRegexp(t, `--reuse-values[^\n]*--set`, string(text), "%s: a newer chart would get the defaults of the older one", file)
+			at := installs.FindIndex(text)
+			if at == nil {
+				continue
+			}
+			pages++
+			assert.Contains(t, string(text[:at[0]]), "make push IMAGE=", file)
+		}
+	}
+	assert.GreaterOrEqual(t, pages, 3)
+}
+
 func TestDocumentsADRIndex(t *testing.T) {
 	index, err := os.ReadFile("../docs/adr/README.md")
 	require.NoError(t, err)

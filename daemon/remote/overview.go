@@ -48,7 +48,7 @@ type Controller struct {
 }
 
 // ErrNoAgents says that no agent has sent a heartbeat.
-var ErrNoAgents = errors.New("no agent has a heartbeat in this cluster: install Plimsoll (helm install plimsoll …), look at the agents (kubectl -n plimsoll-system get pods), or choose another --context; agents with lease.enabled: false report nothing here")
+var ErrNoAgents = errors.New("no agent has a heartbeat in this cluster: install Plimsoll (docs/install-kubernetes.md), look at the agents (kubectl -n plimsoll-system get pods), or choose another --context; agents with lease.enabled: false report nothing here")
 
 // requestTimeout bounds each request to the API server.
 const requestTimeout = 30 * time.Second

@@ -84,7 +84,7 @@ func (w *world) reconfigure() {
 	first, err := w.beaten()
 	require.NoError(w.t, err)
 	generation := w.generation()
-	w.Run("upgrade", "plimsoll", chart.Dir, "--reuse-values", "--set", "agent.config.eviction.dryRun=false,agent.config.log.level=debug,controller.config.vgdp.enabled=true")
+	w.Run("upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "agent.config.eviction.dryRun=false,agent.config.log.level=debug,controller.config.vgdp.enabled=true")
 	w.agent.follow()
 	w.controller.follow()
 	w.becomes(w.agent, "plimsoll_eviction_dry_run", "0")
@@ -106,7 +106,7 @@ func (w *world) reconfigure() {
 func (w *world) throttles() {
 	w.t.Helper()
 	w.agent.end()
-	w.Run("upgrade", "plimsoll", chart.Dir, "--reuse-values", "--set", "agent.config.vgdp.dryRun=false")
+	w.Run("upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "agent.config.vgdp.dryRun=false")
 	w.agent = w.runs("agent", acting)
 	w.becomes(w.agent, "plimsoll_vgdp_dry_run", "0")
 	w.secured("baseline", "privileged (container")

@@ -43,7 +43,7 @@ func (w *world) monitored() {
 		}
 		return err
 	})
-	w.Run("upgrade", "plimsoll", chart.Dir, "--reuse-values", "--set", "podMonitor.enabled=true,prometheusRule.enabled=true",
+	w.Run("upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "podMonitor.enabled=true,prometheusRule.enabled=true",
 		"--set-json", `podMonitor.endpoint={"scheme":"https","tlsConfig":{"insecureSkipVerify":true},"authorization":{"credentials":{"name":"prometheus","key":"token"}}}`)
 	there, objects := w.all(), chart.Objects(w.t, w.Run("get", "manifest", "plimsoll"))
 	monitor := named(w.t, objects, "PodMonitor.monitoring.coreos.com plimsoll-system/plimsoll")
@@ -61,7 +61,7 @@ func (w *world) monitored() {
 	delete(endpoint, "intervall")
 	endpoint["interval"] = "half a minute"
 	require.ErrorContains(w.t, w.refused(monitor, there), "spec.podMetricsEndpoints[0].interval: Invalid value")
-	w.Run("upgrade", "plimsoll", chart.Dir, "--reuse-values", "--set", "podMonitor.enabled=false,serviceMonitor.enabled=true",
+	w.Run("upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "podMonitor.enabled=false,serviceMonitor.enabled=true",
 		"--set-json", `serviceMonitor.relabelings=[{"sourceLabels":["__meta_kubernetes_pod_label_team"],"targetLabel":"team"}]`)
 	there, objects = w.all(), chart.Objects(w.t, w.Run("get", "manifest", "plimsoll"))
 	for _, name := range []string{"ServiceMonitor.monitoring.coreos.com", "Service"} {

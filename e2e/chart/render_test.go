@@ -122,6 +122,8 @@ func TestPlainManifest(t *testing.T) {
 	rendered := chart.NewHelm(t, "").Run("template", "plimsoll", chart.Dir, "--no-hooks", "--kube-version", "1.30.0")
 	rendered = regexp.MustCompile(`(?m)^ *(helm\.sh/chart|app\.kubernetes\.io/managed-by): .*\n`).ReplaceAllString(rendered, "") // Helm has no part in it
 	text := "# Code generated from the chart in this directory by go test ./e2e/chart -update. DO NOT EDIT.\n" +
+		"# Its image is in the registry once that version is released. Until then, or for an\n" +
+		"# image of your own: docs/install-kubernetes.md, \"Get the image\".\n" +
 		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: " + chart.Namespace + "\n" + rendered
 	path := filepath.Join(chart.Dir, "plimsoll.yaml")
 	if *update {

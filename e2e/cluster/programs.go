@@ -38,6 +38,12 @@ const Helm = "helm"
 // Operator writes the configuration of a Prometheus as the Prometheus Operator does.
 const Operator = "operator"
 
+// Krew installs plugins of kubectl, and KrewValidator reads their manifests.
+const (
+	Krew          = "krew"
+	KrewValidator = "validate-krew-manifest"
+)
+
 // source is what a module pins that is built together.
 type source struct {
 	// name of the source, and dir where the main module keeps its module.
@@ -117,12 +123,22 @@ func operatorProgram() source {
 	}
 }
 
+func krewPrograms() source {
+	const at = "sigs.k8s.io/krew/cmd/"
+	return source{
+		name: "krew", dir: "e2e/tools/krew", programs: map[string]string{Krew: at + Krew, KrewValidator: at + KrewValidator},
+		pin:   `(?m)^\s*sigs\.k8s\.io/krew (v(\d+)\.(\d+)\.\S+)`,
+		flags: "-s -w -X sigs.k8s.io/krew/internal/version.gitTag=%[1]s",
+		takes: "a minute",
+	}
+}
+
 // Program is the path of one of the programs. When they are not in the user's
 // cache yet all of their source are built, which takes some minutes on two
 // cores; stderr says so. It must be called somewhere below the main module's
 // directory.
 func Program(ctx context.Context, name string) (string, error) {
-	for _, s := range []source{kubePrograms(), kubeletProgram(), veleroProgram(), storePrograms(), helmPrograms(), operatorProgram()} {
+	for _, s := range []source{kubePrograms(), kubeletProgram(), veleroProgram(), storePrograms(), helmPrograms(), operatorProgram(), krewPrograms()} {
 		if s.programs[name] == "" {
 			continue
 		}

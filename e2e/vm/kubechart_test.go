@@ -196,7 +196,7 @@ func (k *charted) looksAround() {
 // observes without any privilege, and goes back.
 func (k *charted) observes() {
 	k.t.Helper()
-	k.helm.Run("upgrade", "plimsoll", chart.Dir, "--reuse-values", "--set", "profile=observe", "--wait", "--timeout", "5m")
+	k.helm.Run("upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "profile=observe", "--wait", "--timeout", "5m")
 	assert.False(k.t, k.agent().Spec.HostPID)
 	k.stage("without privileges it is ready as well")
 	k.helm.Run("test", "plimsoll", "--timeout", "3m")
@@ -241,7 +241,7 @@ func (k *charted) said(pod types.UID, reason string) {
 func (k *charted) evicts() {
 	k.t.Helper()
 	pod, was := k.running("greedy"), k.agent()
-	k.helm.Run("upgrade", "plimsoll", chart.Dir, "--reuse-values", "--set", "agent.config.eviction.dryRun=false", "--wait", "--timeout", "5m")
+	k.helm.Run("upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "agent.config.eviction.dryRun=false", "--wait", "--timeout", "5m")
 	k.said(pod.UID, "PressureEviction")
 	k.ended(pod)
 	assert.Equal(k.t, was.UID, k.agent().UID, "no pod is made anew")
@@ -305,7 +305,7 @@ func (k *charted) slowsDown() {
 	k.works("shop", nil, "-read", "1")
 	k.works("mover", map[string]string{"velero.io/data-upload": "second"}, "-write", "40")
 	was := k.agent()
-	k.helm.Run("upgrade", "plimsoll", chart.Dir, "--reuse-values", "--set", "agent.config.vgdp.dryRun=false", "--wait", "--timeout", "5m")
+	k.helm.Run("upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "agent.config.vgdp.dryRun=false", "--wait", "--timeout", "5m")
 	assert.NotEqual(k.t, was.UID, k.agent().UID, "the agent's pod is made anew, privileged")
 	assert.True(k.t, *k.agent().Spec.Containers[0].SecurityContext.Privileged)
 	k.until(time.Minute, "both have their files", func() bool { return k.run("find /srv/work -size 32M | wc -l") == "2\n" })
