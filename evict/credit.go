@@ -3,6 +3,7 @@ package evict
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -22,7 +23,14 @@ type Credit struct {
 }
 
 // verdictKey is the key of a verdict: its plugin and scope.
-func verdictKey(v plugins.Verdict) string { return v.Plugin + "/" + v.Scope }
+func verdictKey(v plugins.Verdict) string { return keyOf(v.Plugin, v.Scope) }
+
+// keyOf is the key of a plugin's verdict about a scope, also in saved states. Both may
+// contain a slash, and no name of a plugin contains a percent sign: the first slash
+// ends the name.
+func keyOf(plugin, scope string) string {
+	return strings.ReplaceAll(plugin, "/", "%2F") + "/" + scope
+}
 
 // overdue reports whether a pod that should have terminated by goneBy is overdue.
 func (in Input) overdue(goneBy time.Time) bool {

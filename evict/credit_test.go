@@ -230,3 +230,27 @@ func TestCoveredSince(t *testing.T) {
 		assert.Equal(t, row.want, m.Covered, what)
 	}
 }
+
+// Names of plugins and scopes may both have a slash. What holds for one verdict must not
+// hold for another plugin's.
+func TestVerdictKey(t *testing.T) {
+	one := plugins.Verdict{Plugin: "a/b", Scope: "c", Level: plugins.Hard, MetLevel: plugins.Hard, Candidates: []plugins.Candidate{named("x", 0)}}
+	other := one
+	other.Plugin, other.Scope = "a", "b/c"
+	t.Run("a cooldown", func(t *testing.T) {
+		in := round(0, []pods.Pod{pod("x")}, other)
+		in.State.Cooldowns = map[string]time.Time{verdictKey(one): at(20)}
+		d, _ := Decide(in)
+		assert.Equal(t, CodeNext, d.Candidates[0].Code, d.Candidates[0].Reason)
+		in.State.Cooldowns = map[string]time.Time{verdictKey(other): at(20)}
+		d, _ = Decide(in)
+		assert.Equal(t, CodeCooldown, d.Candidates[0].Code)
+	})
+	t.Run("a name", func(t *testing.T) {
+		list := []NamedPod{{Plugin: "a", Scope: "b/c", UID: "x"}, {Plugin: "a/b", Scope: "c", UID: "y"}}
+		assert.Equal(t, list[:1], withoutNames(list, &Chosen{Relief: map[string]float64{verdictKey(one): 1}}))
+	})
+	t.Run("of other plugins as in states of before", func(t *testing.T) {
+		assert.Equal(t, "memory-stall/node", verdictKey(pressing()))
+	})
+}

@@ -221,7 +221,7 @@ func withoutPod(list []NamedPod, uid string) []NamedPod {
 // thresholds that it relieves. A plugin that still wants another pod names it again.
 func withoutNames(list []NamedPod, l *Chosen) []NamedPod {
 	return slices.DeleteFunc(slices.Clone(list), func(n NamedPod) bool {
-		_, relieved := l.Relief[n.Plugin+"/"+n.Scope]
+		_, relieved := l.Relief[keyOf(n.Plugin, n.Scope)]
 		return relieved && !n.forced()
 	})
 }
