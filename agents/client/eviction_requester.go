@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/agents"
+	"github.com/plimsoll-dev/plimsoll/backoff"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -139,7 +141,7 @@ func (g *EvictionRequester) find(v evict.Victim, dryRun bool) int {
 func (g *EvictionRequester) nextLook(v evict.Victim, dryRun bool, since time.Duration) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	next := max(firstBackoff, 2*since)
+	next := backoff.Exponential{First: firstBackoff, Longest: math.MaxInt64}.Next(since)
 	if i := g.find(v, dryRun); i >= 0 {
 		g.pending[i].next = next
 	}

@@ -1,6 +1,10 @@
 package outer
 
-import "time"
+import (
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/backoff"
+)
 
 const (
 	// failuresToOpen is how many failed rounds in a row open the circuit
@@ -35,7 +39,7 @@ func (b breaker) after(failed bool, now time.Time) breaker {
 	}
 	b.failures++
 	if over := b.failures - failuresToOpen; over >= 0 {
-		b.until = now.Add(min(firstOpen<<min(over, 10), maxOpen))
+		b.until = now.Add(backoff.Exponential{First: firstOpen, Longest: maxOpen}.Doubled(over))
 	}
 	return b
 }

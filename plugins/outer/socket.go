@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/backoff"
 	"github.com/plimsoll-dev/plimsoll/katalyst"
 )
 
@@ -61,11 +62,12 @@ func (s *socket) ended() bool {
 func (s *socket) run() {
 	defer close(s.done)
 	defer s.cancelFile()
-	for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
+	retries := backoff.Exponential{First: firstRetry, Longest: maxRetry}
+	for wait := retries.First; ; wait = retries.Next(wait) {
 		err := s.register()
 		switch {
 		case errors.Is(err, errDisconnected):
-			wait = firstRetry
+			wait = retries.First
 		case errors.Is(err, errRefused):
 			wait = max(wait, time.Second)
 		}
