@@ -1,11 +1,13 @@
 package outer
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
@@ -26,25 +28,56 @@ func BesideValues() []string {
 // Rivals returns the other processes that watch plugin directories, in order.
 func (h *Host) Rivals() []Rival {
 	var list []Rival
-	for _, dir := range slices.Sorted(maps.Keys(h.rivalsByDir())) {
-		list = append(list, h.rivalsByDir()[dir]...)
+	byDir := h.knownRivals().byDir
+	for _, dir := range slices.Sorted(maps.Keys(byDir)) {
+		list = append(list, byDir[dir]...)
 	}
 	return list
 }
 
-func (h *Host) rivalsByDir() map[string][]Rival {
-	if all := h.rivals.Load(); all != nil {
-		return *all
+// knownRivals is what the search for rivals has found so far.
+type knownRivals struct {
+	byDir map[string][]Rival
+	// searched are the directories for which all processes were examined.
+	searched map[string]bool
+}
+
+func (h *Host) knownRivals() knownRivals {
+	if known := h.rivals.Load(); known != nil {
+		return *known
 	}
-	return nil
+	return knownRivals{}
 }
 
 // updateRivals looks for rivals, and wakes the sockets when something has changed.
-func (h *Host) updateRivals() {
+func (h *Host) updateRivals(ctx context.Context, limit time.Duration) {
 	self := filepath.Join(h.Procfs, strconv.Itoa(selfIn(h.Procfs)))
-	before := h.rivalsByDir()
-	now := findRivals(h.Procfs, discover(h.Settings().Dirs).dirs, before, func(process string) bool { return process == self }, rivalTime)
+	h.search.procfs, h.search.skip = h.Procfs, func(process string) bool { return process == self }
+	before, dirs := h.knownRivals(), discover(h.Settings().Dirs).dirs
+	h.search.look(ctx, dirs, limit)
+	now := knownRivals{byDir: h.search.found, searched: map[string]bool{}}
+	for _, p := range h.search.searched {
+		now.searched[p.dir] = true
+	}
 	h.rivals.Store(&now)
+	h.logSearch(now, dirs)
+	h.logRivals(before.byDir, now.byDir)
+}
+
+// logSearch logs when plugins begin, or end, to wait for the search.
+func (h *Host) logSearch(now knownRivals, dirs []string) {
+	missing := slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return now.searched[dir] })
+	waited, waits := h.rivalsAwaited, len(missing) > 0
+	h.rivalsAwaited = waits
+	switch {
+	case waits && !waited:
+		h.Log.Info("not all processes are examined yet that may watch plugin directories; plugins there only report until they are", "dirs", missing)
+	case waited && !waits:
+		h.Log.Info("all processes are examined that may watch plugin directories")
+	}
+}
+
+func (h *Host) logRivals(before, now map[string][]Rival) {
 	same := func(a, b Rival) bool { return a.PID == b.PID && a.Cgroup == b.Cgroup }
 	if maps.EqualFunc(before, now, func(a, b []Rival) bool { return slices.EqualFunc(a, b, same) }) {
 		return
@@ -67,7 +100,7 @@ func (h *Host) updateRivals() {
 // directory of its socket and is not the plugin itself, by process or by cgroup where
 // that is not the root.
 func (h *Host) rivalOf(path string, listener int32) (Rival, bool) {
-	rivals := h.rivalsByDir()[filepath.Dir(path)]
+	rivals := h.knownRivals().byDir[filepath.Dir(path)]
 	if len(rivals) == 0 {
 		return Rival{}, false
 	}
@@ -91,15 +124,15 @@ func (h *Host) leftToRival(c Config, path string, listener int32) error {
 	return nil
 }
 
-// beside is what its verdicts are good for: a plugin that no rival asks may act.
+// beside is what its verdicts are good for: a plugin that no rival asks may act. While
+// not all processes were examined, there may be one.
 func (p *plugin) beside() plugins.Beside {
-	if _, is := p.host.rivalOf(p.socket.path, p.link.peer.Pid); !is {
+	_, is := p.host.rivalOf(p.socket.path, p.link.peer.Pid)
+	beside := p.host.Settings().Beside
+	switch {
+	case beside == BesideAct, !is && p.host.knownRivals().searched[filepath.Dir(p.socket.path)]:
 		return ""
-	}
-	switch p.host.Settings().Beside {
-	case BesideAct:
-		return ""
-	case BesideMark:
+	case beside == BesideMark:
 		return plugins.BesideMark
 	}
 	return plugins.BesideReport

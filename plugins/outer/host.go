@@ -37,9 +37,13 @@ type Host struct {
 	Procfs string
 	Log    *slog.Logger
 
-	counts      counts
-	limitLogged bool                               // used by Run only: the scan limits were exceeded and logged
-	rivals      atomic.Pointer[map[string][]Rival] // by directory
+	counts counts
+	rivals atomic.Pointer[knownRivals]
+
+	// Used by Run only.
+	limitLogged   bool // the scan limits were exceeded and logged
+	search        rivalSearch
+	rivalsAwaited bool // not all directories are searched, and that was logged
 
 	mu         sync.Mutex         // guards all below
 	registered map[string]*plugin // by name
@@ -62,9 +66,10 @@ func (h *Host) Run(ctx context.Context) error {
 	}
 	tick := time.NewTicker(scanEvery)
 	defer tick.Stop()
-	for look := true; ; {
+	h.updateRivals(ctx, firstRivalTime)
+	for look := false; ; {
 		if look {
-			h.updateRivals()
+			h.updateRivals(ctx, rivalTime)
 		}
 		begun := time.Now()
 		rest := h.scan(ctx, watcher, &all)

@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,12 +19,13 @@ import (
 	"github.com/plimsoll-dev/plimsoll/katalyst"
 )
 
-// Limits of one search, by processor time and memory.
+// Limits of a search, by processor time and memory.
 const (
-	rivalTime     = 100 * time.Millisecond
-	maxRivalFds   = 4096
-	maxRivalBytes = 1 << 20 // of each file below /proc/PID
-	maxRivals     = 8       // of a directory
+	rivalTime      = 100 * time.Millisecond // of one look, and of one process
+	firstRivalTime = 3 * time.Second        // of the first look, for which registrations wait
+	maxRivalFds    = 4096
+	maxRivalBytes  = 1 << 20 // of each file below /proc/PID
+	maxRivals      = 8       // of a directory
 )
 
 // Rival is another process that watches a plugin directory by inotify, as the hosts
@@ -44,50 +45,77 @@ func (r Rival) String() string {
 }
 
 // FindRivals finds the rivals of the host of plugins below these directories, by
-// directory, without the processes that are skipped. A directory is known by its
-// filesystem's device and its inode: a rival has it among its mounts and watches it,
-// as its /proc/PID/mountinfo and fdinfo show (proc_pid_fdinfo(5)). A pod has only
-// those directories of the host that it mounts, so that a process in it cannot
+// directory, without the processes that are skipped, within firstRivalTime. A directory
+// is known by its filesystem's device and its inode: a rival has it among its mounts and
+// watches it, as its /proc/PID/mountinfo and fdinfo show (proc_pid_fdinfo(5)). A pod has
+// only those directories of the host that it mounts, so that a process in it cannot
 // pretend to be a rival in the others. If the host's processes are hidden, none is
 // found.
 func FindRivals(procfs string, dirs []string, skip func(process string) bool) map[string][]Rival {
-	return findRivals(procfs, discover(dirs).dirs, nil, skip, rivalTime)
+	s := rivalSearch{procfs: procfs, skip: skip}
+	s.look(context.Background(), discover(dirs).dirs, firstRivalTime)
+	return s.found
 }
 
-// findRivals examines the processes found before first, whatever the time, then the
-// others in random order until the time limit: many processes cannot hide one for
-// ever, and a node under pressure forgets none.
-func findRivals(procfs string, dirs []string, before map[string][]Rival, skip func(process string) bool, limit time.Duration) map[string][]Rival {
+// rivalSearch searches the processes for rivals, in passes: each examines all processes
+// that there were at its beginning, in as many looks as that takes, so that however many
+// processes cannot hide one.
+type rivalSearch struct {
+	procfs string
+	skip   func(process string) bool
+	// found are the rivals by directory.
+	found map[string][]Rival
+	// searched are the directories for which a pass has examined all processes.
+	searched []location
+
+	left   []int      // the processes that the current pass has not examined yet
+	places []location // its directories
+}
+
+// look examines the rivals known first, whatever the time, since a node under pressure
+// must forget none, and then processes of the current pass until the time limit.
+func (s *rivalSearch) look(ctx context.Context, dirs []string, limit time.Duration) {
 	places := locationsOf(dirs)
+	moved := func(p location) bool { return !slices.Contains(places, p) }
+	known := s.found
+	s.found, s.searched = map[string][]Rival{}, slices.DeleteFunc(s.searched, moved)
 	if len(places) == 0 {
-		return nil
+		s.left = nil
+		return
 	}
-	found := map[string][]Rival{}
+	if len(s.left) == 0 {
+		s.left, s.places = processes(s.procfs), places
+	}
 	mounted := mountedBy{places: places, spaces: map[string][]location{}}
-	pids, known := processes(procfs, before)
-	until := time.Now().Add(limit)
-	for i, pid := range pids {
-		if i >= known && time.Now().After(until) {
-			break
-		}
-		process := filepath.Join(procfs, strconv.Itoa(pid))
-		if skip(process) {
-			continue
-		}
-		end := until
-		if i < known { // a machine under pressure must not forget a rival
-			end = time.Now().Add(max(limit, rivalTime))
-		}
-		for _, p := range watchedBy(process, mounted.of(process), end) {
-			if len(found[p.dir]) < maxRivals {
-				found[p.dir] = append(found[p.dir], Rival{p.dir, pid, readLine(process, "comm"), cgroupOf(process)})
-			}
+	examined := map[int]bool{}
+	for _, list := range known {
+		for _, r := range list {
+			s.examine(r.PID, examined, mounted)
 		}
 	}
-	for _, list := range found {
+	for until := time.Now().Add(limit); len(s.left) > 0 && ctx.Err() == nil && time.Now().Before(until); s.left = s.left[1:] {
+		s.examine(s.left[0], examined, mounted)
+	}
+	if len(s.left) == 0 {
+		s.searched = slices.DeleteFunc(slices.Clone(s.places), moved)
+	}
+	for _, list := range s.found {
 		slices.SortFunc(list, func(a, b Rival) int { return cmp.Compare(a.PID, b.PID) })
 	}
-	return found
+}
+
+// examine adds a process to those found, once, if it is a rival. It may take rivalTime.
+func (s *rivalSearch) examine(pid int, examined map[int]bool, mounted mountedBy) {
+	process := filepath.Join(s.procfs, strconv.Itoa(pid))
+	if examined[pid] || s.skip(process) {
+		return
+	}
+	examined[pid] = true
+	for _, p := range watchedBy(process, mounted.of(process), time.Now().Add(rivalTime)) {
+		if len(s.found[p.dir]) < maxRivals {
+			s.found[p.dir] = append(s.found[p.dir], Rival{p.dir, pid, readLine(process, "comm"), cgroupOf(process)})
+		}
+	}
 }
 
 // mountedBy is what the processes of each mount namespace have among their mounts.
@@ -106,41 +134,18 @@ func (m mountedBy) of(process string) []location {
 	return mounted
 }
 
-// processes returns the processes of procfs: those found before, known of them, then
-// the others in random order.
-func processes(procfs string, before map[string][]Rival) (pids []int, known int) {
+// processes returns the processes of procfs.
+func processes(procfs string) (pids []int) {
 	entries, err := os.ReadDir(procfs)
 	if err != nil {
-		return nil, 0
+		return nil
 	}
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
 			pids = append(pids, pid)
 		}
 	}
-	found := map[int]bool{}
-	for _, list := range before {
-		for _, r := range list {
-			found[r.PID] = true
-		}
-	}
-	rand.Shuffle(len(pids), func(i, j int) { pids[i], pids[j] = pids[j], pids[i] })
-	slices.SortStableFunc(pids, func(a, b int) int { return trueFirst(found[a], found[b]) })
-	known = slices.IndexFunc(pids, func(pid int) bool { return !found[pid] })
-	if known < 0 {
-		known = len(pids)
-	}
-	return pids, known
-}
-
-func trueFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
+	return pids
 }
 
 func readLine(process, name string) string {

@@ -2,6 +2,7 @@ package outer
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
 // process adds a process to a made-up /proc, with its mounts and file
@@ -38,7 +40,18 @@ func none(string) bool { return false }
 
 // search has the time that a busy machine needs.
 func search(procfs string, dirs ...string) map[string][]Rival {
-	return findRivals(procfs, discover(dirs).dirs, nil, none, time.Minute)
+	s := newSearch(procfs)
+	s.look(context.Background(), discover(dirs).dirs, time.Minute)
+	return s.found
+}
+
+func newSearch(procfs string) *rivalSearch { return &rivalSearch{procfs: procfs, skip: none} }
+
+// again looks once more, for at most so long, and returns the rivals.
+func (s *rivalSearch) again(t *testing.T, dir string, limit time.Duration) map[string][]Rival {
+	t.Helper()
+	s.look(t.Context(), []string{dir}, limit)
+	return s.found
 }
 
 // watching is the fdinfo of a watch on a directory.
@@ -136,14 +149,16 @@ func TestRivalSearchIsBounded(t *testing.T) {
 	}
 	process(t, procfs, "1000", "rival", host, watching(t, p))
 	known := map[string][]Rival{dir: {{Dir: dir, PID: 1000, Command: "rival", Cgroup: "/of/1000"}}}
+	s := newSearch(procfs)
+	s.found = known
 	for range 10 {
 		begun := deadline.Start()
-		assert.Equal(t, known, findRivals(procfs, []string{dir}, known, none, rivalTime), "it is looked at first")
+		assert.Equal(t, known, s.again(t, dir, rivalTime), "it is looked at first")
 		assert.Less(t, begun.Elapsed(), 10*rivalTime)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(procfs, "1000", "fdinfo", "0"), nil, 0o600))
 	begun := deadline.Start()
-	assert.Empty(t, findRivals(procfs, []string{dir}, known, none, rivalTime), "it watches no more")
+	assert.Empty(t, s.again(t, dir, rivalTime), "it watches no more")
 	assert.Less(t, begun.Elapsed(), 10*rivalTime)
 }
 
@@ -164,10 +179,89 @@ func TestRivalsStayTheSame(t *testing.T) {
 	for pid := range 5 {
 		process(t, procfs, fmt.Sprint(pid+1), "rival", fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device), watching(t, p))
 	}
-	found := search(procfs, dir)
+	s := newSearch(procfs)
+	found := s.again(t, dir, time.Minute)
 	for range 20 {
-		again := findRivals(procfs, []string{dir}, found, none, time.Minute)
-		require.Equal(t, found, again, "else each search would be a change")
+		require.Equal(t, found, s.again(t, dir, time.Minute), "else each look would be a change")
+	}
+}
+
+// Each look may examine one process and no more: its context ends with the first that it
+// examines, whatever the clock.
+func TestRivalSearchInManyLooks(t *testing.T) {
+	t.Parallel()
+	dir, later, procfs := socketDir(t), socketDir(t), t.TempDir()
+	p := locationsOf([]string{dir})[0]
+	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
+	const processes = 7
+	for pid := range processes - 1 {
+		process(t, procfs, fmt.Sprint(pid+1), "other", host, "pos:\t0\n")
+	}
+	process(t, procfs, "9", "rival", host, watching(t, p))
+	s := newSearch(procfs)
+	examined := []string{}
+	look := func(dirs ...string) (searched []string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s.skip = func(process string) bool {
+			examined = append(examined, filepath.Base(process))
+			cancel()
+			return false
+		}
+		s.look(ctx, dirs, time.Minute)
+		for _, p := range s.searched {
+			searched = append(searched, p.dir)
+		}
+		return searched
+	}
+	for range processes - 1 {
+		require.Empty(t, look(dir), "not all are examined: %v", examined)
+	}
+	assert.Equal(t, []string{dir}, look(dir), "all are examined, each once: %v", examined)
+	assert.Len(t, examined, processes)
+	assert.Len(t, s.found[dir], 1, "the rival, wherever in the pass it comes")
+
+	t.Run("a directory that is new is not searched yet", func(t *testing.T) {
+		for range processes { // the rival that is known is examined first, and is all of the look
+			require.Equal(t, []string{dir}, look(dir, later))
+		}
+		s.skip = none
+		s.look(t.Context(), []string{dir, later}, time.Minute)
+		s.look(t.Context(), []string{dir, later}, time.Minute) // the pass that began with it
+		assert.Len(t, s.searched, 2)
+	})
+	t.Run("nor is one that was made anew", func(t *testing.T) {
+		require.NoError(t, os.Rename(later, later+".old"))
+		require.NoError(t, os.Mkdir(later, 0o700))
+		t.Cleanup(func() { _ = os.RemoveAll(later + ".old") })
+		s.look(t.Context(), []string{dir, later}, -1)
+		require.Len(t, s.searched, 1)
+		assert.Equal(t, dir, s.searched[0].dir)
+	})
+	t.Run("nor is any that is away", func(t *testing.T) {
+		s.look(t.Context(), []string{"/nowhere"}, time.Minute)
+		assert.Empty(t, s.searched)
+		assert.Empty(t, s.found)
+	})
+}
+
+// Until all processes were examined there may be a rival, so the plugins report.
+func TestBesideAnUnfinishedSearch(t *testing.T) {
+	t.Parallel()
+	for beside, want := range map[string]plugins.Beside{
+		BesideExclusive: plugins.BesideReport, BesideReport: plugins.BesideReport, BesideMark: plugins.BesideMark, BesideAct: "",
+	} {
+		t.Run(beside, func(t *testing.T) {
+			t.Parallel()
+			w := newPluginEnv(t, func(c *Config) { c.Beside = beside })
+			s := &socket{host: w.Host, path: w.path("p.sock")}
+			p := &plugin{host: w.Host, socket: s, link: &connection{peer: &unix.Ucred{Pid: 1 << 30}}}
+			w.Host.updateRivals(t.Context(), -1)
+			assert.Equal(t, want, p.beside())
+			assert.NoError(t, w.Host.leftToRival(w.config, s.path, p.link.peer.Pid), "no rival is known that it is left to")
+			w.Host.updateRivals(t.Context(), time.Minute)
+			assert.Empty(t, p.beside(), "it may act")
+		})
 	}
 }
 
@@ -178,8 +272,9 @@ func TestRivalSearchWithoutTime(t *testing.T) {
 	for _, pid := range []string{"1", "2"} {
 		process(t, procfs, pid, "rival", fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device), watching(t, p))
 	}
-	both := search(procfs, dir)
+	s := newSearch(procfs)
+	assert.Empty(t, s.again(t, dir, -1))
+	both := s.again(t, dir, time.Minute)
 	require.Len(t, both[dir], 2)
-	assert.Equal(t, both, findRivals(procfs, []string{dir}, both, none, -1), "a node under pressure forgets no rival")
-	assert.Empty(t, findRivals(procfs, []string{dir}, nil, none, -1))
+	assert.Equal(t, both, s.again(t, dir, -1), "a node under pressure forgets no rival")
 }
