@@ -117,7 +117,7 @@ func appendVerdicts(b []byte, s *view.State) []byte {
 		return appendLabel(b, "plugin", u.plugin)
 	}, []family[pluginUp]{
 		{
-			"plimsoll_plugin_up", gauge, "1 when the plugin's last call was answered, else 0; always 1 for inner plugins.",
+			"plimsoll_plugin_up", gauge, "1 when the plugin's last call was answered, else 0; always 1 for inner plugins, and absent for one that is left to a rival.",
 			func(b []byte, u *pluginUp) []byte { return appendBool(b, u.up) },
 		},
 	})

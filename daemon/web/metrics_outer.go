@@ -16,7 +16,7 @@ type pluginUp struct {
 }
 
 // pluginsUp has the inner plugins, the registered outer ones, and those that were
-// registered earlier.
+// registered earlier and are not left to a rival.
 func pluginsUp(judging []string, o *view.OuterPlugins) []pluginUp {
 	list := make([]pluginUp, 0, len(judging))
 	for _, name := range judging {
@@ -28,8 +28,10 @@ func pluginsUp(judging []string, o *view.OuterPlugins) []pluginUp {
 		return list
 	}
 	up := map[string]bool{}
-	for name := range o.Counts {
-		up[name] = false
+	for name, c := range o.Counts {
+		if !c.LeftToRival { // it may be up there: plimsoll_plugin_rival
+			up[name] = false
+		}
 	}
 	for _, p := range o.Plugins {
 		if p.Up {

@@ -32,6 +32,7 @@ func outers() *view.OuterPlugins {
 		Counts: map[string]outer.Counts{
 			"broken": {Calls: map[outer.Call]uint64{{Method: "ThresholdMet", Result: "Unknown"}: 3}, Within: make([]uint64, len(outer.Buckets()))},
 			"gone":   {Within: make([]uint64, len(outer.Buckets()))},
+			"taken":  {Within: make([]uint64, len(outer.Buckets())), LeftToRival: true},
 			"vendor": {
 				Calls:   map[outer.Call]uint64{{Method: "ThresholdMet", Result: "OK"}: 2, {Method: "GetEvictPods", Result: "OK"}: 2},
 				Seconds: 0.5, Within: []uint64{1, 2, 3, 4, 4, 4}, Refused: map[string]uint64{"pod-not-shown": 7},
@@ -58,6 +59,7 @@ func TestMetricsOuterPlugins(t *testing.T) {
 	} {
 		assert.Contains(t, text, line+"\n")
 	}
+	assert.NotContains(t, text, `plimsoll_plugin_up{plugin="taken"}`, "it is left to a rival")
 	parseMetrics(t, []byte(text))
 	problems, err := promlint.New(bytes.NewReader([]byte(text))).Lint()
 	require.NoError(t, err)

@@ -13,9 +13,15 @@ import (
 // unregistered plugin stay for a while, so that its end is visible. Plugins
 // under ever new names replace unregistered ones only.
 type counts struct {
-	mu             sync.Mutex // guards both
-	of             map[string]*Counts
-	unregisteredAt map[string]time.Time // when it was unregistered, by name
+	mu    sync.Mutex // guards both
+	of    map[string]*Counts
+	ended map[string]ended // by name
+}
+
+// ended is when a plugin was unregistered, and where its socket was.
+type ended struct {
+	at     time.Time
+	socket string
 }
 
 // forgetAfter is how long the counts of an unregistered plugin are kept: longer
@@ -33,6 +39,8 @@ type Counts struct {
 	// Refused counts refused or clipped parts of its answers, by a word of
 	// Refusals.
 	Refused map[string]uint64
+	// LeftToRival: it is not registered, and its directory is left to a rival.
+	LeftToRival bool
 }
 
 // refusedUnmarked counts conditions that the coordinator does not write.
@@ -52,25 +60,25 @@ func (c *counts) keep(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.get(name)
-	delete(c.unregisteredAt, name)
+	delete(c.ended, name)
 }
 
 // unregistered notes that the plugin was unregistered.
-func (c *counts) unregistered(name string, now time.Time) {
+func (c *counts) unregistered(name, socket string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.unregisteredAt == nil {
-		c.unregisteredAt = map[string]time.Time{}
+	if c.ended == nil {
+		c.ended = map[string]ended{}
 	}
-	c.unregisteredAt[name] = now
+	c.ended[name] = ended{now, socket}
 }
 
 // forget removes the plugins unregistered before a time.
 func (c *counts) forget(before time.Time) {
-	for name, since := range c.unregisteredAt {
-		if since.Before(before) {
+	for name, e := range c.ended {
+		if e.at.Before(before) {
 			delete(c.of, name)
-			delete(c.unregisteredAt, name)
+			delete(c.ended, name)
 		}
 	}
 }
@@ -78,8 +86,8 @@ func (c *counts) forget(before time.Time) {
 // oldestUnregistered is the plugin that was unregistered first; empty if there is
 // none.
 func (c *counts) oldestUnregistered() (name string) {
-	for other, since := range c.unregisteredAt {
-		if name == "" || since.Before(c.unregisteredAt[name]) {
+	for other, e := range c.ended {
+		if name == "" || e.at.Before(c.ended[name].at) {
 			name = other
 		}
 	}
@@ -96,7 +104,7 @@ func (c *counts) get(name string) *Counts {
 	if len(c.of) >= maxPlugins { // so many can be registered at a time
 		name := c.oldestUnregistered()
 		delete(c.of, name)
-		delete(c.unregisteredAt, name)
+		delete(c.ended, name)
 	}
 	o := &Counts{Calls: map[Call]uint64{}, Refused: map[string]uint64{}, Within: make([]uint64, len(Buckets()))}
 	c.of[name] = o
@@ -124,14 +132,18 @@ func (c *counts) refuse(name string) func(what string) {
 	}
 }
 
-// all returns copies.
-func (c *counts) all(now time.Time) map[string]Counts {
+// all returns copies. left reports whether the plugin at a socket is left to a rival.
+func (c *counts) all(now time.Time, left func(socket string) bool) map[string]Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(now.Add(-forgetAfter))
 	out := make(map[string]Counts, len(c.of))
 	for name, o := range c.of {
-		out[name] = Counts{Calls: maps.Clone(o.Calls), Seconds: o.Seconds, Within: slices.Clone(o.Within), Refused: maps.Clone(o.Refused)}
+		e, gone := c.ended[name]
+		out[name] = Counts{
+			Calls: maps.Clone(o.Calls), Seconds: o.Seconds, Within: slices.Clone(o.Within), Refused: maps.Clone(o.Refused),
+			LeftToRival: gone && left(e.socket),
+		}
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package outer
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,15 +16,30 @@ func TestCountsForgottenWithPlugin(t *testing.T) {
 		c.keep(name)
 		c.call(name, "ThresholdMet", "OK", time.Millisecond)
 	}
-	c.unregistered("gone", now)
-	c.unregistered("back", now)
+	c.unregistered("gone", "/p/gone.sock", now)
+	c.unregistered("back", "/p/back.sock", now)
 	c.keep("back")
-	assert.Len(t, c.all(now.Add(forgetAfter)), 3, "others see for a while that it has gone")
-	left := c.all(now.Add(forgetAfter + time.Second))
+	assert.Len(t, c.all(now.Add(forgetAfter), never), 3, "others see for a while that it has gone")
+	left := c.all(now.Add(forgetAfter+time.Second), never)
 	assert.Len(t, left, 2)
 	assert.NotContains(t, left, "gone")
 	assert.EqualValues(t, 1, left["back"].Calls[Call{"ThresholdMet", "OK"}], "it goes on counting")
-	assert.Empty(t, c.unregisteredAt)
+	assert.Empty(t, c.ended)
+}
+
+func never(string) bool { return false }
+
+func TestCountsLeftToRival(t *testing.T) {
+	c := counts{}
+	for _, name := range []string{"up", "taken", "down"} {
+		c.keep(name)
+	}
+	c.unregistered("taken", "/shared/taken.sock", time.Now())
+	c.unregistered("down", "/own/down.sock", time.Now())
+	all := c.all(time.Now(), func(socket string) bool { return strings.HasPrefix(socket, "/shared/") })
+	assert.True(t, all["taken"].LeftToRival)
+	assert.False(t, all["down"].LeftToRival)
+	assert.False(t, all["up"].LeftToRival)
 }
 
 func TestCountsOfManyNewNames(t *testing.T) {
@@ -34,13 +50,13 @@ func TestCountsOfManyNewNames(t *testing.T) {
 	for i := range 10 * maxPlugins {
 		name := fmt.Sprint("new-", i)
 		c.keep(name)
-		c.unregistered(name, now.Add(time.Duration(i)))
+		c.unregistered(name, "/p/new.sock", now.Add(time.Duration(i)))
 	}
-	left := c.all(now)
+	left := c.all(now, never)
 	assert.Len(t, left, maxPlugins)
 	assert.EqualValues(t, 1, left["stays"].Refused["unknown pod"])
 	assert.Contains(t, left, fmt.Sprint("new-", 10*maxPlugins-1), "the last are kept")
-	assert.Len(t, c.unregisteredAt, maxPlugins-1)
+	assert.Len(t, c.ended, maxPlugins-1)
 }
 
 func TestCountsCallBuckets(t *testing.T) {
@@ -48,14 +64,14 @@ func TestCountsCallBuckets(t *testing.T) {
 	for _, took := range []time.Duration{5 * time.Millisecond, 300 * time.Millisecond, 10 * time.Second} {
 		c.call("p", "ThresholdMet", "OK", took)
 	}
-	got := c.all(time.Now())["p"]
+	got := c.all(time.Now(), never)["p"]
 	assert.Equal(t, []uint64{1, 1, 1, 2, 2, 2}, got.Within)
 	assert.InDelta(t, 10.305, got.Seconds, 1e-9)
 }
 
 func TestCountsOldestUnregistered(t *testing.T) {
 	now := time.Unix(1000, 0)
-	c := counts{unregisteredAt: map[string]time.Time{"b": now.Add(1), "a": now, "c": now.Add(2)}}
+	c := counts{ended: map[string]ended{"b": {at: now.Add(1)}, "a": {at: now}, "c": {at: now.Add(2)}}}
 	for range 20 { // in any order
 		assert.Equal(t, "a", c.oldestUnregistered())
 	}

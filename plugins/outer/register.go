@@ -269,7 +269,7 @@ func (h *Host) release(p *plugin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.registered[p.name] == nil { // no other plugin has taken the name meanwhile
-		h.counts.unregistered(p.name, time.Now())
+		h.counts.unregistered(p.name, p.socket.path, time.Now())
 	}
 }
 

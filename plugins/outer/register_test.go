@@ -307,7 +307,7 @@ func TestOuterLateEndKeepsNext(t *testing.T) {
 	close(ends)
 	<-released
 	assert.Equal(t, []*plugin{next}, w.plugins())
-	assert.NotContains(t, w.counts.unregisteredAt, "p", "it is there")
+	assert.NotContains(t, w.counts.ended, "p", "it is there")
 	w.release(next)
-	assert.Contains(t, w.counts.unregisteredAt, "p")
+	assert.Contains(t, w.counts.ended, "p")
 }

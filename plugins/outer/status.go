@@ -80,7 +80,10 @@ func (h *Host) Unmarked(why map[string]string) {
 
 // Counts returns the counts since the agent started, by plugin; for an hour
 // after a plugin unregistered.
-func (h *Host) Counts() map[string]Counts { return h.counts.all(time.Now()) }
+func (h *Host) Counts() map[string]Counts {
+	c := h.Settings()
+	return h.counts.all(time.Now(), func(socket string) bool { return h.leftToRival(c, socket, 0) != nil })
+}
 
 func (p *plugin) status(now time.Time) Status {
 	p.mu.Lock()
