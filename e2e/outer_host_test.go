@@ -39,11 +39,13 @@ type scripted struct {
 	after *int64        // deletion grace
 	slow  time.Duration // of each Threshold
 	mark  kit.Condition
+	of    func([]*corev1.Pod) []*corev1.Pod // its candidates
 	top   []time.Time
+	asks  []kit.Ask
 	heard []time.Time // when hard or soft was said
 }
 
-func (s *scripted) Threshold(ctx context.Context, _ []*corev1.Pod) (kit.Threshold, error) {
+func (s *scripted) Threshold(ctx context.Context, pods []*corev1.Pod) (kit.Threshold, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -56,13 +58,17 @@ func (s *scripted) Threshold(ctx context.Context, _ []*corev1.Pod) (kit.Threshol
 	}
 	mark := s.mark
 	mark.Name = cmp.Or(mark.Name, "MemoryPressure")
-	return kit.Threshold{Level: s.level, Observed: 1, Limit: 1, Scope: "NUMA 0", Grace: s.grace, Condition: &mark}, nil
+	said := kit.Threshold{Level: s.level, Observed: 1, Limit: 1, Scope: "NUMA 0", Grace: s.grace, Condition: &mark}
+	if s.of != nil {
+		said.Candidates = s.of(pods)
+	}
+	return said, nil
 }
 
 func (s *scripted) Top(_ context.Context, ask kit.Ask) (kit.Named, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.top = append(s.top, time.Now())
+	s.top, s.asks = append(s.top, time.Now()), append(s.asks, ask)
 	if s.names == nil || ask.N == 0 {
 		return kit.Named{}, nil
 	}

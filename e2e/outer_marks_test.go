@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
@@ -58,9 +60,47 @@ func TestOuterPluginMarksNodeAndCNR(t *testing.T) {
 	eventually(t, "nothing but Katalyst's is left", func() error {
 		return w.marked([]string{}, []string{katalysts}, []string{ready, "plimsoll.dev/NUMAPressure False Clear"})
 	})
+	w.recordsOfCandidates(dir)
 	for _, right := range grantedBy(t, deploy.RBACKatalyst) {
 		assert.Positive(t, w.used()[right], right)
 	}
+}
+
+// recordsOfCandidates: a plugin that reports candidates is sent the figures of their
+// PodDisruptionBudgets.
+func (w *world) recordsOfCandidates(dir string) {
+	w.t.Helper()
+	w.deploy("guarded", 5, nil)
+	w.deploy("free", 5, nil)
+	w.budget("guarded")
+	guarded, free := w.running("guarded"), w.running("free")
+	p := &scripted{level: kit.Hard, mark: kit.Condition{Name: "Recorded", Effects: []corev1.TaintEffect{}}}
+	p.of = func(pods []*corev1.Pod) []*corev1.Pod {
+		return append(only(guarded.Name)(pods), only(free.Name)(pods)...)
+	}
+	eventually(w.t, "the PodDisruptionBudget counts its pod", func() error {
+		b, err := w.c.Client.PolicyV1().PodDisruptionBudgets(w.namespace).Get(w.t.Context(), "guarded", metav1.GetOptions{})
+		if err == nil && b.Status.ExpectedPods != 1 {
+			err = fmt.Errorf("%+v", b.Status)
+		}
+		return err
+	})
+	w.serve(dir, "aware", p)
+	eventually(w.t, "it is sent the records", func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.asks) == 0 {
+			return errors.New("it is not asked for pods")
+		}
+		records := p.asks[len(p.asks)-1].Records
+		of := records[string(guarded.UID)]
+		of.CurrentHealthy = 0 // it may have become ready after it was read
+		none, known := records[string(free.UID)]
+		if want := (kit.Record{HasPDB: true, DesiredHealthy: 1, ExpectedPods: 1}); of != want || !known || none != (kit.Record{}) {
+			return fmt.Errorf("%+v", records)
+		}
+		return nil
+	})
 }
 
 // customNodeResource patches it as Katalyst would.

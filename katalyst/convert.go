@@ -104,7 +104,8 @@ func amount(o snapshot.Opt[float64]) string {
 	return strconv.FormatFloat(f, 'g', 6, 64)
 }
 
-// Top adds the pods named for a threshold: at most n of them, and none at soft.
+// Top adds the pods named for a threshold: at most n of them, and none at soft. Some
+// plugins name more than they were asked for, which Katalyst takes.
 func (c Converter) Top(v *plugins.Verdict, r *wire.GetTopEvictionPodsResponse, n int) {
 	if v.Level < plugins.Hard {
 		n = 0
@@ -116,7 +117,7 @@ func (c Converter) Top(v *plugins.Verdict, r *wire.GetTopEvictionPodsResponse, n
 		o.GraceSeconds = grace
 		if o.Refused == "" && taken == n {
 			c.Refuse(RefusedTooMany)
-			o.Refused = fmt.Sprintf("the plugin named more pods than the %d it was asked for", n)
+			o.Refused = fmt.Sprintf("the plugin named more than the %d pods that it may name", n)
 		}
 		if o.Refused == "" {
 			taken++

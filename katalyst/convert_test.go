@@ -75,7 +75,7 @@ func TestConvertTopPodsBounded(t *testing.T) {
 	for _, o := range v.Candidates {
 		why = append(why, o.PodUID+": "+o.Refused)
 	}
-	assert.Equal(t, []string{"x: this pod was not in the request to the plugin", "a: ", "b: ", "c: the plugin named more pods than the 2 it was asked for", "y: this pod was not in the request to the plugin"}, why, "one that is refused takes no other's place")
+	assert.Equal(t, []string{"x: this pod was not in the request to the plugin", "a: ", "b: ", "c: the plugin named more than the 2 pods that it may name", "y: this pod was not in the request to the plugin"}, why, "one that is refused takes no other's place")
 	assert.Equal(t, map[string]int{RefusedNotShown: 2, RefusedTooMany: 1}, refused)
 
 	v = plugins.Verdict{Level: plugins.Hard}

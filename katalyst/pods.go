@@ -43,10 +43,9 @@ func (p Pod) with(annotations []string) []byte {
 	return b
 }
 
-// OwnEncodings returns the host's encodings of the pods that a plugin named, as far as
-// they were in the request.
-func (s VisiblePods) OwnEncodings(named [][]byte) [][]byte {
-	var list [][]byte
+// OwnEncodings returns the host's encodings of the pods that a plugin named, and their
+// UIDs, as far as they were in the request.
+func (s VisiblePods) OwnEncodings(named [][]byte) (list [][]byte, uids []string) {
 	seen := map[string]bool{}
 	for _, raw := range named {
 		id, err := identifyPod(raw)
@@ -55,9 +54,9 @@ func (s VisiblePods) OwnEncodings(named [][]byte) [][]byte {
 			continue
 		}
 		seen[id.uid] = true
-		list = append(list, s.Wire[i])
+		list, uids = append(list, s.Wire[i]), append(uids, id.uid)
 	}
-	return list
+	return list, uids
 }
 
 type podID struct{ uid, namespace, name string }

@@ -34,6 +34,7 @@ func (w PluginPods) encode(s *storedPod, pod *corev1.Pod) {
 	if !w.Enabled {
 		return
 	}
+	s.labels = len(pod.Labels)
 	s.encoded = encode(forPlugins(pod, w.Full))
 	s.encoded = s.encodedWithin(maxEncoded)
 	if !w.Full {
@@ -47,6 +48,7 @@ type storedPod struct {
 	*corev1.Pod
 	optedOut string // Pod.OptedOut
 	encoded  []byte
+	labels   int // how many labels the pod has; the encoding of a huge one lacks some
 	// annotations are Wire.Annotations, as far as maxEncoded goes.
 	annotations map[string][]byte
 	// shrunk is wire shrunk to the limit of the last round; the watcher's mu

@@ -64,6 +64,7 @@ type Agent struct {
 	boot        string          // boot ID
 	lastJudged  *plugins.Levels // verdicts of the inner plugins that the last round used
 	lastDecided *plugins.Levels // levels that the last round decided by
+	unevictable map[string]int  // evict.Unevictable of the last round
 	// unsavedSince is since when the eviction state cannot be saved; zero: it is
 	// saved.
 	unsavedSince time.Time

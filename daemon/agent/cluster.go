@@ -35,21 +35,23 @@ import (
 // cluster is what an agent needs to act in a cluster; a standalone agent has
 // none.
 type cluster struct {
-	node      string
-	bootID    string
-	nodes     corev1client.NodesGetter
-	pods      *pods.Watcher
-	evictor   *kube.Evictor
-	requester *client.EvictionRequester
-	tainter   *kube.Tainter
-	cnr       *cnr
-	events    *kube.Announcer
-	status    *lease.Status
-	heartbeat *heartbeat // the agent's own Lease; nil: lease.enabled is false
-	nodeLease *heartbeat // the Node's Lease; nil: a kubelet renews it
-	store     state.File[evict.State]
-	writer    state.Writer // of store
-	log       *slog.Logger
+	node   string
+	bootID string
+	nodes  corev1client.NodesGetter
+	pods   *pods.Watcher
+	// disruptions answers outer plugins that report candidates.
+	disruptions *pods.DisruptionReader
+	evictor     *kube.Evictor
+	requester   *client.EvictionRequester
+	tainter     *kube.Tainter
+	cnr         *cnr
+	events      *kube.Announcer
+	status      *lease.Status
+	heartbeat   *heartbeat // the agent's own Lease; nil: lease.enabled is false
+	nodeLease   *heartbeat // the Node's Lease; nil: a kubelet renews it
+	store       state.File[evict.State]
+	writer      state.Writer // of store
+	log         *slog.Logger
 
 	// conditions are the ones decided last. marked is closed when there are some:
 	// until then nothing is written, or a restart would remove what an earlier
@@ -100,6 +102,7 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 		store:   state.File[evict.State]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.StateVersion},
 		status:  &lease.Status{Node: node, Nodes: core, Log: log},
 	}
+	cl.disruptions = &pods.DisruptionReader{REST: core.RESTClient(), Pods: cl.pods, Log: log}
 	cl.requester = &client.EvictionRequester{Direct: cl.evictor, Wake: func() {}, LateAnswer: func() {}}
 	if c.Lease.Enabled {
 		if err := cl.addHeartbeats(c.Lease, how); err != nil {

@@ -50,13 +50,16 @@ func (a *Agent) round(ctx context.Context) {
 	in.State = memory
 	a.reportRefusals(marks.Refused)
 	in = a.writeMarks(ctx, in, marks)
+	var decisions []evict.Decision
 	for _, part := range evict.Split(in) {
 		part.State = memory
 		var d evict.Decision
 		d, memory = evict.Decide(part)
 		memory = a.evict(ctx, part, &d, memory)
 		a.logDecision(d)
+		decisions = append(decisions, d)
 	}
+	a.unevictable = evict.Unevictable(decisions)
 	a.saveState(in, memory)
 	if a.cluster != nil {
 		a.cluster.requester.Withdraw()

@@ -292,13 +292,20 @@ const (
 // that the round can act on it.
 func (a *Agent) askPlugins(ctx context.Context) []plugins.Verdict {
 	c := a.Config.Current()
-	r := outer.Round{Time: time.Now().UTC(), Graces: a.outer, MaxAge: max(answerMinAge, answerMaxRounds*c.Eviction.Round)}
+	r := outer.Round{Time: time.Now().UTC(), Unevictable: a.unevictable, Graces: a.outer, MaxAge: max(answerMinAge, answerMaxRounds*c.Eviction.Round)}
 	if a.cluster != nil {
 		if !a.cluster.pods.Synced() {
 			return nil // without the pods no answer can be used
 		}
 		for _, p := range a.cluster.pods.Encoded(maxMessageBytes) {
 			r.Pods = append(r.Pods, katalyst.Pod{UID: p.UID, Wire: p.Bytes, Annotations: p.Annotations})
+		}
+		r.Disruptions = func(ctx context.Context, uids []string) map[string]katalyst.Disruption {
+			known := map[string]katalyst.Disruption{}
+			for uid, d := range a.cluster.disruptions.Of(ctx, r.Time, uids) {
+				known[uid] = katalyst.Disruption(d)
+			}
+			return known
 		}
 	}
 	wait := c.Plugins.Deadline

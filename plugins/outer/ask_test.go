@@ -70,7 +70,7 @@ func TestOuterCallOrderAndScope(t *testing.T) {
 	v := verdict(t, w.round("a", "b", "c"), scope)
 	assert.Equal(t, []string{"GetEvictPods", "ThresholdMet", "GetTopEvictionPods"}, f.calls())
 	assert.Equal(t, scope, asked.GetEvictionScope())
-	assert.EqualValues(t, 5, asked.GetTopN())
+	assert.EqualValues(t, 1, asked.GetTopN())
 	assert.Len(t, asked.GetActivePods(), 3)
 	assert.Equal(t, plugins.Hard, v.Level)
 	require.Len(t, v.Candidates, 1)
@@ -122,6 +122,81 @@ func TestOuterCandidatesReplaceActivePods(t *testing.T) {
 	w.run().waitFor("p")
 	w.round("a", "b", "c")
 	assert.Equal(t, [][]byte{podBytes(t, "b")}, active)
+}
+
+// As in Katalyst there are records of the candidates that a plugin reports alone. One of
+// which nothing is known has none.
+func TestOuterRecords(t *testing.T) {
+	t.Parallel()
+	for what, row := range map[string]struct {
+		met        wire.ThresholdMetType
+		candidates []string
+		asked      []string
+		want       []string
+	}{
+		"of candidates":           {wire.ThresholdMetType_HARD_MET, []string{"b", "stranger", "c"}, []string{"b", "c"}, []string{"b"}},
+		"none without candidates": {wire.ThresholdMetType_HARD_MET, nil, nil, nil},
+		"none at soft":            {wire.ThresholdMetType_SOFT_MET, []string{"b"}, nil, nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := newPluginEnv(t)
+			f := newFake("p")
+			met := hardMet("s")
+			met.MetType = row.met
+			for _, uid := range row.candidates {
+				met.CandidatePods = append(met.CandidatePods, podBytes(t, uid))
+			}
+			f.threshold = thresholdOf(met)
+			var records []*wire.EvictionRecord
+			f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+				records = r.GetCandidateEvictionRecords()
+				return &wire.GetTopEvictionPodsResponse{}, nil
+			}
+			f.serve(t, w.path("p.sock"))
+			w.run().waitFor("p")
+			var asked []string
+			w.Ask(t.Context(), Round{
+				Time: time.Now(), Pods: wirePods(t, "a", "b", "c"), Graces: noGrace{}, MaxAge: time.Minute,
+				Disruptions: func(_ context.Context, uids []string) map[string]katalyst.Disruption {
+					asked = uids
+					return map[string]katalyst.Disruption{"b": {HasPDB: true, Allowed: 1, CurrentHealthy: 2, DesiredHealthy: 3, ExpectedPods: 4}, "a": {}}
+				},
+			})
+			assert.Equal(t, row.asked, asked)
+			require.Len(t, records, len(row.want))
+			for i, uid := range row.want {
+				assert.Equal(t, uid, records[i].GetUid())
+				assert.True(t, records[i].GetHasPdb())
+				assert.Equal(t, []int32{1, 2, 3, 4}, []int32{records[i].GetDisruptionsAllowed(), records[i].GetCurrentHealthy(), records[i].GetDesiredHealthy(), records[i].GetExpectedPods()})
+				assert.Nil(t, records[i].GetBuckets(), "earlier evictions are not known")
+			}
+		})
+	}
+}
+
+func TestOuterTopN(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	f := newFake("p")
+	f.threshold = thresholdOf(hardMet("s"))
+	var topN uint64
+	f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		topN = r.GetTopN()
+		return &wire.GetTopEvictionPodsResponse{TargetPods: r.GetActivePods()}, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	for unevictable, want := range map[int]uint64{0: 1, 1: 2, 4: 5, 5: 5, 300: 5} {
+		list := w.Ask(t.Context(), Round{
+			Time: time.Now(), Pods: wirePods(t, "a", "b", "c", "d", "e", "f"), Graces: noGrace{}, MaxAge: time.Minute,
+			Unevictable: map[string]int{"p": unevictable, "other": 3},
+		})
+		assert.Equal(t, want, topN, "%d of its pods cannot be evicted", unevictable)
+		taken, refused := uids(verdict(t, list, "s").Candidates)
+		assert.Len(t, taken, 5, "it named more than it was asked for, as some do")
+		assert.Len(t, refused, 1)
+	}
 }
 
 func TestOuterGracePerProcess(t *testing.T) {

@@ -24,6 +24,7 @@
 package outer
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -50,7 +51,7 @@ type Config struct {
 	CallTimeout time.Duration `yaml:"callTimeout" why:"How long one call of a plugin may take until it is cancelled and counts as failed. No round waits for it longer than deadline."`
 	// Beside matters where a rival watches the plugin's directory.
 	Beside   string `yaml:"beside" unit:"exclusive, report, mark or act" why:"What happens with a plugin whose directory another process watches, such as katalyst-agent, because it may be asked twice: left to that process (exclusive), asked as a dry run (report), asked to mark the node and evict no pod (mark), or asked as any other (act)."`
-	Top      int    `yaml:"top" unit:"pods" why:"How many candidates a plugin is asked for at hard: more than a round evicts, because the first of them may be protected."`
+	Top      int    `yaml:"top" unit:"pods" why:"How many candidates a plugin is asked for at hard, at most: one, and one more for each that it named and that cannot be evicted. It may name so many unasked."`
 	FullPods bool   `yaml:"fullPods" why:"Whether plugins see pods with environment, commands, arguments and all annotations, which may hold secrets. The agent then keeps them in memory."`
 	// Annotations are read when the agent starts, like FullPods.
 	Annotations []Annotations `yaml:"annotations" unit:"annotations" why:"Annotations of pods that a plugin sees beside those that the agent itself reads. A plugin's name is proved only if strict is true."`
@@ -149,6 +150,13 @@ type Round struct {
 	Time time.Time
 	// Pods of the node; none without a cluster.
 	Pods []katalyst.Pod
+	// Unevictable is, by plugin, how many of the pods that it named for its threshold
+	// could not be evicted in the last round: so many more are asked for.
+	Unevictable map[string]int
+	// Disruptions returns what is known of the PodDisruptionBudgets of pods, by UID, for
+	// the eviction records of a plugin that reports candidates; nil: nothing. It may be
+	// called by several goroutines, and may send requests.
+	Disruptions func(ctx context.Context, uids []string) map[string]katalyst.Disruption
 	// Graces receives each reported or missed threshold.
 	Graces GraceTimer
 	// MaxAge is how old the last answer may be and still count.

@@ -146,7 +146,7 @@ func (p *plugin) round(ctx context.Context, r Round, c Config) error {
 	v.GraceEnds = r.Graces.Reported(v, r.Time)
 	topErr := error(nil)
 	if v.Level > plugins.None && !r.Time.Before(v.GraceEnds) {
-		top, e := p.top(ctx, threshold, shown, c, v.Level)
+		top, e := p.top(ctx, threshold, shown, c, v.Level, r)
 		if topErr = e; e == nil {
 			conv.Top(&v, top, c.Top)
 		} else {
@@ -162,13 +162,17 @@ func (p *plugin) round(ctx context.Context, r Round, c Config) error {
 
 // top asks for the pods to evict: at soft for none, which tells the plugin that
 // its soft threshold was received.
-func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown katalyst.VisiblePods, c Config, level plugins.Level) (*wire.GetTopEvictionPodsResponse, error) {
+func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown katalyst.VisiblePods, c Config, level plugins.Level, r Round) (*wire.GetTopEvictionPodsResponse, error) {
 	request := &wire.GetTopEvictionPodsRequest{ActivePods: shown.Wire, EvictionScope: of.GetEvictionScope()}
-	if candidates := shown.OwnEncodings(of.GetCandidatePods()); len(candidates) > 0 {
+	candidates, uids := shown.OwnEncodings(of.GetCandidatePods())
+	if len(candidates) > 0 {
 		request.ActivePods = candidates
 	}
 	if level == plugins.Hard {
-		request.TopN = uint64(c.Top)
+		if len(candidates) > 0 && r.Disruptions != nil { // as Katalyst: there are records of candidates alone
+			request.CandidateEvictionRecords = katalyst.Records(uids, r.Disruptions(ctx, uids))
+		}
+		request.TopN = uint64(min(1+r.Unevictable[p.name], c.Top))
 	}
 	return call(ctx, p, c.CallTimeout, "GetTopEvictionPods", p.client.GetTopEvictionPods, request)
 }

@@ -90,7 +90,7 @@ func of(t *testing.T, list []plugins.Verdict, scope string) plugins.Verdict {
 // asked returns the plugin's threshold as the agent receives it.
 func asked(t *testing.T, host *outer.Host, n *node) plugins.Verdict {
 	t.Helper()
-	r := outer.Round{Time: time.Now(), Graces: hasty{}, MaxAge: time.Minute}
+	r := outer.Round{Time: time.Now(), Unevictable: map[string]int{"next": 99}, Graces: hasty{}, MaxAge: time.Minute}
 	for i, b := range n.pods() {
 		r.Pods = append(r.Pods, katalyst.Pod{UID: uid(i), Wire: b})
 	}
