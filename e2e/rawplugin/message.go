@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"path"
 
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -33,30 +34,44 @@ func unframed(body []byte) []byte {
 	return body[5:]
 }
 
-// answer to a call; known is whether there is such a method. GetToken is none:
-// a plugin need not have it.
-func (p *Plugin) answer(s *stream) (message []byte, known bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// The status codes of gRPC that a plugin answers with.
+const (
+	OK            = 0
+	Unknown       = 2
+	Unimplemented = 12
+)
+
+// answer to a call: a message, or a status that is not OK.
+func (p *Plugin) answer(s *stream) (message []byte, status int) {
 	asked := unframed(s.body)
-	p.calls = append(p.calls, s.path)
+	p.note(s.path, asked)
+	if p.Respond != nil {
+		return p.Respond(path.Base(s.path), asked)
+	}
 	switch s.path {
 	case "/pluginregistration.Registration/GetInfo":
 		b := text(nil, 1, "EvictionPlugin")
 		b = text(b, 2, p.Name)
-		return text(b, 4, "v1alpha1"), true
-	case "/pluginregistration.Registration/NotifyRegistrationStatus":
-		p.registered = protowire.EncodeBool(true) == number(asked, 1)
-		p.refused = string(bytes.Join(values(asked, 2), nil))
-		return nil, true
-	case "/evictionplugin.v1alpha1.EvictionPlugin/GetEvictPods":
-		return nil, true
+		return text(b, 4, "v1alpha1"), OK
+	case "/pluginregistration.Registration/NotifyRegistrationStatus", "/evictionplugin.v1alpha1.EvictionPlugin/GetEvictPods":
+		return nil, OK
 	case "/evictionplugin.v1alpha1.EvictionPlugin/ThresholdMet":
-		return p.threshold(), true
+		return p.threshold(), OK
 	case "/evictionplugin.v1alpha1.EvictionPlugin/GetTopEvictionPods":
-		return top(asked), true
+		return top(asked), OK
 	}
-	return nil, false
+	return nil, Unimplemented // GetToken: a plugin need not have it
+}
+
+// note a call.
+func (p *Plugin) note(path string, asked []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls = append(p.calls, path)
+	if path == "/pluginregistration.Registration/NotifyRegistrationStatus" {
+		p.registered = protowire.EncodeBool(true) == Number(asked, 1)
+		p.refused = string(bytes.Join(Values(asked, 2), nil))
+	}
 }
 
 // threshold sends 1 and 1, as some do: met_type alone decides.
@@ -78,8 +93,8 @@ func (p *Plugin) threshold() []byte {
 // top names the first topN pods by their identity alone.
 func top(asked []byte) []byte {
 	var b []byte
-	for i, pod := range values(asked, 1) {
-		if uint64(i) == number(asked, 2) {
+	for i, pod := range Values(asked, 1) {
+		if uint64(i) == Number(asked, 2) {
 			break
 		}
 		b = text(b, 1, string(identity(pod)))
@@ -91,9 +106,9 @@ func top(asked []byte) []byte {
 // namespace (3) and uid (5).
 func identity(pod []byte) []byte {
 	var metadata []byte
-	for _, m := range values(pod, 1) {
+	for _, m := range Values(pod, 1) {
 		for _, field := range []protowire.Number{1, 3, 5} {
-			for _, v := range values(m, field) {
+			for _, v := range Values(m, field) {
 				metadata = text(metadata, field, string(v))
 			}
 		}
@@ -109,8 +124,8 @@ func varint(b []byte, field protowire.Number, value uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), value)
 }
 
-// values of a field that is bytes, a string or a message.
-func values(b []byte, of protowire.Number) (list [][]byte) {
+// Values of a field that is bytes, a string or a message.
+func Values(b []byte, of protowire.Number) (list [][]byte) {
 	each(b, func(field protowire.Number, kind protowire.Type, value []byte) {
 		if field == of && kind == protowire.BytesType {
 			if v, n := protowire.ConsumeBytes(value); n > 0 {
@@ -121,8 +136,8 @@ func values(b []byte, of protowire.Number) (list [][]byte) {
 	return list
 }
 
-// number is a field that is a varint; 0 where there is none.
-func number(b []byte, of protowire.Number) (last uint64) {
+// Number is a field that is a varint; 0 where there is none.
+func Number(b []byte, of protowire.Number) (last uint64) {
 	each(b, func(field protowire.Number, kind protowire.Type, value []byte) {
 		if field == of && kind == protowire.VarintType {
 			last, _ = protowire.ConsumeVarint(value)

@@ -18,6 +18,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"sync"
 
 	"golang.org/x/net/http2"
@@ -29,6 +30,9 @@ type Plugin struct {
 	Name string
 	// Level is ThresholdMet's met_type.
 	Level uint64
+	// Respond answers instead of the plugin's own answers, if it is set: to a method by
+	// a message, or by a status that is not OK. Its connection waits for it.
+	Respond func(method string, request []byte) (message []byte, status int)
 
 	mu         sync.Mutex // of those below
 	calls      []string
@@ -139,8 +143,8 @@ func (p *Plugin) hear(f *http2.Framer, streams map[uint32]*stream, frame http2.F
 		}
 		if frame.StreamEnded() {
 			delete(streams, id)
-			answer, known := p.answer(s)
-			return reply(f, id, answer, known)
+			answer, status := p.answer(s)
+			return reply(f, id, answer, status)
 		}
 	case *http2.RSTStreamFrame:
 		delete(streams, id)
@@ -160,17 +164,13 @@ func room(f *http2.Framer, id uint32, frame *http2.DataFrame) error {
 	return f.WriteWindowUpdate(id, n)
 }
 
-// reply with a message, or with UNIMPLEMENTED where there is none.
-func reply(f *http2.Framer, id uint32, message []byte, known bool) error {
-	status := "0"
-	if !known {
-		status = "12"
-	}
-	head, trailer := headers(":status", "200", "content-type", "application/grpc"), headers("grpc-status", status)
+// reply with a message, or with a status that is not OK.
+func reply(f *http2.Framer, id uint32, message []byte, status int) error {
+	head, trailer := headers(":status", "200", "content-type", "application/grpc"), headers("grpc-status", strconv.Itoa(status))
 	if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: head, EndHeaders: true}); err != nil {
 		return err
 	}
-	if known {
+	if status == OK {
 		if err := f.WriteData(id, false, framed(message)); err != nil {
 			return err
 		}
