@@ -169,7 +169,7 @@ func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown k
 		request.ActivePods = candidates
 	}
 	if level == plugins.Hard {
-		if len(candidates) > 0 && r.Disruptions != nil { // as Katalyst: there are records of candidates alone
+		if r.Disruptions != nil { // as Katalyst: there are records of candidates alone
 			request.CandidateEvictionRecords = katalyst.Records(uids, r.Disruptions(ctx, uids))
 		}
 		request.TopN = uint64(min(1+r.Unevictable[p.name], c.Top))

@@ -221,6 +221,16 @@ func TestRivalSearchInManyLooks(t *testing.T) {
 	assert.Len(t, examined, processes)
 	assert.Len(t, s.found[dir], 1, "the rival, wherever in the pass it comes")
 
+	t.Run("a pass is of the directories that there were", func(t *testing.T) {
+		all := s
+		defer func() { s = all }()
+		s = newSearch(procfs)
+		require.Empty(t, look(dir))
+		s.skip = none
+		s.look(t.Context(), []string{dir, later}, time.Minute)
+		require.Len(t, s.searched, 1)
+		assert.Equal(t, dir, s.searched[0].dir)
+	})
 	t.Run("a directory that is new is not searched yet", func(t *testing.T) {
 		for range processes { // the rival that is known is examined first, and is all of the look
 			require.Equal(t, []string{dir}, look(dir, later))
