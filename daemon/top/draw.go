@@ -76,8 +76,13 @@ func stallLine(n *snapshot.Snapshot) line {
 	}
 	p := n.Pressure
 	return line{
-		{name, dim}, {"cpu ", dim}, {view.Optional(p.CPU.Some, view.Ratio), plain},
-		{" · memory ", dim}, {of(p.Memory), plain}, {" · io ", dim}, {of(p.IO), plain},
+		{name, dim},
+		{"cpu ", dim},
+		{view.Optional(p.CPU.Some, view.Ratio), plain},
+		{" · memory ", dim},
+		{of(p.Memory), plain},
+		{" · io ", dim},
+		{of(p.IO), plain},
 	}
 }
 

@@ -2,6 +2,7 @@ package top
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -97,11 +98,11 @@ func notes(s *view.State) []line {
 func noteTable(s *view.State) table {
 	t := table{head: []string{"NOTE"}}
 	for _, n := range notes(s) {
-		all := ""
+		var all strings.Builder
 		for _, part := range n {
-			all += part.text
+			all.WriteString(part.text)
 		}
-		t.rows = append(t.rows, row{id: all, cells: []cell{text(all)}})
+		t.rows = append(t.rows, row{id: all.String(), cells: []cell{text(all.String())}})
 	}
 	return t
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gdamore/tcell/v3"
+	"github.com/gdamore/tcell/v3/color"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
@@ -189,11 +190,11 @@ func (t *Terminal) style(s style) tcell.Style {
 	case dim:
 		return d.Dim(true)
 	case green:
-		return d.Foreground(tcell.ColorGreen)
+		return d.Foreground(color.Green)
 	case yellow:
-		return d.Foreground(tcell.ColorYellow).Bold(true)
+		return d.Foreground(color.Yellow).Bold(true)
 	case red:
-		return d.Foreground(tcell.ColorRed).Bold(true)
+		return d.Foreground(color.Red).Bold(true)
 	case marked:
 		return d.Reverse(true)
 	case plain:

@@ -112,96 +112,114 @@ func (e *emulator) end() any {
 }
 
 func TestTerminal(t *testing.T) {
-	t.Run("draws a screen and obeys keys", func(t *testing.T) {
-		e := emulate(t, &Terminal{Color: true}, scenes.Contended())
-		e.shows("Plimsoll  node-a", "[workloads 21]", "> ", "? keys  q quits")
-		e.KeyTap(vt.KeyTab)
-		e.shows("[disks 3]")
-		e.KeyTap(vt.KeyEnter)
-		e.shows("nvme0n1 nvme", "CONTENTION", "Esc back")
-		e.KeyTap(vt.KeyEsc)
-		e.shows("[disks 3]")
-		e.KeyTap(vt.KeyQ)
-		assert.Nil(t, e.end())
-	})
-	t.Run("follows a new size", func(t *testing.T) {
-		e := emulate(t, &Terminal{}, scenes.Contended())
-		e.shows("? keys  q quits")
-		for _, size := range []vt.Coord{{X: 40, Y: 12}, {X: 1, Y: 1}, {X: 120, Y: 40}} {
-			e.SetSize(size)
-			want := NewScreen(scenes.Contended(), 10*time.Millisecond, time.Now(), int(size.X), int(size.Y))
-			e.shows(strings.TrimSuffix(plainText(want), "\n"))
+	t.Run("draws a screen and obeys keys", testScreenObeysKeys)
+	t.Run("follows a new size", testNewSize)
+	t.Run("shows a lost connection, and the values after it", testLostConnection)
+	t.Run("q waits for no question that hangs", testQuitDuringQuestion)
+	t.Run("a panic restores the terminal", testPanicRestores)
+	t.Run("its end comes with the context's", testEndOfContext)
+	t.Run("a name commands nothing", testNameCommandsNothing)
+	t.Run("a name of wide letters and marks hides nothing", testWideName)
+	t.Run("without colour no cell has a style", testNoColour)
+}
+
+func testScreenObeysKeys(t *testing.T) {
+	e := emulate(t, &Terminal{Color: true}, scenes.Contended())
+	e.shows("Plimsoll  node-a", "[workloads 21]", "> ", "? keys  q quits")
+	e.KeyTap(vt.KeyTab)
+	e.shows("[disks 3]")
+	e.KeyTap(vt.KeyEnter)
+	e.shows("nvme0n1 nvme", "CONTENTION", "Esc back")
+	e.KeyTap(vt.KeyEsc)
+	e.shows("[disks 3]")
+	e.KeyTap(vt.KeyQ)
+	assert.Nil(t, e.end())
+}
+
+func testNewSize(t *testing.T) {
+	e := emulate(t, &Terminal{}, scenes.Contended())
+	e.shows("? keys  q quits")
+	for _, size := range []vt.Coord{{X: 40, Y: 12}, {X: 1, Y: 1}, {X: 120, Y: 40}} {
+		e.SetSize(size)
+		want := NewScreen(scenes.Contended(), 10*time.Millisecond, time.Now(), int(size.X), int(size.Y))
+		e.shows(strings.TrimSuffix(plainText(want), "\n"))
+	}
+}
+
+func testLostConnection(t *testing.T) {
+	var lost atomic.Bool
+	lost.Store(true)
+	e := emulate(t, &Terminal{State: func(context.Context) (*view.State, error) {
+		if lost.Load() {
+			return nil, errors.New("connection refused")
 		}
-	})
-	t.Run("shows a lost connection, and the values after it", func(t *testing.T) {
-		var lost atomic.Bool
-		lost.Store(true)
-		e := emulate(t, &Terminal{State: func(context.Context) (*view.State, error) {
-			if lost.Load() {
-				return nil, errors.New("connection refused")
-			}
-			return scenes.MemoryHard(), nil
-		}}, scenes.Calm())
-		e.shows("No new values for ", "connection refused", "No pressure")
-		lost.Store(false)
-		assert.NotContains(t, e.shows("Memory: hard"), "No new values")
-	})
-	t.Run("q waits for no question that hangs", func(t *testing.T) {
-		hangs := make(chan struct{})
-		t.Cleanup(func() { close(hangs) })
-		asked := make(chan struct{}, 1)
-		e := emulate(t, &Terminal{State: func(context.Context) (*view.State, error) {
-			asked <- struct{}{}
-			<-hangs
-			return nil, errors.New("too late")
-		}}, scenes.Calm())
-		<-asked
-		e.KeyTap(vt.KeyQ)
-		assert.Nil(t, e.end())
-	})
-	t.Run("a panic restores the terminal", func(t *testing.T) {
-		e := emulate(t, &Terminal{State: func(context.Context) (*view.State, error) { panic("broken") }}, scenes.Calm())
-		text := fmt.Sprint(e.end())
-		assert.Contains(t, text, "broken")
-		assert.Contains(t, text, "terminal_test.go", "the stack is that of the question")
-	})
-	t.Run("its end comes with the context's", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		e := &emulator{MockTerm: vt.NewMockTerm(), t: t, ended: make(chan any, 1)}
-		screen, err := tcell.NewTerminfoScreenFromTty(e)
-		require.NoError(t, err)
-		x := &Terminal{Screen: screen, Period: time.Hour}
-		go func() { e.ended <- x.Run(ctx, scenes.Calm()) }()
-		e.shows("No pressure")
-		cancel()
-		assert.Nil(t, e.end())
-	})
-	t.Run("a name commands nothing", func(t *testing.T) {
-		e := emulate(t, &Terminal{Color: true}, scenes.Hostile())
-		e.shows(`\x1b]0;owned\x07`)
-		assert.Empty(t, e.GetTitle())
-		assert.Zero(t, e.Bells())
-	})
-	t.Run("a name of wide letters and marks hides nothing", func(t *testing.T) {
-		s := many(3)
-		s.Snapshot.Workloads[0].Name = "\u0301\u0302日本語"
-		e := emulate(t, &Terminal{}, s)
-		e.shows("日本語", "w001", "? keys  q quits")
-	})
-	t.Run("without colour no cell has a style", func(t *testing.T) {
-		styles := func(e *emulator) bool {
-			e.shows("? keys  q quits")
-			seen := map[vt.Style]bool{}
-			for y := range 24 {
-				for x := range 80 {
-					if cell := e.GetCell(vt.Coord{X: vt.Col(x), Y: vt.Row(y)}); cell.C != "" && cell.C != " " {
-						seen[cell.S] = true
-					}
+		return scenes.MemoryHard(), nil
+	}}, scenes.Calm())
+	e.shows("No new values for ", "connection refused", "No pressure")
+	lost.Store(false)
+	assert.NotContains(t, e.shows("Memory: hard"), "No new values")
+}
+
+func testQuitDuringQuestion(t *testing.T) {
+	hangs := make(chan struct{})
+	t.Cleanup(func() { close(hangs) })
+	asked := make(chan struct{}, 1)
+	e := emulate(t, &Terminal{State: func(context.Context) (*view.State, error) {
+		asked <- struct{}{}
+		<-hangs
+		return nil, errors.New("too late")
+	}}, scenes.Calm())
+	<-asked
+	e.KeyTap(vt.KeyQ)
+	assert.Nil(t, e.end())
+}
+
+func testPanicRestores(t *testing.T) {
+	e := emulate(t, &Terminal{State: func(context.Context) (*view.State, error) { panic("broken") }}, scenes.Calm())
+	text := fmt.Sprint(e.end())
+	assert.Contains(t, text, "broken")
+	assert.Contains(t, text, "terminal_test.go", "the stack is that of the question")
+}
+
+func testEndOfContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	e := &emulator{MockTerm: vt.NewMockTerm(), t: t, ended: make(chan any, 1)}
+	screen, err := tcell.NewTerminfoScreenFromTty(e)
+	require.NoError(t, err)
+	x := &Terminal{Screen: screen, Period: time.Hour}
+	go func() { e.ended <- x.Run(ctx, scenes.Calm()) }()
+	e.shows("No pressure")
+	cancel()
+	assert.Nil(t, e.end())
+}
+
+func testNameCommandsNothing(t *testing.T) {
+	e := emulate(t, &Terminal{Color: true}, scenes.Hostile())
+	e.shows(`\x1b]0;owned\x07`)
+	assert.Empty(t, e.GetTitle())
+	assert.Zero(t, e.Bells())
+}
+
+func testWideName(t *testing.T) {
+	s := many(3)
+	s.Snapshot.Workloads[0].Name = "\u0301\u0302日本語"
+	e := emulate(t, &Terminal{}, s)
+	e.shows("日本語", "w001", "? keys  q quits")
+}
+
+func testNoColour(t *testing.T) {
+	styles := func(e *emulator) bool {
+		e.shows("? keys  q quits")
+		seen := map[vt.Style]bool{}
+		for y := range 24 {
+			for x := range 80 {
+				if cell := e.GetCell(vt.Coord{X: vt.Col(x), Y: vt.Row(y)}); cell.C != "" && cell.C != " " {
+					seen[cell.S] = true
 				}
 			}
-			return len(seen) > 1
 		}
-		assert.True(t, styles(emulate(t, &Terminal{Color: true}, scenes.Contended())))
-		assert.False(t, styles(emulate(t, &Terminal{}, scenes.Contended())))
-	})
+		return len(seen) > 1
+	}
+	assert.True(t, styles(emulate(t, &Terminal{Color: true}, scenes.Contended())))
+	assert.False(t, styles(emulate(t, &Terminal{}, scenes.Contended())))
 }
