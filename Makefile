@@ -132,14 +132,14 @@ bench: build ## our sampling beside its peers, as one table; writes docs/benchma
 gobench: ## the Go benchmarks of every package
 	go test -run '^$$' -bench . -benchmem ./...
 
-# A minute of each of four machines, one of them this host: on an idle one, which
+# A minute of each of five machines, one of them this host: on an idle one, which
 # the archives' samples show by being a second apart.
 recordings: ## as root: record anew the machines that tests play, for some ten minutes
 	PLIMSOLL_RECORDINGS=$(CURDIR)/probes/testdata/machines go test -count=1 -timeout=1h -v \
-		-parallel 1 -run '^(TestHostRecordingCgroupV1|TestKernelWithoutPSI|TestManyDisks|TestRealKubelet)$$/^recorded$$' \
+		-parallel 1 -run '^(TestHostRecordingCgroupV1|TestKernelWithoutPSI|TestManyDisks|TestNUMA|TestRealKubelet)$$/^recorded$$' \
 		./e2e/vm
 
-# Two machines that are done to what their labels say, one load after the other:
+# Four machines that are done to what their labels say, one load after the other:
 # on an idle host, since an emulated machine that is starved misses its ticks.
 labelled: ## as root: record the labelled set anew and judge it, for some forty minutes
 	PLIMSOLL_LABELLED=$(CURDIR)/e2e/labelled/testdata go test -count=1 -timeout=2h -v \

@@ -34,6 +34,7 @@ type Host struct {
 	disks        diskProbe
 	nics         nicProbe
 	squeezes     squeezes
+	numa         numaProbe
 	reads        int
 	clock        func(id int32) (time.Duration, error)
 	// filesystems is shared with the goroutines that it starts.
@@ -100,6 +101,9 @@ func (h *Host) Read() (*snapshot.Sample, error) {
 	observe(s, "nics", h.nics.read)
 	observe(s, "network", h.readNetwork)
 	observe(s, "softnet", h.readSoftnet)
+	if h.numa.follow {
+		observe(s, "numa", h.readNUMA)
+	}
 	observe(s, "workloads", h.readWorkloads)
 	if h.cgroupsError == nil {
 		s.Probes[len(s.Probes)-1].Note = h.cgroups.Note()
@@ -155,6 +159,7 @@ func (h *Host) readWorkloads(s *snapshot.Sample) error {
 		return h.cgroupsError
 	}
 	var err error
+	h.cgroups.NUMA = len(s.NUMANodes) > 0
 	s.IOSource = h.cgroups.IOSource()
 	s.Workloads, err = h.cgroups.Read(s.Monotonic)
 	return err

@@ -147,6 +147,7 @@ func (p *player) play(each func(*snapshot.Sample)) []*snapshot.Snapshot {
 	h, err := NewHost(Paths{Procfs: p.path("proc"), Sysfs: p.path("sys"), Cgroupfs: p.path("sys/fs/cgroup")}, nil)
 	require.NoError(p, err)
 	h.clock = func(int32) (time.Duration, error) { return p.clock, nil }
+	h.FollowNUMA(true)
 	recent := history()
 	var all []*snapshot.Snapshot
 	for more := true; more; more = p.next() {

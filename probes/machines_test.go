@@ -248,3 +248,41 @@ func machineNames(t *testing.T) []string {
 	}
 	return names
 }
+
+// TestMachineNUMA: two NUMA nodes, and a service bound to each.
+func TestMachineNUMA(t *testing.T) {
+	all := playMachine(t, "vm-v2-numa").play(nil)
+	require.Len(t, all, 61)
+	wantNoErrors(t, all, nil)
+	wantMonotone(t, all)
+	for _, s := range all {
+		require.Len(t, s.NUMANodes, 2)
+		total, _ := s.Memory.TotalBytes.Get()
+		available, _ := s.Memory.AvailableBytes.Get()
+		var totals, parts uint64
+		for id, n := range s.NUMANodes {
+			require.Equal(t, id, n.ID)
+			require.Empty(t, n.Absent)
+			all, _ := n.TotalBytes.Get()
+			free, _ := n.FreeBytes.Get()
+			part, _ := n.AvailableBytes.Get()
+			reserve, _ := n.ReserveBytes.Get()
+			assert.Less(t, free, all)
+			assert.Positive(t, reserve)
+			totals, parts = totals+all, parts+part
+		}
+		assert.Equal(t, total, totals)
+		assert.InEpsilon(t, available, parts, 0.05, "the kernel's MemAvailable, of both together")
+	}
+	for name, row := range map[string]struct {
+		node int
+		mib  float64
+	}{"here.service": {0, 24}, "there.service": {1, 64}} {
+		i := slices.IndexFunc(all[60].Workloads, func(w snapshot.WorkloadState) bool { return w.Name == name })
+		require.GreaterOrEqual(t, i, 0, name)
+		w := &all[60].Workloads[i]
+		require.Len(t, w.NUMA, 2, "%v", w.Absent)
+		assert.InDelta(t, row.mib*(1<<20), w.NUMA[row.node].Bytes, 12<<20, name)
+		assert.Less(t, w.NUMA[1-row.node].Bytes, uint64(4<<20), name)
+	}
+}

@@ -42,6 +42,7 @@ type point struct {
 	Memory              Memory
 	Pressure            Pressure
 	Network             Network
+	NUMANodes           []NUMANode
 	disks               []DiskCounters // by slot, as the others
 	nics                []NICCounters
 	workloads           []workloadPoint
@@ -83,7 +84,7 @@ func pastStall(s Stall) struct{ some, full uint64 } {
 func newPoint(raw *Sample, s *Snapshot) *point {
 	p := &point{
 		Monotonic: raw.Monotonic, Boottime: raw.Boottime, BootID: raw.BootID,
-		CPU: raw.CPU, Memory: raw.Memory, Pressure: raw.Pressure, Network: raw.Network,
+		CPU: raw.CPU, Memory: raw.Memory, Pressure: raw.Pressure, Network: raw.Network, NUMANodes: raw.NUMANodes,
 	}
 	for i := range s.Disks {
 		put(&p.disks, len(s.Disks), s.Disks[i].series, s.Disks[i].DiskCounters)

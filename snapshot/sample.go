@@ -28,6 +28,9 @@ type Sample struct {
 	Disks     []Disk     `json:"disks"`
 	NICs      []NIC      `json:"nics"`
 	Workloads []Workload `json:"workloads"`
+	// NUMANodes are the NUMA nodes that have memory; empty if there is only one, or
+	// if they are not measured.
+	NUMANodes []NUMANode `json:"numaNodes,omitempty"`
 	// IOSource is the file that the IO of workloads comes from.
 	IOSource IOSource `json:"workloadIoSource,omitempty"`
 	// Filesystems are the watched mounts.
@@ -95,6 +98,22 @@ type Memory struct {
 	OOMKills  Opt[uint64] `json:"oomKillsTotal,omitzero"`
 	SwapIns   Opt[uint64] `json:"swapInsTotal,omitzero"`
 	SwapOuts  Opt[uint64] `json:"swapOutsTotal,omitzero"`
+
+	Absent Absent `json:"absent,omitempty"`
+}
+
+// NUMANode is the memory of one NUMA node, in bytes:
+// /sys/devices/system/node/nodeN/meminfo, and its zones in /proc/zoneinfo.
+type NUMANode struct {
+	ID         int         `json:"numa"`
+	TotalBytes Opt[uint64] `json:"totalBytes,omitzero"`
+	FreeBytes  Opt[uint64] `json:"freeBytes,omitzero"`
+	// AvailableBytes is what programs can take without swapping. The kernel has
+	// MemAvailable for the whole host only; this is its formula for one NUMA node.
+	AvailableBytes Opt[uint64] `json:"availableBytes,omitzero"`
+	// ReserveBytes is what its zones keep free (high watermark and lowmem reserve):
+	// while less is free, the kernel reclaims from this NUMA node.
+	ReserveBytes Opt[uint64] `json:"reserveBytes,omitzero"`
 
 	Absent Absent `json:"absent,omitempty"`
 }
@@ -263,8 +282,8 @@ type Workload struct {
 	// it is the sample's time.
 	At time.Duration `json:"monotonicNanoseconds,omitempty"`
 	// DetailAt is when the more expensive files were read, which happens less
-	// often: InactiveFileBytes, SwapBytes, RSSBytes, Reclaimed, Charged, and on
-	// v1 LimitHits and OOMKills.
+	// often: InactiveFileBytes, SwapBytes, RSSBytes, NUMA, Reclaimed, Charged,
+	// and on v1 LimitHits and OOMKills.
 	DetailAt time.Duration `json:"detailMonotonicNanoseconds,omitempty"`
 	// ThrottledAt is when ThrottledMicroseconds was read.
 	ThrottledAt time.Duration `json:"throttledMonotonicNanoseconds,omitempty"`
@@ -283,6 +302,9 @@ type Workload struct {
 	// two, as of DetailAt.
 	Reclaimed Opt[uint64] `json:"reclaimedTotal,omitzero"`
 	Charged   Opt[uint64] `json:"chargedTotal,omitzero"`
+	// NUMA is its memory on each NUMA node, as of DetailAt; empty if it is not
+	// measured.
+	NUMA []WorkloadNUMA `json:"numaMemory,omitempty"`
 	// MemoryLimitBytes is absent if there is no limit.
 	MemoryLimitBytes Opt[uint64] `json:"memoryLimitBytes,omitzero"`
 	// LimitHits counts how often the cgroup reached its own limit:
@@ -326,6 +348,16 @@ type WorkloadIO struct {
 	Writes       uint64 `json:"writesCompletedTotal"`
 	ReadBytes    uint64 `json:"readBytesTotal"`
 	WrittenBytes uint64 `json:"writtenBytesTotal"`
+}
+
+// WorkloadNUMA is the memory of a workload on one NUMA node (memory.numa_stat)
+// that is released when it ends and that reclaim does not get for nothing.
+type WorkloadNUMA struct {
+	// Node is NUMANode.ID.
+	Node int `json:"numa"`
+	// Bytes are anonymous and shared memory and active file pages; v1, which does
+	// not tell active pages apart, anonymous and unevictable memory.
+	Bytes uint64 `json:"memoryBytes"`
 }
 
 // WorkloadNetwork has the counters of all devices but lo in the network

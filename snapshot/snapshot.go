@@ -26,6 +26,8 @@ type Snapshot struct {
 	Disks     []DiskState     `json:"disks"`
 	NICs      []NICState      `json:"nics"`
 	Workloads []WorkloadState `json:"workloads"`
+	// NUMANodes are those of the Sample.
+	NUMANodes []NUMANode `json:"numaNodes,omitempty"`
 	// Contention has, for memory and each resource in use, the workloads that
 	// use it and those that wait for it.
 	Contention []Contention `json:"contention,omitempty"`
@@ -197,7 +199,7 @@ func emptySnapshot(now *Sample, seq uint64) *Snapshot {
 		Pressure: PressureState{Totals: now.Pressure}, Network: NetworkState{Network: now.Network},
 		Disks: make([]DiskState, len(now.Disks)), NICs: make([]NICState, len(now.NICs)),
 		Workloads: make([]WorkloadState, len(now.Workloads)), Probes: append([]Probe{}, now.Probes...),
-		Filesystems: slices.Clone(now.Filesystems), IOSource: now.IOSource, Cluster: now.Cluster,
+		Filesystems: slices.Clone(now.Filesystems), NUMANodes: now.NUMANodes, IOSource: now.IOSource, Cluster: now.Cluster,
 	}
 	for i := range s.Disks {
 		s.Disks[i].Disk = now.Disks[i]

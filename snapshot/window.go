@@ -128,6 +128,24 @@ func (w Window) MaxAvailable() Opt[uint64] {
 	return Some(most)
 }
 
+// MinNUMAFree is the least free memory of a NUMA node in any sample of the window,
+// in bytes; absent if a sample lacks it.
+func (w Window) MinNUMAFree(id int) Opt[uint64] {
+	least := uint64(math.MaxUint64)
+	for _, p := range w.points[w.from:] {
+		i := slices.IndexFunc(p.NUMANodes, func(n NUMANode) bool { return n.ID == id })
+		if i < 0 {
+			return Opt[uint64]{}
+		}
+		free, ok := p.NUMANodes[i].FreeBytes.Get()
+		if !ok {
+			return Opt[uint64]{}
+		}
+		least = min(least, free)
+	}
+	return Some(least)
+}
+
 // Pressure is the node's stall.
 func (w Window) Pressure() Ratios {
 	return w.ratios(w.to.Pressure, w.points[w.from].Pressure, w.Seconds())

@@ -18,6 +18,26 @@ func TestWindowCovered(t *testing.T) {
 	}
 }
 
+func TestWindowLeastNUMAFree(t *testing.T) {
+	free := []uint64{1, 90, 70, 80, 75}
+	var skip int
+	run := func(n int) Opt[uint64] {
+		s := feed(testHistory(), n, func(i int, s *Sample) {
+			if i != skip {
+				s.NUMANodes = []NUMANode{{ID: 3}, {ID: 4, FreeBytes: Some(free[i])}}
+			}
+		})
+		w, _ := s.Over(3 * time.Second)
+		assert.Zero(t, w.MinNUMAFree(3), "not measured")
+		assert.Zero(t, w.MinNUMAFree(0), "no such NUMA node")
+		return w.MinNUMAFree(4)
+	}
+	skip = -1
+	assert.Equal(t, Some[uint64](70), run(5), "the first sample is not in the window")
+	skip = 2
+	assert.Zero(t, run(5), "one sample lacks it")
+}
+
 func TestWindowTickEarly(t *testing.T) {
 	h := testHistory()
 	h.Add(&Sample{Monotonic: time.Second, Boottime: time.Second})

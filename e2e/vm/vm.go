@@ -47,6 +47,9 @@ type Options struct {
 	Name string
 	// MemMiB is its memory in MiB, 2048; CPUs how many it has, 2.
 	MemMiB, CPUs int
+	// NUMA is how many NUMA nodes its memory and CPUs are spread over, 1; each gets as
+	// much, so they must divide both.
+	NUMA int
 	// Disks is how many empty disks of 2 GiB it has beside its root, /dev/vdb
 	// and on; 0. Monitor knows them as vd1 and on.
 	Disks int
@@ -174,6 +177,7 @@ func (m *VM) arguments() ([]string, error) {
 		"-device", "virtio-blk-pci,drive=root,serial=root", // the first: /dev/vda
 		"-netdev", m.network(), "-device", "virtio-net-pci,netdev=n0,romfile=",
 	}
+	args = append(args, o.numa()...)
 	disks, err := m.disks()
 	if err != nil {
 		return nil, fmt.Errorf("disks of machine %s: %w", o.Name, err)
@@ -182,6 +186,16 @@ func (m *VM) arguments() ([]string, error) {
 		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=slot%d,chassis=%d", i, i))
 	}
 	return append(args, disks...), nil
+}
+
+// numa spreads memory and CPUs over the NUMA nodes.
+func (o Options) numa() []string {
+	var args []string
+	for i := 0; o.NUMA > 1 && i < o.NUMA; i++ {
+		args = append(args, "-object", fmt.Sprintf("memory-backend-ram,id=numa%d,size=%dM", i, o.MemMiB/o.NUMA),
+			"-numa", fmt.Sprintf("node,nodeid=%d,memdev=numa%d,cpus=%d-%d", i, i, i*o.CPUs/o.NUMA, (i+1)*o.CPUs/o.NUMA-1))
+	}
+	return args
 }
 
 // waitUp waits until the console says that the system is up, and a command runs.

@@ -23,6 +23,7 @@ const (
 	nameInactiveFile = "inactiveFileBytes"
 	nameSwap         = "swapBytes"
 	nameRSS          = "rssBytes"
+	nameNUMA         = "numaMemory"
 	nameReclaimed    = "reclaimedTotal"
 	nameCharged      = "chargedTotal"
 	nameMemoryLimit  = "memoryLimitBytes"
@@ -96,10 +97,11 @@ func (t *trackedWorkload) readEvents() {
 // cgroup, and values that seldom change.
 func (t *trackedWorkload) readMemoryDetail(urgent bool) {
 	i, v1, ok := t.memoryDir()
-	switch {
-	case !ok:
+	if !ok {
 		return
-	case v1:
+	}
+	t.readNUMA(i, v1)
+	if v1 {
 		t.readMemoryDetailV1(i)
 		return
 	}

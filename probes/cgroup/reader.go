@@ -33,6 +33,9 @@ import (
 // Between reads it caches open files, each of which costs one system call per
 // read, and their last values. An idle cgroup is not read further.
 type Reader struct {
+	// NUMA: read the memory of workloads on each NUMA node, too.
+	NUMA bool
+
 	// dirs are the hierarchies' directories, each once; the first walked of
 	// them are searched for workloads.
 	dirs   []string

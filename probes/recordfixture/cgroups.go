@@ -17,7 +17,7 @@ func cgroupNames() []string {
 	return []string{
 		"cgroup.controllers", "cgroup.procs", "cgroup.events", "cgroup.pressure", "cgroup.type",
 		"cpu.stat", "io.stat", "cpu.pressure", "memory.pressure", "io.pressure",
-		"memory.current", "memory.max", "memory.high", "memory.events", "memory.stat", "memory.swap.current",
+		"memory.current", "memory.max", "memory.high", "memory.events", "memory.stat", "memory.swap.current", "memory.numa_stat",
 
 		"memory.usage_in_bytes", "memory.limit_in_bytes", "memory.failcnt", "memory.oom_control",
 		"cpuacct.usage", "blkio.throttle.io_serviced_recursive", "blkio.throttle.io_service_bytes_recursive",

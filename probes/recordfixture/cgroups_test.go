@@ -74,6 +74,22 @@ func TestRecordNamesRemovedFiles(t *testing.T) {
 	}, files)
 }
 
+// Zones are large, and probes read them only where there are several NUMA nodes.
+func TestRecordNUMA(t *testing.T) {
+	const nodes = "sys/devices/system/node"
+	files := map[string]string{"proc/stat": "0\n", "proc/zoneinfo": "z\n", nodes + "/has_memory": "0\n", nodes + "/node0/meminfo": "0\n", nodes + "/node0/vmstat": "x\n"}
+	record := func() []string {
+		var out bytes.Buffer
+		require.NoError(t, recorder{root: tree(t, files), samples: 1}.record(&out))
+		return names(txtar.Parse(out.Bytes()))
+	}
+	assert.Equal(t, []string{"0/monotonic", "0/proc/stat"}, record())
+	files[nodes+"/node1/meminfo"] = "1\n"
+	assert.Equal(t, []string{
+		"0/monotonic", "0/proc/stat", "0/proc/zoneinfo", "0/" + nodes + "/has_memory", "0/" + nodes + "/node0/meminfo", "0/" + nodes + "/node1/meminfo",
+	}, record())
+}
+
 func TestRecordWithoutCgroups(t *testing.T) {
 	root := tree(t, map[string]string{"proc/stat": "0\n", "sys/fs/cgroup/cgroup.controllers": "cpu\n", "sys/fs/cgroup/cpu.stat": "x\n"})
 	var out bytes.Buffer

@@ -29,6 +29,14 @@ func globs() []string {
 	}
 }
 
+// numaGlobs are the files of NUMA nodes, which probes read only where there are several.
+func (r recorder) numaGlobs() []string {
+	if !r.has("sys/devices/system/node/node1/meminfo") {
+		return nil
+	}
+	return []string{"proc/zoneinfo", "sys/devices/system/node/has_memory", "sys/devices/system/node/node*/meminfo"}
+}
+
 // sample reads all existing files: content by path below the root. For
 // unreadable files failed has the reason.
 func (r recorder) sample() (files, failed map[string]string, err error) {
@@ -57,7 +65,7 @@ func (r recorder) paths() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, g := range globs() {
+	for _, g := range append(globs(), r.numaGlobs()...) {
 		found, err := filepath.Glob(filepath.Join(r.root, g))
 		if err != nil {
 			return nil, err
