@@ -130,7 +130,7 @@ func (d *decoder) entry(parent string, key, value *yaml.Node, known []field) {
 	case key.ShortTag() == "!!merge":
 		d.fail(key.Line, path, "merge keys are not supported: write the keys out")
 	case !ok:
-		d.fail(key.Line, path, "unknown key%s", suggest(key.Value, known, d.schema))
+		d.fail(key.Line, path, "unknown key%s", suggest(parent, key.Value, known, d.schema))
 	case d.lines[path] > 0:
 		d.fail(key.Line, path, "already set on line %d", d.lines[path])
 	default:

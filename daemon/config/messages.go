@@ -42,15 +42,21 @@ func plainOrQuoted(s string) string {
 	return s
 }
 
-// suggest completes the message about an unknown key: where a key of that name
-// belongs, or which key was probably meant.
-func suggest(key string, known []field, schema reflect.Value) string {
-	var places []string
+// suggest completes the message about an unknown key below parent: where a key of that
+// name belongs, below the same parent if it does there, or which key was probably meant.
+func suggest(parent, key string, known []field, schema reflect.Value) string {
+	var places, near []string
 	walk(schema, func(path string, f field) {
 		if f.key == key {
 			places = append(places, path)
+			if parent != "" && strings.HasPrefix(path, parent+".") {
+				near = append(near, path)
+			}
 		}
 	})
+	if len(near) > 0 {
+		places = near
+	}
 	if len(places) > 0 {
 		return " here (it belongs at " + strings.Join(places, " or ") + ")"
 	}
