@@ -11,6 +11,8 @@ const (
 	conditionCPUSuppression      = "CPUSuppression"
 	conditionOOMStorm            = "OOMStorm"
 	conditionReclaimedOvercommit = "ReclaimedOvercommit"
+
+	conditionNUMAMemoryContention = "NUMAMemoryContention"
 )
 
 // Conditions of all inner plugins.
@@ -18,5 +20,6 @@ func Conditions() []string {
 	return []string{
 		conditionMemoryContention, conditionDiskContention, conditionNetworkContention, conditionFilesystemPressure,
 		conditionCPUContention, conditionCPUSuppression, conditionOOMStorm, conditionReclaimedOvercommit,
+		conditionNUMAMemoryContention,
 	}
 }

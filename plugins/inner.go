@@ -12,12 +12,23 @@ import (
 //
 //  1. Write a file named after it with a struct whose exported fields are its
 //     configuration (tags yaml, unit, why), these three methods, and Validate, which
-//     says which values must not be used. The methods are pure: they read the View, do no I/O, keep no state and never
-//     wait. Their state is in the Verdicts, which come back with the next View.
-//  2. Add its configuration to Config and list it in every, both below.
-//     Documentation and `config print` are generated from the tags.
-//  3. Test it by a table of hand-made Samples, and show that it is not met on a
-//     healthy busy node.
+//     says which values must not be used. The methods are pure: they read the View, do
+//     no I/O, keep no state and never wait. Their state is in the Verdicts, which come
+//     back with the next View.
+//  2. Add its configuration to Config and Default, and list it in all, below. Its
+//     condition, if it has one of its own, is in conditions.go, in the tolerations of
+//     deploy/templates/controller.yaml and the list of taints in
+//     docs/install-kubernetes.md. A rule about single workloads sets
+//     Verdict.PerWorkload; perworkload_test.go has them all. Make a random one in
+//     daemon/config/print_test.go.
+//  3. A measurement that no probe reads yet: CONTRIBUTING.md, "Add a probe"; one that is
+//     read only for the plugin is switched in applyConfig (daemon/agent/loops.go).
+//  4. Test it by a table of hand-made Samples and against a slow, obvious version of
+//     itself, and show that it is not met on a healthy busy node: there, and in a
+//     labelled recording (CONTRIBUTING.md) if the machine can be made.
+//  5. Run `make generate`, which documents and prints its configuration from the tags,
+//     and go test ./e2e/chart -run TestPlainManifest -update. Describe it in
+//     docs/reading.md, name its tests in docs/invariants.md.
 //
 // A plugin that lacks a measurement reports it in Verdict.Absent and names no
 // workload: absent is not zero.
@@ -98,6 +109,7 @@ func all(c Config) []plugin {
 		{c.CPUSuppression, c.CPUSuppression.Enabled},
 		{c.ReclaimedOvercommit, c.ReclaimedOvercommit.Enabled},
 		{c.RSSOveruse, c.RSSOveruse.Enabled},
+		{c.NUMAMemory, c.NUMAMemory.Enabled},
 	}
 }
 
@@ -117,6 +129,7 @@ type Config struct {
 	CPUSuppression      CPUSuppression      `yaml:"cpuSuppression" why:"Whether a low-QoS pod gets far less CPU than it requests, for long, so that it would run better elsewhere."`
 	ReclaimedOvercommit ReclaimedOvercommit `yaml:"reclaimedOvercommit" why:"Whether the low-QoS pods together request more than the reclaimed resources of this node."`
 	RSSOveruse          RSSOveruse          `yaml:"rssOveruse" why:"Whether a pod uses much more memory than it requests."`
+	NUMAMemory          NUMAMemory          `yaml:"numaMemory" why:"Whether a workload stalls because memory of its NUMA node is short."`
 }
 
 // minTick is the shortest tick of an agent: nothing is seen in less.
@@ -136,5 +149,6 @@ func Default() Config {
 		WarmUp: 5 * time.Minute, MemoryStall: DefaultMemoryStall(), DiskContention: DefaultDiskContention(),
 		NetworkContention: DefaultNetworkContention(), Filesystem: DefaultFilesystemSpace(), OOMStorm: DefaultOOMStorm(),
 		CPUContention: DefaultCPUContention(), CPUSuppression: DefaultCPUSuppression(), ReclaimedOvercommit: DefaultReclaimedOvercommit(), RSSOveruse: DefaultRSSOveruse(),
+		NUMAMemory: DefaultNUMAMemory(),
 	}
 }

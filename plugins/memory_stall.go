@@ -47,15 +47,19 @@ const maxEvictionHard = 1 << 50
 
 // Validate says which values must not be used.
 func (m MemoryStall) Validate(at problems.Section) {
-	at.Duration("soft.window", m.Soft.Window, 0, problems.MaxDuration)
-	at.Duration("hard.window", m.Hard.Window, 0, problems.MaxDuration)
-	at.Duration("clearFor", m.ClearFor, 0, problems.MaxDuration)
-	at.Must(m.Soft.StallFull > 0, alwaysMet, "soft.stallFull")
-	at.Must(m.Hard.StallFull >= m.Soft.StallFull, fmt.Sprintf("hard must not be easier to reach than soft: stallFull %g is less than %g",
-		m.Hard.StallFull, m.Soft.StallFull), "hard.stallFull", "soft.stallFull")
-	at.Must(m.Hard.Available <= m.Soft.Available, fmt.Sprintf("hard must not be easier to reach than soft: available %g is more than %g",
-		m.Hard.Available, m.Soft.Available), "hard.available", "soft.available")
+	validateStalls(at, m.Soft, m.Hard, m.ClearFor)
 	at.Must(m.KubeletEvictionHard <= maxEvictionHard, "more than 1Pi of memory", "kubeletEvictionHard")
+}
+
+func validateStalls(at problems.Section, soft, hard StallRule, clearFor time.Duration) {
+	at.Duration("soft.window", soft.Window, 0, problems.MaxDuration)
+	at.Duration("hard.window", hard.Window, 0, problems.MaxDuration)
+	at.Duration("clearFor", clearFor, 0, problems.MaxDuration)
+	at.Must(soft.StallFull > 0, alwaysMet, "soft.stallFull")
+	at.Must(hard.StallFull >= soft.StallFull, fmt.Sprintf("hard must not be easier to reach than soft: stallFull %g is less than %g",
+		hard.StallFull, soft.StallFull), "hard.stallFull", "soft.stallFull")
+	at.Must(hard.Available <= soft.Available, fmt.Sprintf("hard must not be easier to reach than soft: available %g is more than %g",
+		hard.Available, soft.Available), "hard.available", "soft.available")
 }
 
 const (

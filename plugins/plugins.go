@@ -147,7 +147,8 @@ type Verdict struct {
 	// Latched is, for each level from Soft on, whether it is on (latched).
 	Latched [2]bool `json:"-"`
 	// MetSince is, for a rule about single workloads that must be met for some time
-	// (debounce), since when each has met it at every tick, by cgroup.
+	// (debounce), since when each has met it at every tick, by cgroup; for one with a
+	// threshold for each level, since when each is met, by its name.
 	MetSince map[string]time.Duration `json:"-"`
 	// RuleMetSince is since when the rule has been met at every tick, for a rule that must
 	// be met for some time (debounce); 0: it is not met.

@@ -35,6 +35,8 @@ func (w *podNode) lends(millicores, memory uint64) *podNode {
 func TestReclaimedOvercommit(t *testing.T) {
 	t.Run("hard", reclaimedOvercommitHard)
 	t.Run("none", reclaimedOvercommitNone)
+	t.Run("soft", reclaimedOvercommitSoft)
+	t.Run("NUMA zones", reclaimedOvercommitZones)
 	t.Run("must last", reclaimedOvercommitMustLast)
 	t.Run("configured", reclaimedOvercommitConfigured)
 	t.Run("unknown", reclaimedOvercommitUnknown)
@@ -75,7 +77,7 @@ func reclaimedOvercommitNone(t *testing.T) {
 		lent uint64
 	}{
 		"a healthy busy node":       {borrowing(5000, gib, 0), 5000},
-		"a little more than lent":   {borrowing(6000, gib, 0), 5000},
+		"a little more than lent":   {borrowing(5500, gib, 0), 5000},
 		"it is no pod of low QoS":   {snapshot.Pod{CPURequestMillicores: 50_000}, 5000},
 		"it is ending already":      {snapshot.Pod{LowQoS: true, CPURequestMillicores: 50_000, Terminating: true}, 5000},
 		"nobody asks, none is lent": {snapshot.Pod{LowQoS: true}, 0},
@@ -90,6 +92,65 @@ func reclaimedOvercommitNone(t *testing.T) {
 			}
 		})
 	}
+}
+
+func reclaimedOvercommitSoft(t *testing.T) {
+	w := overcommit(t, func(r *ReclaimedOvercommit) { r.For = 10 * time.Second }).pod("a", borrowing(5600, gib, 0)).lends(5000, 64*gib)
+	require.Equal(t, None, w.repeat(10*time.Second, nil).Level)
+	v := w.repeat(time.Second, nil)
+	require.Equal(t, Soft, v.Level, v.Reason)
+	assert.Equal(t, Soft, v.MetLevel)
+	assert.Equal(t, "CPUs requested by low-QoS pods (5 reclaimed, limit 110 %) 5.6 (> 5.5); met without a break for 10 s (≥ 10 s)", v.Reason)
+	assert.Equal(t, snapshot.Some(5.5), v.Threshold)
+	target, _ := v.Target.Get()
+	assert.InDelta(t, 0.1, target, 1e-9)
+
+	w.pods[0].CPURequestMillicores = 6100
+	w.changed()
+	v = w.repeat(10*time.Second, nil)
+	require.Equal(t, Soft, v.Level, "each level has a time of its own: %s", v.Reason)
+	v = w.repeat(time.Second, nil)
+	require.Equal(t, Hard, v.Level, v.Reason)
+	assert.Equal(t, snapshot.Some(6.0), v.Threshold)
+
+	w.pods[0].CPURequestMillicores = 5600
+	w.changed()
+	require.Equal(t, Soft, w.repeat(31*time.Second, nil).Level, "hard ends, soft stays")
+
+	w = overcommit(t, func(r *ReclaimedOvercommit) { r.SoftCPURate = 0 }).pod("a", borrowing(5600, gib, 0)).lends(5000, 64*gib)
+	v = w.repeat(5*time.Second, nil)
+	assert.Equal(t, None, v.Level)
+	assert.Len(t, v.Evidence, 1, "0: there is no soft level")
+}
+
+func reclaimedOvercommitZones(t *testing.T) {
+	w := overcommit(t).pod("a", borrowing(4000, 4*gib, 0)).pod("b", borrowing(2000, gib, 0)).
+		pod("service", snapshot.Pod{CPURequestMillicores: 9000}).lends(8000, 64*gib)
+	w.reclaimable.Zones = []snapshot.ReclaimableZone{
+		{ID: 0, CPUMillicores: snapshot.Some[uint64](3000), MemoryBytes: snapshot.Some[uint64](32 * gib), Allocations: []snapshot.ZoneAllocation{
+			{PodUID: "a", CPUMillicores: 4000, MemoryBytes: 4 * gib}, {PodUID: "service", CPUMillicores: 9000}, {PodUID: "elsewhere", CPUMillicores: 50_000},
+		}},
+		{ID: 1, CPUMillicores: snapshot.Some[uint64](5000), Allocations: []snapshot.ZoneAllocation{{PodUID: "b", CPUMillicores: 2000, MemoryBytes: gib}}},
+	}
+	w.changed()
+	list := w.pass()
+	var scopes []string
+	for _, v := range list {
+		scopes = append(scopes, v.Scope)
+	}
+	require.Equal(t, []string{"reclaimed cpu", "reclaimed memory", "reclaimed cpu, NUMA 0", "reclaimed memory, NUMA 0", "reclaimed cpu, NUMA 1"}, scopes)
+	for i, want := range []Level{None, None, Hard, None, None} {
+		assert.Equal(t, want, list[i].Level, "%s: %s", scopes[i], list[i].Reason)
+	}
+	v := list[2]
+	assert.Contains(t, v.Reason, "CPUs requested by low-QoS pods (3 reclaimed, limit 120 %) 4 (> 3.6)")
+	require.Len(t, v.Candidates, 1, "b is on another NUMA node, the service is of another class")
+	assert.Equal(t, "ns/a", v.Candidates[0].Name)
+	assert.InDelta(t, 4.0, v.Candidates[0].Relief, 1e-9)
+
+	w.reclaimable.Zones = nil
+	w.changed()
+	assert.Len(t, w.pass(), 2, "a zone that is no more is no scope")
 }
 
 func reclaimedOvercommitMustLast(t *testing.T) {
@@ -137,10 +198,13 @@ func reclaimedOvercommitModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 11))
-	seen := map[bool]int{}
+	seen := map[Level]int{}
 	for range 2000 {
-		w := overcommit(t, func(r *ReclaimedOvercommit) { r.CPURate = 50 + rnd.IntN(150) })
-		rate := uint64(w.set.config.ReclaimedOvercommit.CPURate)
+		w := overcommit(t, func(r *ReclaimedOvercommit) {
+			r.CPURate = 50 + rnd.IntN(150)
+			r.SoftCPURate = rnd.IntN(r.CPURate + 1)
+		})
+		rate, soft := uint64(w.set.config.ReclaimedOvercommit.CPURate), uint64(w.set.config.ReclaimedOvercommit.SoftCPURate)
 		var all uint64
 		for i := range rnd.IntN(6) {
 			p := borrowing(uint64(rnd.IntN(8000)), 0, 0)
@@ -151,20 +215,26 @@ func reclaimedOvercommitModel(t *testing.T) {
 		}
 		lent := uint64(rnd.IntN(16_000))
 		v := w.lends(lent, gib).pass()[0]
-		if 100*all == rate*lent {
+		if 100*all == rate*lent || 100*all == soft*lent {
 			continue // just on the line, which a ratio does not tell
 		}
-		want := 100*all > rate*lent
-		require.Equal(t, want, v.Level == Hard, v.Reason)
+		want := None
+		switch {
+		case 100*all > rate*lent:
+			want = Hard
+		case soft > 0 && 100*all > soft*lent:
+			want = Soft
+		}
+		require.Equal(t, want, v.Level, v.Reason)
 		var relief float64
 		for _, c := range v.Candidates {
 			relief += c.Relief
 		}
-		if want {
+		if want > None {
 			require.InDelta(t, float64(all)/1000, relief, 1e-9, "all that was counted is named")
 		}
 		seen[want]++
 	}
 	t.Log(seen)
-	require.Greater(t, min(seen[true], seen[false]), 100)
+	require.Greater(t, min(seen[None], seen[Soft], seen[Hard]), 100)
 }

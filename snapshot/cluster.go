@@ -1,5 +1,7 @@
 package snapshot
 
+import "slices"
+
 // Cluster has what rules need from the API server about this node. It is not
 // measured: the agent adds it to a Sample. It never changes, so samples share
 // it.
@@ -49,6 +51,31 @@ type Pod struct {
 type Reclaimable struct {
 	CPUMillicores Opt[uint64] `json:"cpuMillicores,omitzero"`
 	MemoryBytes   Opt[uint64] `json:"memoryBytes,omitzero"`
+	// Zones are its parts by NUMA node, sorted by ID; empty if they are not reported.
+	Zones []ReclaimableZone `json:"zones,omitempty"`
+}
+
+// ReclaimableZone is what of one NUMA node is reclaimed for pods of low QoS, and which
+// pods it was allocated to.
+type ReclaimableZone struct {
+	ID            int              `json:"numa"`
+	CPUMillicores Opt[uint64]      `json:"cpuMillicores,omitzero"`
+	MemoryBytes   Opt[uint64]      `json:"memoryBytes,omitzero"`
+	Allocations   []ZoneAllocation `json:"allocations,omitempty"`
+}
+
+// ZoneAllocation is what a pod requests of one NUMA node.
+type ZoneAllocation struct {
+	PodUID        string `json:"podUid"`
+	CPUMillicores uint64 `json:"cpuMillicores,omitempty"`
+	MemoryBytes   uint64 `json:"memoryBytes,omitempty"`
+}
+
+// Equal reports whether two are the same.
+func (r Reclaimable) Equal(o Reclaimable) bool {
+	return r.CPUMillicores == o.CPUMillicores && r.MemoryBytes == o.MemoryBytes && slices.EqualFunc(r.Zones, o.Zones, func(a, b ReclaimableZone) bool {
+		return a.ID == b.ID && a.CPUMillicores == b.CPUMillicores && a.MemoryBytes == b.MemoryBytes && slices.Equal(a.Allocations, b.Allocations)
+	})
 }
 
 // NewCluster indexes the pods, of which each UID occurs once.

@@ -69,3 +69,23 @@ func TestMarkThrottled(t *testing.T) {
 	s.MarkThrottled(map[string]bool{"/a": true})
 	assert.Equal(t, []Workload{{Cgroup: "/a", ThrottledByAgent: true}, {Cgroup: "/b"}}, s.Workloads)
 }
+
+func TestReclaimableEqual(t *testing.T) {
+	lent := func() Reclaimable {
+		return Reclaimable{CPUMillicores: Some[uint64](1), Zones: []ReclaimableZone{{ID: 1, MemoryBytes: Some[uint64](2), Allocations: []ZoneAllocation{{PodUID: "a", CPUMillicores: 3}}}}}
+	}
+	assert.True(t, lent().Equal(lent()))
+	for _, change := range []func(*Reclaimable){
+		func(r *Reclaimable) { r.CPUMillicores = Opt[uint64]{} },
+		func(r *Reclaimable) { r.MemoryBytes = Some[uint64](0) },
+		func(r *Reclaimable) { r.Zones = nil },
+		func(r *Reclaimable) { r.Zones[0].ID = 0 },
+		func(r *Reclaimable) { r.Zones[0].CPUMillicores = Some[uint64](0) },
+		func(r *Reclaimable) { r.Zones[0].MemoryBytes = Opt[uint64]{} },
+		func(r *Reclaimable) { r.Zones[0].Allocations[0].CPUMillicores = 4 },
+	} {
+		other := lent()
+		change(&other)
+		assert.False(t, lent().Equal(other))
+	}
+}

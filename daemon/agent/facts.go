@@ -34,7 +34,7 @@ func (c *cluster) updateFacts(ctx context.Context) error {
 		if c.needsReclaimed() {
 			c.reclaimed.poll(ctx, now)
 		}
-		if moved || c.terminating.expired(now, c.terminationBound()) || before != c.reclaimed.last || why != c.reclaimed.absentReason() {
+		if moved || c.terminating.expired(now, c.terminationBound()) || !before.Equal(c.reclaimed.last) || why != c.reclaimed.absentReason() {
 			c.buildFacts()
 		}
 	}

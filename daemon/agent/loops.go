@@ -147,6 +147,7 @@ func (a *Agent) applyConfig(c *config.Agent) {
 	a.host.FollowRoots(c.Workloads.Roots)
 	a.host.FollowFilesystems(c.Filesystems)
 	a.host.FollowNetwork(c.Network)
+	a.host.FollowNUMA(c.Plugins.Inner.NUMAMemory.Enabled)
 	if a.Level != nil {
 		process.SetLevel(a.Level, c.Log)
 	}

@@ -1,9 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,10 +49,28 @@ const (
 // customNodeResource is the part that is read.
 type customNodeResource struct {
 	Status struct {
-		Resources struct {
-			Allocatable corev1.ResourceList `json:"allocatable"`
-		} `json:"resources"`
+		Resources    resources      `json:"resources"`
+		TopologyZone []topologyZone `json:"topologyZone"`
 	} `json:"status"`
+}
+
+type resources struct {
+	Allocatable corev1.ResourceList `json:"allocatable"`
+}
+
+// topologyZone is a part of the node, such as a socket or a NUMA node, and its parts.
+type topologyZone struct {
+	Type        string         `json:"type"`
+	Name        string         `json:"name"`
+	Resources   resources      `json:"resources"`
+	Allocations []allocation   `json:"allocations"`
+	Children    []topologyZone `json:"children"`
+}
+
+// allocation is what a pod requests of a zone; Consumer is namespace/name/UID.
+type allocation struct {
+	Consumer string              `json:"consumer"`
+	Requests corev1.ResourceList `json:"requests"`
 }
 
 // poll reads it if reclaimedInterval has passed.
@@ -78,11 +100,60 @@ func (l *reclaimedReader) read(ctx context.Context) (lent snapshot.Reclaimable, 
 	if err != nil {
 		return lent, fmt.Errorf("read CustomNodeResource %s: %w", l.node, err)
 	}
-	var found customNodeResource
-	if err := json.Unmarshal(body, &found); err != nil {
+	if lent, err = decodeReclaimed(body); err != nil {
 		return lent, fmt.Errorf("read CustomNodeResource %s: %w", l.node, err)
 	}
-	return reclaimable(found.Status.Resources.Allocatable), nil
+	return lent, nil
+}
+
+// decodeReclaimed decodes a CustomNodeResource.
+func decodeReclaimed(body []byte) (lent snapshot.Reclaimable, err error) {
+	var found customNodeResource
+	if err := json.Unmarshal(body, &found); err != nil {
+		return lent, err
+	}
+	lent = reclaimable(found.Status.Resources.Allocatable)
+	lent.Zones = numaZones(found.Status.TopologyZone, nil)
+	slices.SortFunc(lent.Zones, func(a, b snapshot.ReclaimableZone) int { return cmp.Compare(a.ID, b.ID) })
+	return lent, nil
+}
+
+// zoneTypeNUMA is the type of a zone that is a NUMA node; its name is the node's ID.
+const zoneTypeNUMA = "Numa"
+
+// numaZones appends the NUMA nodes among zones and their children that report reclaimed
+// resources. One whose name is no ID, or that there is already, is left out.
+func numaZones(zones []topologyZone, list []snapshot.ReclaimableZone) []snapshot.ReclaimableZone {
+	for _, z := range zones {
+		if z.Type != zoneTypeNUMA {
+			list = numaZones(z.Children, list)
+			continue
+		}
+		id, err := strconv.ParseUint(z.Name, 10, 16)
+		lent := reclaimable(z.Resources.Allocatable)
+		known := slices.ContainsFunc(list, func(o snapshot.ReclaimableZone) bool { return o.ID == int(id) })
+		if err != nil || known || lent.CPUMillicores.IsZero() && lent.MemoryBytes.IsZero() {
+			continue
+		}
+		list = append(list, snapshot.ReclaimableZone{
+			ID: int(id), CPUMillicores: lent.CPUMillicores, MemoryBytes: lent.MemoryBytes, Allocations: zoneAllocations(z.Allocations),
+		})
+	}
+	return list
+}
+
+// zoneAllocations are what pods request of the reclaimed resources of a zone.
+func zoneAllocations(allocations []allocation) (list []snapshot.ZoneAllocation) {
+	for _, a := range allocations {
+		uid := a.Consumer[strings.LastIndexByte(a.Consumer, '/')+1:]
+		requests := reclaimable(a.Requests)
+		cpu, _ := requests.CPUMillicores.Get()
+		memory, _ := requests.MemoryBytes.Get()
+		if uid != "" && cpu+memory > 0 {
+			list = append(list, snapshot.ZoneAllocation{PodUID: uid, CPUMillicores: cpu, MemoryBytes: memory})
+		}
+	}
+	return list
 }
 
 // reclaimable converts a resource list: a missing resource is unknown, a
@@ -104,7 +175,7 @@ func (l *reclaimedReader) absentReason() string {
 		return l.reason
 	case l.lastAttempt.IsZero():
 		return "not read: plugins.reclaimedOvercommit is off"
-	case l.last == snapshot.Reclaimable{}:
+	case l.last.Equal(snapshot.Reclaimable{}):
 		return "the CustomNodeResource of this Node has no reclaimed resources"
 	}
 	return ""

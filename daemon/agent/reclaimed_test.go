@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -57,6 +59,64 @@ func TestReclaimedPoll(t *testing.T) {
 	s.body = `{"status":{}}`
 	l.poll(t.Context(), now.Add(2*reclaimedInterval))
 	assert.Equal(t, "the CustomNodeResource of this Node has no reclaimed resources", l.absentReason())
+}
+
+// zonesBody is a CustomNodeResource with NUMA zones.
+func zonesBody() string {
+	const cpu, memory = "resource.katalyst.kubewharf.io/reclaimed_millicpu", "resource.katalyst.kubewharf.io/reclaimed_memory"
+	return `{"status":{"resources":{"allocatable":{"` + cpu + `":"44k"}},"topologyZone":[{"type":"Socket","name":"0","resources":{},"children":[
+		{"type":"Numa","name":"1","resources":{"allocatable":{"` + cpu + `":"20k","` + memory + `":"1Gi","cpu":"9"}},"allocations":[
+			{"consumer":"ns/a/uid-a","requests":{"` + cpu + `":"3k","` + memory + `":"2Mi","cpu":"4"}},
+			{"consumer":"ns/dedicated/uid-b","requests":{"cpu":"4"}}, {"consumer":""}]},
+		{"type":"Numa","name":"0","resources":{"allocatable":{"` + cpu + `":"24k"}},"children":[{"type":"NIC","name":"eth0","resources":{}}]},
+		{"type":"Numa","name":"0","resources":{"allocatable":{"` + cpu + `":"99k"}}},
+		{"type":"Numa","name":"x\n","resources":{"allocatable":{"` + cpu + `":"1k"}}},
+		{"type":"Numa","name":"2","resources":{"allocatable":{"cpu":"4"}}}]}]}}`
+}
+
+func TestReclaimedZones(t *testing.T) {
+	s, l := newReclaimedReader(t)
+	s.body = zonesBody()
+	l.poll(t.Context(), time.Unix(1000, 0))
+	require.Empty(t, l.absentReason())
+	assert.Equal(t, []snapshot.ReclaimableZone{
+		{ID: 0, CPUMillicores: snapshot.Some[uint64](24_000)},
+		{
+			ID: 1, CPUMillicores: snapshot.Some[uint64](20_000), MemoryBytes: snapshot.Some[uint64](1 << 30),
+			Allocations: []snapshot.ZoneAllocation{{PodUID: "uid-a", CPUMillicores: 3000, MemoryBytes: 2 << 20}},
+		},
+	}, l.last.Zones)
+}
+
+// FuzzReclaimed: no answer makes it panic, each NUMA node is there once, and a decoded one
+// is what a recording keeps of it.
+func FuzzReclaimed(f *testing.F) {
+	f.Add([]byte(zonesBody()))
+	f.Add([]byte(`{"status":{"topologyZone":[{"children":[{"type":"Numa","name":"65536"}]},null]}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		lent, err := decodeReclaimed(body)
+		if err != nil {
+			return
+		}
+		for i, z := range lent.Zones {
+			require.True(t, i == 0 || lent.Zones[i-1].ID < z.ID)
+			for _, a := range z.Allocations {
+				require.NotEmpty(t, a.PodUID)
+			}
+		}
+		text, err := json.Marshal(lent)
+		require.NoError(t, err)
+		var again snapshot.Reclaimable
+		require.NoError(t, json.Unmarshal(text, &again))
+		for _, z := range lent.Zones {
+			for _, a := range z.Allocations {
+				if !utf8.ValidString(a.PodUID) {
+					return
+				}
+			}
+		}
+		require.True(t, lent.Equal(again))
+	})
 }
 
 func TestReclaimedOldAnswerExpires(t *testing.T) {

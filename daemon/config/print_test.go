@@ -183,10 +183,12 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 		Enabled: flip(), Supply: 1 - r.Float64(), Waiting: 1 - r.Float64(), For: between(minTick, problems.MaxDuration), ClearFor: between(a.Tick, time.Minute),
 	}
 	a.Plugins.ReclaimedOvercommit = plugins.ReclaimedOvercommit{
-		Enabled: flip(), CPURate: 1 + r.Intn(10_000), MemoryRate: 1 + r.Intn(10_000), CPU: r.Intn(100_000_000), Memory: uint64(r.Int63n(1 << 40)),
+		Enabled: flip(), CPURate: 5000 + r.Intn(5000), MemoryRate: 5000 + r.Intn(5000),
+		SoftCPURate: r.Intn(5000), SoftMemoryRate: r.Intn(5000), CPU: r.Intn(100_000_000), Memory: uint64(r.Int63n(1 << 40)),
 		For: between(0, problems.MaxDuration), ClearFor: between(a.Tick, time.Minute),
 	}
 	a.Plugins.RSSOveruse = plugins.RSSOveruse{Enabled: flip(), Rate: r.Intn(10_001), For: between(0, problems.MaxDuration), ClearFor: between(a.Tick, time.Minute)}
+	a.Plugins.NUMAMemory = plugins.NUMAMemory{Enabled: flip(), Soft: soft, Hard: hard, ClearFor: between(a.Tick, time.Minute)}
 	a.Network.Devices = [][]probes.NetworkDevice{nil, {{Name: "eth0", Speed: 1 + r.Intn(10_000_000)}, {Name: pick("true", "7"), Speed: 100}}}[r.Intn(2)]
 	a.History = between(max(soft.Window, hard.Window, a.Plugins.MemoryStall.ClearFor, a.Plugins.DiskContention.ClearFor,
 		a.Plugins.NetworkContention.Window, a.Plugins.NetworkContention.ClearFor, a.Plugins.Filesystem.ClearFor, a.Plugins.OOMStorm.Window, a.Plugins.OOMStorm.ClearFor, time.Minute)+a.Window, 2*time.Minute+maxHistoryTicks/2*minTick)

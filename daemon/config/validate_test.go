@@ -296,9 +296,34 @@ func TestValidateContradictions(t *testing.T) {
 			`"sda" is named twice`,
 		},
 		"no rate of what is lent": {
-			func(a *Agent) { a.Plugins.ReclaimedOvercommit.CPURate = 0 },
+			func(a *Agent) {
+				a.Plugins.ReclaimedOvercommit.CPURate, a.Plugins.ReclaimedOvercommit.SoftCPURate = 0, 0
+			},
 			[]string{"plugins.reclaimedOvercommit.cpuRate"},
 			"0 is not between 1 and 10000",
+		},
+		"reclaimed CPUs harder at soft": {
+			func(a *Agent) { a.Plugins.ReclaimedOvercommit.SoftCPURate = 121 },
+			[]string{"plugins.reclaimedOvercommit.cpuRate", "plugins.reclaimedOvercommit.softCpuRate"},
+			"hard must not be easier to reach than soft: cpuRate 120 is less than softCpuRate 121",
+		},
+		"reclaimed memory harder at soft": {
+			func(a *Agent) { a.Plugins.ReclaimedOvercommit.SoftMemoryRate = 111 },
+			[]string{"plugins.reclaimedOvercommit.memoryRate", "plugins.reclaimedOvercommit.softMemoryRate"},
+			"hard must not be easier to reach than soft: memoryRate 110 is less than softMemoryRate 111",
+		},
+		"a NUMA node hard easier by what is available": {
+			func(a *Agent) { a.Plugins.NUMAMemory.Hard.Available = 0.11 },
+			[]string{"plugins.numaMemory.hard.available", "plugins.numaMemory.soft.available"},
+			"hard must not be easier to reach than soft: available 0.11 is more than 0.1",
+		},
+		"a NUMA node watched for longer than samples are kept": {
+			func(a *Agent) {
+				a.Plugins.NUMAMemory.Enabled = true
+				a.Plugins.NUMAMemory.Soft.Window = a.History
+			},
+			[]string{"history", "plugins.numaMemory.soft.window", "window"},
+			"history (2m) must reach back over plugins.numaMemory.soft.window (2m) and window (10s) together",
 		},
 		"a rate below zero": {
 			func(a *Agent) { a.Plugins.RSSOveruse.Rate = -1 },

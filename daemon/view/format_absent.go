@@ -28,6 +28,9 @@ func (s *State) Absences() []Absence {
 			list.add("plugin "+v.Plugin, "plugins", snapshot.Absent{"verdict": v.Absent})
 		}
 	}
+	for i := range n.NUMANodes {
+		list.add(fmt.Sprintf("NUMA node %d", n.NUMANodes[i].ID), "NUMA nodes", n.NUMANodes[i].Absent)
+	}
 	for i := range n.Disks {
 		list.add("disk "+n.Disks[i].Name, "disks", n.Disks[i].Absent)
 	}

@@ -118,6 +118,7 @@ func appendMetrics(b []byte, s *view.State) []byte {
 		b = appendTriggers(b, s.Agent.Triggers)
 		b = appendProbes(b, s.Snapshot.Probes)
 		b = appendHost(b, s.Snapshot)
+		b = appendNUMA(b, s.Snapshot.NUMANodes)
 		b = appendPressure(b, &s.Snapshot.Pressure)
 		b = appendDisks(b, s.Snapshot.Disks)
 		b = appendNICs(b, s.Snapshot.NICs)

@@ -1,6 +1,10 @@
 package web
 
-import "github.com/plimsoll-dev/plimsoll/snapshot"
+import (
+	"strconv"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
 
 // appendHost appends the counters of the whole host.
 func appendHost(b []byte, shot *snapshot.Snapshot) []byte {
@@ -33,6 +37,21 @@ func appendHost(b []byte, shot *snapshot.Snapshot) []byte {
 		{
 			"plimsoll_softnet_squeezed_total", counter, "Receive polls that ended with packets left because the softirq budget or time was used up, all CPUs (/proc/net/softnet_stat time_squeeze).",
 			func(b []byte, s *snapshot.Snapshot) []byte { return appendOptCount(b, s.Network.SoftnetSqueezed) },
+		},
+	})
+}
+
+// appendNUMA appends the memory of each NUMA node, while plugins.numaMemory is on.
+func appendNUMA(b []byte, list []snapshot.NUMANode) []byte {
+	label := func(b []byte, n *snapshot.NUMANode) []byte { return appendLabel(b, "numa", strconv.Itoa(n.ID)) }
+	return appendFamilies(b, list, label, []family[snapshot.NUMANode]{
+		{
+			"plimsoll_numa_memory_total_bytes", gauge, "Memory of the NUMA node, while plugins.numaMemory is on and there are several (nodeN/meminfo MemTotal).",
+			func(b []byte, n *snapshot.NUMANode) []byte { return appendOptCount(b, n.TotalBytes) },
+		},
+		{
+			"plimsoll_numa_memory_available_bytes", gauge, "Memory of the NUMA node that is available without swapping, by the kernel's formula for MemAvailable.",
+			func(b []byte, n *snapshot.NUMANode) []byte { return appendOptCount(b, n.AvailableBytes) },
 		},
 	})
 }

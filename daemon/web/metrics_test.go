@@ -51,6 +51,10 @@ func fullState() *view.State {
 			Pressure: fullPressure(),
 			Disks:    fullDisks(),
 			NICs:     fullNICs(),
+			NUMANodes: []snapshot.NUMANode{
+				{ID: 0, TotalBytes: snapshot.Some[uint64](8 << 30), AvailableBytes: snapshot.Some[uint64](1 << 30)},
+				{ID: 1, TotalBytes: snapshot.Some[uint64](8 << 30)},
+			},
 			Filesystems: []snapshot.Filesystem{
 				{
 					Mountpoint: "/", AgeSeconds: snapshot.Some(0.25), SizeBytes: snapshot.Some[uint64](1 << 40), AvailableBytes: snapshot.Some[uint64](0),
@@ -194,7 +198,7 @@ func TestMetricsFamilyNames(t *testing.T) {
 		"plimsoll_network_receive_packets_total", "plimsoll_network_speed_bytes_per_second", "plimsoll_network_tcp_retransmits_total",
 		"plimsoll_network_transmit_bytes_total", "plimsoll_network_transmit_drops_total", "plimsoll_network_transmit_errors_total",
 		"plimsoll_network_transmit_packets_total", "plimsoll_network_utilization_ratio", "plimsoll_node_condition", "plimsoll_node_status_writes_total",
-		"plimsoll_oom_kills_total", "plimsoll_plugin_up", "plimsoll_pods", "plimsoll_pods_synced", "plimsoll_pressure_ratio", "plimsoll_pressure_stalled_seconds_total",
+		"plimsoll_numa_memory_available_bytes", "plimsoll_numa_memory_total_bytes", "plimsoll_oom_kills_total", "plimsoll_plugin_up", "plimsoll_pods", "plimsoll_pods_synced", "plimsoll_pressure_ratio", "plimsoll_pressure_stalled_seconds_total",
 		"plimsoll_pressure_waiting_seconds_total", "plimsoll_probe_duration_seconds", "plimsoll_probe_success", "plimsoll_resource_judged",
 		"plimsoll_softnet_squeezed_total", "plimsoll_start_time_seconds", "plimsoll_threshold_met",
 		"plimsoll_tick_duration_seconds", "plimsoll_ticks_missed_total",
