@@ -88,6 +88,7 @@ func reclaimedOvercommitNone(t *testing.T) {
 				for _, v := range w.pass() {
 					require.Equal(t, None, v.Level, v.Reason)
 					require.Empty(t, v.Absent)
+					require.True(t, v.Target.IsZero())
 				}
 			}
 		})
