@@ -195,6 +195,17 @@ func reclaimedOvercommitUnknown(t *testing.T) {
 	}
 }
 
+// overcommitted is the level of so much that is requested; soft 0: there is none.
+func overcommitted(asked, hard, soft uint64) Level {
+	switch {
+	case asked > hard:
+		return Hard
+	case soft > 0 && asked > soft:
+		return Soft
+	}
+	return None
+}
+
 func reclaimedOvercommitModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -219,13 +230,7 @@ func reclaimedOvercommitModel(t *testing.T) {
 		if 100*all == rate*lent || 100*all == soft*lent {
 			continue // just on the line, which a ratio does not tell
 		}
-		want := None
-		switch {
-		case 100*all > rate*lent:
-			want = Hard
-		case soft > 0 && 100*all > soft*lent:
-			want = Soft
-		}
+		want := overcommitted(100*all, rate*lent, soft*lent)
 		require.Equal(t, want, v.Level, v.Reason)
 		var relief float64
 		for _, c := range v.Candidates {

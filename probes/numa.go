@@ -143,20 +143,25 @@ func (h *Host) readNUMANode(n *snapshot.NUMANode) error {
 			n.Absent.Because(name, "not in meminfo of the NUMA node")
 		}
 	}
+	h.setAvailable(n, m)
+	return nil
+}
+
+// setAvailable computes what is available on a NUMA node from its memory and its zones.
+func (h *Host) setAvailable(n *snapshot.NUMANode, m numaMemory) {
 	zones, known := h.numa.zones[n.ID]
 	switch {
 	case h.numa.zonesError != nil:
 		n.Absent.Because("availableBytes", h.numa.zonesError.Error())
-		return nil
+		return
 	case !known:
 		n.Absent.Because("availableBytes", "the NUMA node has no zone in /proc/zoneinfo")
-		return nil
+		return
 	}
 	n.ReserveBytes = snapshot.Some(zones.reserve)
 	if n.AvailableBytes = m.available(zones); n.AvailableBytes.IsZero() {
 		n.Absent.Because("availableBytes", "no MemFree, Active(file), Inactive(file) or SReclaimable in meminfo of the NUMA node")
 	}
-	return nil
 }
 
 // numaMemory has the lines of nodeN/meminfo that are used, in bytes.

@@ -140,7 +140,8 @@ func TestNUMAUnreadable(t *testing.T) {
 			"node1/meminfo: line", 2, snapshot.Absent{"meminfo": "without the unit kB"},
 		},
 		"truncated": {
-			func(m *machineTree) { m.write(numaSysfs+"node1/meminfo", "Node 1 MemTotal:  10 kB") }, "without the unit kB", 2, snapshot.Absent{"meminfo": "without the unit kB"},
+			func(m *machineTree) { m.write(numaSysfs+"node1/meminfo", "Node 1 MemTotal:  10 kB") },
+			"without the unit kB", 2, snapshot.Absent{"meminfo": "without the unit kB"},
 		},
 		"a line is missing": {
 			func(m *machineTree) { m.edit(numaSysfs+"node1/meminfo", "Node 1 Active(file):      60000 kB\n", "") },

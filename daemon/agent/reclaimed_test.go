@@ -1,12 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -98,23 +99,12 @@ func FuzzReclaimed(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for i, z := range lent.Zones {
-			require.True(t, i == 0 || lent.Zones[i-1].ID < z.ID)
-			for _, a := range z.Allocations {
-				require.NotEmpty(t, a.PodUID)
-			}
-		}
+		require.True(t, slices.IsSortedFunc(lent.Zones, func(a, b snapshot.ReclaimableZone) int { return cmp.Or(cmp.Compare(a.ID, b.ID), -1) }),
+			"each once")
 		text, err := json.Marshal(lent)
 		require.NoError(t, err)
 		var again snapshot.Reclaimable
 		require.NoError(t, json.Unmarshal(text, &again))
-		for _, z := range lent.Zones {
-			for _, a := range z.Allocations {
-				if !utf8.ValidString(a.PodUID) {
-					return
-				}
-			}
-		}
 		require.True(t, lent.Equal(again))
 	})
 }

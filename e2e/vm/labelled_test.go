@@ -146,7 +146,7 @@ func filled(n *node) time.Time {
 }
 
 // TestMakeLabelledRecordings makes the set that daemon/replay judges:
-// two machines, one load after the other on each.
+// four machines, one load after the other on each.
 func TestMakeLabelledRecordings(t *testing.T) {
 	if labelledDir() == "" {
 		t.Skip("makes recordings that are committed, for half an hour: make labelled")
@@ -161,6 +161,12 @@ func TestMakeLabelledRecordings(t *testing.T) {
 		n.throttle(100, "vd2")
 		n.run("for d in vdb vdc; do mkfs.ext4 -q /dev/$d && mkdir -p /$d && mount /dev/$d /$d; done; dd if=/dev/zero of=/vdb/pages bs=1M count=150 status=none; sync")
 		stage(t, n, "QEMU (emulated), Linux 6.1, cgroup v1 with v2 beside it for pressure, 2 CPUs, 1 GiB", scenesOfV1())
+	})
+	t.Run("numa", func(t *testing.T) {
+		n := startNode(t, vm.Options{Name: "labelled-numa", MemMiB: 1536, NUMA: 2, Disks: 2}, ".", "./e2e/vm/steady", "./e2e/vm/hog")
+		n.throttle(1000, "vd1")
+		n.run("mkfs.ext4 -q /dev/vdb && mkdir -p /vdb && mount /dev/vdb /vdb; dd if=/dev/zero of=/vdb/pages bs=1M count=150 status=none; sync")
+		stage(t, n, "QEMU (emulated), Linux 6.1, cgroup v2, 2 CPUs and 1.5 GiB in two NUMA nodes", scenesOfNUMA())
 	})
 	t.Run("v2-uncounted", func(t *testing.T) {
 		n := startNode(t, vm.Options{Name: "labelled-uncounted", MemMiB: 1024, Disks: 1, Append: "cgroup_disable=io"}, ".", "./e2e/vm/steady")

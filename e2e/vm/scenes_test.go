@@ -326,6 +326,45 @@ func scenesUncounted() []scene {
 	}}
 }
 
+// scenesOfNUMA are those of the machine with two NUMA nodes.
+func scenesOfNUMA() []scene {
+	const (
+		judged = "plugins: {numaMemory: {enabled: true}}\n"
+		bound  = "-p NUMAPolicy=bind -p NUMAMask=0"
+	)
+	filling := func(n *node, file, properties, flags string) {
+		since := n.clock()
+		n.startHogOn(file, properties, flags)
+		n.until(3*time.Minute, "the NUMA node is full", func() bool {
+			return n.run(fmt.Sprintf("journalctl -q --no-pager -o cat -u hog --since @%d | grep -c ' filled ' || true", since.Unix())) != "0\n"
+		})
+	}
+	return []scene{
+		{
+			name: "numa-full-without-waiting", run: 45 * time.Second, config: judged,
+			did: "a program that is bound to NUMA node 0 takes all its memory but 60 MiB and keeps it; a service works on vdb, and a program reads vdc from end to end over and over, both on any NUMA node",
+			why: "one NUMA node is full and the kernel reclaims there; the others take memory of NUMA node 1, and no workload waits",
+			begin: func(n *node) {
+				n.work("shop", inPodOf("burstable", shopUID), "-file /vdb/data"+fewReads)
+				filling(n, "''", bound, "-numa 0 -available 60")
+				n.unit("reader", "-p MemoryAccounting=yes", "while :; do cat /dev/vdc >/dev/null; done")
+			},
+			end: units("reader", "hog", "shop"), usual: usualOf("vdb", "vdc"),
+		},
+		{
+			name: "numa-bound", run: 45 * time.Second, config: judged, from: filled,
+			want: []labelled.Want{{Resource: plugins.Memory, Scope: "NUMA 0", Level: plugins.Hard, Culprit: "hog"}},
+			did:  "a program that is bound to NUMA node 0 takes all its memory but 95 MiB, of which the kernel keeps 50 free, and reads 150 MiB of file pages at random with 16 threads on a disk of 500 requests a second; NUMA node 1 has memory available",
+			why:  "every page read evicts another that is needed soon: the program stalls, although the host has memory available",
+			begin: func(n *node) {
+				n.throttle(500, "vd1") // the emulated machine would compute all the time for more
+				filling(n, "/vdb/pages", bound, "-numa 0 -available 95 -readers 16")
+			},
+			end: units("hog"),
+		},
+	}
+}
+
 // scenesOfV1 are those of the machine with cgroup v1.
 func scenesOfV1() []scene {
 	// Without a rule of blk-throttle v1 counts no IO; this one limits nothing.

@@ -3,10 +3,11 @@
 // there is, and programs keep reading a set of file pages that no longer fits
 // into the rest, so that each page read drives out another that is needed soon.
 //
-//	hog -file PATH [-fill MIB] [-available MIB] [-pace MIB] [-window MIB] [-readers N]
+//	hog [-file PATH] [-fill MIB] [-available MIB] [-numa NODE] [-pace MIB] [-window MIB] [-readers N]
 //
 // It fills until so little memory is available or so much is filled, then reads
-// until it is killed. Inside a cgroup with a limit it presses on the limit alone.
+// until it is killed, or without a file does nothing more. Inside a cgroup with a
+// limit it presses on the limit alone; bound to a NUMA node, with -numa, on that.
 package main
 
 import (
@@ -17,6 +18,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +33,7 @@ type load struct {
 	file      string
 	fill      int // anonymous memory at most
 	available int // filling stops when no more than this is available
+	numa      int // on this NUMA node; -1: on the host
 	pace      int // MiB that are filled a second at most; 0: as fast as it goes
 	window    int // how much of the file is read over and over
 	readers   int
@@ -39,6 +44,7 @@ func main() {
 	flag.StringVar(&l.file, "file", "", "file of at least -window MiB to read")
 	flag.IntVar(&l.fill, "fill", 1<<20, "fill at most so many MiB")
 	flag.IntVar(&l.available, "available", 80, "stop filling when no more MiB are available")
+	flag.IntVar(&l.numa, "numa", -1, "what is available on this `NODE` counts; -1: on the host")
 	flag.IntVar(&l.pace, "pace", 0, "fill so many MiB a second, like a leak; 0: as fast as it goes")
 	flag.IntVar(&l.window, "window", 150, "read so many MiB of the file, at random")
 	flag.IntVar(&l.readers, "readers", 32, "how many threads read")
@@ -50,9 +56,12 @@ func main() {
 // press fills and reads; it does not come back unless something fails. What it
 // filled is kept by the kernel until the process ends.
 func (l load) press(say io.Writer) error {
-	pages, err := l.mapFile()
-	if err != nil {
-		return err
+	var pages []byte
+	var err error
+	if l.file != "" {
+		if pages, err = l.mapFile(); err != nil {
+			return err
+		}
 	}
 	filled, err := l.occupy()
 	if err != nil {
@@ -63,9 +72,13 @@ func (l load) press(say io.Writer) error {
 	runtime.GOMAXPROCS(l.readers + 1)
 	sums := make([]atomic.Int64, l.readers)
 	for i := range sums {
-		go wander(pages, &sums[i])
+		if pages != nil {
+			go wander(pages, &sums[i])
+		}
 	}
-	select {}
+	for {
+		time.Sleep(time.Hour) // without readers Go would take select {} for a deadlock
+	}
 }
 
 // mapFile reads the window twice in large pieces, so that the kernel knows its
@@ -106,7 +119,7 @@ func (l load) occupy() (taken int, err error) {
 		if l.pace > 0 {
 			time.Sleep(time.Until(start.Add(time.Duration(taken) * time.Second / time.Duration(l.pace))))
 		}
-		left, err := availableMiB()
+		left, err := availableMiB(l.numa)
 		if err != nil {
 			return taken, err
 		}
@@ -129,7 +142,11 @@ func (l load) occupy() (taken int, err error) {
 	return taken, nil
 }
 
-func availableMiB() (int, error) {
+// availableMiB is what is available on the host, or free and file pages on a NUMA node.
+func availableMiB(numa int) (int, error) {
+	if numa >= 0 {
+		return numaMiB(numa)
+	}
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0, err
@@ -142,6 +159,27 @@ func availableMiB() (int, error) {
 		return 0, errors.New("/proc/meminfo: no MemAvailable")
 	}
 	return int(*m.MemAvailableBytes >> 20), nil
+}
+
+func numaMiB(id int) (int, error) {
+	file := fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", id)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	kib := 0
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line) // Node 0 MemFree: 12 kB
+		if len(words) != 5 || !slices.Contains([]string{"MemFree:", "Active(file):", "Inactive(file):"}, words[2]) {
+			continue
+		}
+		n, err := strconv.Atoi(words[3])
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", file, err)
+		}
+		kib += n
+	}
+	return kib >> 10, nil
 }
 
 // wander reads pages at random for ever. The sum keeps the compiler from

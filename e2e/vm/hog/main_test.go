@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -41,20 +42,34 @@ func TestHogFileTooSmall(t *testing.T) {
 }
 
 func TestHogFillStops(t *testing.T) {
-	taken, err := load{fill: 8, available: 0}.occupy()
+	taken, err := load{fill: 8, available: 0, numa: -1}.occupy()
 	require.NoError(t, err)
 	assert.Equal(t, 8, taken)
 
-	left, err := availableMiB()
+	left, err := availableMiB(-1)
 	require.NoError(t, err)
-	taken, err = load{fill: 8, available: 2 * left}.occupy()
+	taken, err = load{fill: 8, available: 2 * left, numa: -1}.occupy()
 	require.NoError(t, err)
 	assert.Zero(t, taken, "less than twice of what is left is left already")
 }
 
+func TestHogFillStopsOnNUMANode(t *testing.T) {
+	left, err := availableMiB(0)
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("a kernel without NUMA nodes")
+	}
+	require.NoError(t, err)
+	taken, err := load{fill: 8, available: 2 * left, numa: 0}.occupy()
+	require.NoError(t, err)
+	assert.Zero(t, taken)
+	taken, err = load{fill: 8, numa: 0}.occupy()
+	require.NoError(t, err)
+	assert.Equal(t, 8, taken)
+}
+
 func TestHogLeakPace(t *testing.T) {
 	start := time.Now()
-	filled, err := load{fill: 4, pace: 20}.occupy()
+	filled, err := load{fill: 4, pace: 20, numa: -1}.occupy()
 	require.NoError(t, err)
 	assert.Equal(t, 4, filled)
 	assert.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond, "the fourth comes after three twentieths of a second")
