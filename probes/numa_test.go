@@ -137,15 +137,18 @@ func TestNUMAUnreadable(t *testing.T) {
 			func(m *machineTree) {
 				m.edit(numaSysfs+"node1/meminfo", "Node 1 MemFree:          100000 kB", "Node 1 MemFree:          100000")
 			},
-			"node1/meminfo: line", 2, snapshot.Absent{"meminfo": "without the unit kB"},
+			"node1/meminfo: line", 2,
+			snapshot.Absent{"meminfo": "without the unit kB"},
 		},
 		"truncated": {
 			func(m *machineTree) { m.write(numaSysfs+"node1/meminfo", "Node 1 MemTotal:  10 kB") },
-			"without the unit kB", 2, snapshot.Absent{"meminfo": "without the unit kB"},
+			"without the unit kB", 2,
+			snapshot.Absent{"meminfo": "without the unit kB"},
 		},
 		"a line is missing": {
 			func(m *machineTree) { m.edit(numaSysfs+"node1/meminfo", "Node 1 Active(file):      60000 kB\n", "") },
-			"", 2, snapshot.Absent{"availableBytes": "no MemFree, Active(file)"},
+			"", 2,
+			snapshot.Absent{"availableBytes": "no MemFree, Active(file)"},
 		},
 		"no zone of one": {
 			func(m *machineTree) { m.edit("proc/zoneinfo", "Node 1, zone", "Node 5, zone") }, "", 2, snapshot.Absent{"availableBytes": "has no zone"},
