@@ -73,6 +73,9 @@ const reconcileDebounce = 100 * time.Millisecond
 // leader.
 func (r *Reconciler) Report() *Report { return r.loop.Report() }
 
+// Decided tells whether this replica, as the leader, has decided about all there is.
+func (r *Reconciler) Decided() bool { return r.loop.Published() }
+
 // Counts of actions and refusals.
 func (r *Reconciler) Counts() Counts { return r.counters.Counts() }
 

@@ -57,6 +57,9 @@ type velero struct {
 // Reports on each Velero, sorted; nil before the first round.
 func (r *Reconciler) Reports() []Report { return r.loop.Report() }
 
+// Decided tells whether this replica, as the leader, has decided about all there is.
+func (r *Reconciler) Decided() bool { return r.loop.Published() }
+
 // Counts of writes, conflicts and waits.
 func (r *Reconciler) Counts() Counts { return r.counters.Counts() }
 

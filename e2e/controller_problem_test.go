@@ -127,8 +127,22 @@ func withAPIServer(t *testing.T) {
 		a.tells(clock, "no-namespace", `nowhere`)
 		a.end(syscall.SIGTERM)
 	})
+	t.Run("no Velero yet", func(t *testing.T) { leadsWithoutVelero(t, mayLead) })
 	t.Run("another leader", func(t *testing.T) { anotherLeads(t, c, mayLead) })
 	t.Run("an API server that goes away and comes back under a leader", func(t *testing.T) { serverGoesAway(t, c, mayLead) })
+}
+
+// leadsWithoutVelero: there is nothing to admit, which is no reason not to be ready.
+func leadsWithoutVelero(t *testing.T, kubeconfig string) {
+	a, _ := controllerOf(t, kubeconfig, "vgdp: {enabled: true}\n")
+	eventually(t, "it leads and is ready", func() error {
+		status, body, err := a.get("/-/ready")
+		if err == nil && (status != 200 || metric(a, "plimsoll_leader") != "1") {
+			err = fmt.Errorf("%d %s", status, body)
+		}
+		return err
+	})
+	a.end(syscall.SIGTERM)
 }
 
 func anotherLeads(t *testing.T, c *cluster.Cluster, kubeconfig string) {

@@ -67,6 +67,10 @@ func (l *Loop[R]) Report() (report R) {
 	return report
 }
 
+// Published tells whether a round has published its report since this replica became
+// the leader, be it an empty one: there may be nothing to report.
+func (l *Loop[R]) Published() bool { return l.report.Load() != nil }
+
 // sleep waits for the next round; false: ctx is done.
 func sleep(ctx context.Context, wake store.Signal, p Pause) bool {
 	shortest, longest := time.NewTimer(p.Shortest), time.NewTimer(p.Longest)

@@ -56,10 +56,13 @@ func TestLoop(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var l Loop[[]int]
 			assert.Nil(t, l.Report())
+			assert.False(t, l.Published())
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := false
 			l.Run(ctx, store.NewSignal(), func(ctx context.Context) Pause {
 				l.Watch(func() { <-ctx.Done(); time.Sleep(second); ended = true })
+				l.Publish(nil) // nothing to report
+				assert.True(t, l.Published())
 				l.Publish([]int{})
 				assert.NotNil(t, l.Report())
 				cancel()
@@ -67,6 +70,7 @@ func TestLoop(t *testing.T) {
 			})
 			assert.True(t, ended)
 			assert.Nil(t, l.Report())
+			assert.False(t, l.Published())
 		})
 	})
 }

@@ -245,11 +245,11 @@ func (c *Controller) leadsOrFollows() error {
 		return nil
 	}
 	switch config := c.Config.Current(); {
-	case config.Backups.Enabled && c.queue.Reports() == nil:
+	case config.Backups.Enabled && !c.queue.Decided():
 		return errBackupsNotListed
-	case config.Fleet.Enabled && c.agents.Report() == nil:
+	case config.Fleet.Enabled && !c.agents.Decided():
 		return errAgentsNotListed
-	case config.VGDP.Enabled && c.loads.Reports() == nil:
+	case config.VGDP.Enabled && !c.loads.Decided():
 		return errLoadsNotListed
 	}
 	return c.liveness.Check(process.NotReadyAfter, c.pauses())

@@ -2,6 +2,7 @@ package chart
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,12 +11,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // Dir is the directory that is the chart, as packages of e2e see it.
@@ -46,8 +49,21 @@ func NewHelm(t testing.TB, kubeconfig string) Helm {
 }
 
 // Try a command in Plimsoll's namespace; the error bears what was said.
-func (h Helm) Try(args ...string) (stdout string, err error) {
-	cmd := exec.CommandContext(h.t.Context(), h.path, append([]string{"--namespace", Namespace}, args...)...)
+func (h Helm) Try(args ...string) (stdout string, err error) { return h.try(h.t.Context(), args...) }
+
+// Wait is Run of a command that waits for the cluster: for so long on an idle machine,
+// longer on a slow one, which Helm's own timeout does not know.
+func (h Helm) Wait(d time.Duration, args ...string) {
+	h.t.Helper()
+	ctx, cancel := deadline.Context(h.t.Context(), d)
+	defer cancel()
+	_, err := h.try(ctx, append(args, "--timeout", "2h")...)
+	require.NoError(h.t, err)
+}
+
+func (h Helm) try(ctx context.Context, args ...string) (stdout string, err error) {
+	cmd := exec.CommandContext(ctx, h.path, append([]string{"--namespace", Namespace}, args...)...)
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, 10*time.Second // it tells what is not ready
 	cmd.Env = h.env
 	var said bytes.Buffer
 	cmd.Stderr = &said

@@ -27,6 +27,9 @@ import (
 // hands what comes there to the host.
 const serviceIP = "10.96.0.1"
 
+// helmTime is how long Helm may wait on an idle machine: many times what it takes.
+const helmTime = 5 * time.Minute
+
 // imageVersion is that of the image which the node has.
 const imageVersion = "v0.0.0-vm"
 
@@ -116,7 +119,7 @@ func quickly() []string {
 		"--set-json", `agent.config.filesystems={"mounts": ["/srv/full"], "every": "1s"}`,
 		"--set-json", `agent.config.eviction={"dryRun": true, "via": "controller", "reportOnly": "0s", "limits": {"perMinute": 60, "perOwnerHour": 3600}}`,
 		"--set", "controller.config.vgdp.enabled=true",
-		"--wait", "--timeout", "5m",
+		"--wait",
 	}
 }
 
@@ -128,7 +131,7 @@ func (k *charted) install() {
 			k.t.Logf("what pods of ours said:\n%s", k.run("tail -n 15 /var/log/pods/plimsoll-system_*/*/*.log || true"))
 		}
 	})
-	k.helm.Run(append([]string{"install", "plimsoll", chart.Dir, "--create-namespace"}, quickly()...)...)
+	k.helm.Wait(helmTime, append([]string{"install", "plimsoll", chart.Dir, "--create-namespace"}, quickly()...)...)
 	k.stage("installed, and all is ready")
 	assert.Len(k.t, k.ours("controller"), 2)
 	var first time.Time
@@ -141,7 +144,7 @@ func (k *charted) install() {
 		return l.Spec.RenewTime.After(first)
 	})
 	k.stage("its heartbeat is renewed")
-	k.helm.Run("test", "plimsoll", "--timeout", "3m")
+	k.helm.Wait(helmTime, "test", "plimsoll")
 	k.stage("helm test passes")
 }
 
@@ -196,12 +199,12 @@ func (k *charted) looksAround() {
 // observes without any privilege, and goes back.
 func (k *charted) observes() {
 	k.t.Helper()
-	k.helm.Run("upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "profile=observe", "--wait", "--timeout", "5m")
+	k.helm.Wait(helmTime, "upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "profile=observe", "--wait")
 	assert.False(k.t, k.agent().Spec.HostPID)
 	k.stage("without privileges it is ready as well")
-	k.helm.Run("test", "plimsoll", "--timeout", "3m")
+	k.helm.Wait(helmTime, "test", "plimsoll")
 	k.stage("helm test passes")
-	k.helm.Run("rollback", "plimsoll", "1", "--wait", "--timeout", "5m")
+	k.helm.Wait(helmTime, "rollback", "plimsoll", "1", "--wait")
 	assert.True(k.t, k.agent().Spec.HostPID)
 	k.stage("rolled back")
 }
@@ -241,7 +244,7 @@ func (k *charted) said(pod types.UID, reason string) {
 func (k *charted) evicts() {
 	k.t.Helper()
 	pod, was := k.running("greedy"), k.agent()
-	k.helm.Run("upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "agent.config.eviction.dryRun=false", "--wait", "--timeout", "5m")
+	k.helm.Wait(helmTime, "upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "agent.config.eviction.dryRun=false", "--wait")
 	k.said(pod.UID, "PressureEviction")
 	k.ended(pod)
 	assert.Equal(k.t, was.UID, k.agent().UID, "no pod is made anew")
@@ -305,7 +308,7 @@ func (k *charted) slowsDown() {
 	k.works("shop", nil, "-read", "1")
 	k.works("mover", map[string]string{"velero.io/data-upload": "second"}, "-write", "40")
 	was := k.agent()
-	k.helm.Run("upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "agent.config.vgdp.dryRun=false", "--wait", "--timeout", "5m")
+	k.helm.Wait(helmTime, "upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "agent.config.vgdp.dryRun=false", "--wait")
 	assert.NotEqual(k.t, was.UID, k.agent().UID, "the agent's pod is made anew, privileged")
 	assert.True(k.t, *k.agent().Spec.Containers[0].SecurityContext.Privileged)
 	k.until(time.Minute, "both have their files", func() bool { return k.run("find /srv/work -size 32M | wc -l") == "2\n" })
