@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/plimsoll-dev/plimsoll/files"
 )
 
 // File stores one value as JSON, atomically.
@@ -30,13 +32,16 @@ type stored struct {
 	Value   json.RawMessage `json:"memory"`
 }
 
+// maxBytes bounds a file that is read: many times the largest value there is.
+const maxBytes = 64 << 20
+
 // ErrNoState says that nothing was saved yet.
 var ErrNoState = errors.New("no saved state")
 
 // Load reads the saved value. With any error the value is empty.
 func (f File[T]) Load() (T, error) {
 	var none, v T
-	b, err := os.ReadFile(f.Path)
+	b, err := files.Read(f.Path, maxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return none, ErrNoState
 	}
@@ -80,6 +85,9 @@ func (f File[T]) Prepare(v T) (save func() error, err error) {
 	b, err := json.Marshal(stored{Version: f.version(), SHA256: checksum(value), Value: value})
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
+	}
+	if len(b) >= maxBytes { // it could not be loaded
+		return nil, fmt.Errorf("state: %s: a value of %d bytes exceeds the bound of %d", f.Path, len(b), maxBytes)
 	}
 	return func() error { return replace(f.Path, append(b, '\n')) }, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll/files"
 )
 
 // memory has what a value may have.
@@ -106,6 +110,31 @@ func fileBitFlip(t *testing.T) {
 		}
 	}
 	assert.Less(t, same, 40, "such as a name in the other case, which means the same")
+}
+
+func TestFileBound(t *testing.T) {
+	t.Run("a file that no program of ours wrote", func(t *testing.T) {
+		s, _ := storing(t, remembering())
+		require.NoError(t, os.Truncate(s.Path, maxBytes+1)) // which takes no space
+		m, err := s.Load()
+		require.ErrorIs(t, err, files.ErrTooLarge)
+		require.ErrorContains(t, err, s.Path)
+		assert.Equal(t, memory{}, m)
+	})
+	t.Run("a pipe, which would wait for its writer", func(t *testing.T) {
+		s := File[memory]{Path: filepath.Join(t.TempDir(), "evict.json")}
+		require.NoError(t, unix.Mkfifo(s.Path, 0o600))
+		_, err := s.Load()
+		require.ErrorIs(t, err, files.ErrNotRegular)
+	})
+	t.Run("what could not be loaded is not saved", func(t *testing.T) {
+		s := File[string]{Path: filepath.Join(t.TempDir(), "text.json")}
+		require.NoError(t, s.Save("short"))
+		require.ErrorContains(t, s.Save(strings.Repeat("x", maxBytes)), "exceeds the bound")
+		kept, err := s.Load()
+		require.NoError(t, err)
+		assert.Equal(t, "short", kept)
+	})
 }
 
 func fileNewerVersion(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/plimsoll-dev/plimsoll/files"
 )
 
 // Ring stores the newest of many values in two files, a line each with a checksum:
@@ -41,7 +43,7 @@ const (
 // each a lost value. Append may follow.
 func (r *Ring[T]) Load() (values []T, spoiled int, err error) {
 	for _, name := range []string{older, newer} {
-		b, err := os.ReadFile(filepath.Join(r.Dir, name))
+		b, err := files.Read(filepath.Join(r.Dir, name), max(r.MaxBytes, maxBytes))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return values, spoiled, fmt.Errorf("state: %w", err)
 		}
@@ -80,15 +82,20 @@ func (r *Ring[T]) Prepare(v T) (add func() error, err error) {
 }
 
 func (r *Ring[T]) add(line []byte) error {
-	if half := r.MaxBytes / 2; int64(len(line)) > half {
+	half := r.MaxBytes / 2
+	if int64(len(line)) > half {
 		return fmt.Errorf("state: %s: value of %d bytes exceeds half of the maximum of %d", r.Dir, len(line), r.MaxBytes)
-	} else if r.lines >= r.Max || r.size+int64(len(line)) > half {
+	}
+	if err := r.open(); err != nil { // which tells the size also of a file that could not be loaded
+		return err
+	}
+	if r.lines >= r.Max || r.size+int64(len(line)) > half {
 		if err := r.rotate(); err != nil {
 			return err
 		}
-	}
-	if err := r.open(); err != nil {
-		return err
+		if err := r.open(); err != nil {
+			return err
+		}
 	}
 	n, err := r.file.Write(line)
 	r.lines, r.size = r.lines+1, r.size+int64(n)

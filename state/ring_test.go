@@ -120,6 +120,22 @@ func TestRingValueTooLarge(t *testing.T) {
 	require.ErrorContains(t, ring(filepath.Join(file, "x")).Append("a"), "not a directory")
 }
 
+func TestRingBound(t *testing.T) {
+	dir := t.TempDir()
+	r := ring(dir)
+	require.NoError(t, r.Append("a"))
+	require.NoError(t, r.Close())
+	require.NoError(t, os.Truncate(filepath.Join(dir, newer), maxBytes+1)) // which takes no space
+	next := ring(dir)
+	values, _, err := next.Load()
+	require.ErrorContains(t, err, "larger than any such file")
+	assert.Empty(t, values)
+	require.NoError(t, next.Append("b"))
+	b, err := os.ReadFile(filepath.Join(dir, newer))
+	require.NoError(t, err)
+	assert.Contains(t, string(b), `"b"`, "what comes after is not appended to it")
+}
+
 func TestRingHalfFilledExactly(t *testing.T) {
 	lineOf := func(size int) string { return strings.Repeat("x", size-len(`01234567 ""`)-1) }
 	for sizes, files := range map[[3]int][]string{

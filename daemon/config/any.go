@@ -3,7 +3,7 @@ package config
 import (
 	"io"
 
-	"github.com/plimsoll-dev/plimsoll/daemon/files"
+	"github.com/plimsoll-dev/plimsoll/files"
 )
 
 // Stdin is the name of standard input, where a file can be named.

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/plimsoll-dev/plimsoll/daemon/files"
+	"github.com/plimsoll-dev/plimsoll/files"
 )
 
 // WebConfigFacts about a web configuration, for plimsoll doctor.

@@ -30,7 +30,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/plimsoll-dev/plimsoll/daemon/files"
+	"github.com/plimsoll-dev/plimsoll/files"
 )
 
 // Authenticator authenticates the clients of a server. The zero value admits every

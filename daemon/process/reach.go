@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/plimsoll-dev/plimsoll/daemon/files"
+	"github.com/plimsoll-dev/plimsoll/files"
 )
 
 // ErrNoKubeconfig says that there is neither a kubeconfig nor a service account of a pod.

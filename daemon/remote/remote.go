@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/plimsoll-dev/plimsoll/agents"
-	"github.com/plimsoll-dev/plimsoll/daemon/files"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/files"
 )
 
 // Namespace of agents and controller, as the manifests have it.

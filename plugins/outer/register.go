@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/plimsoll-dev/plimsoll/files"
 	"github.com/plimsoll-dev/plimsoll/katalyst"
 	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 )
@@ -189,6 +189,9 @@ func within(dirs []string, path string) bool {
 	})
 }
 
+// maxTokens bounds a token file.
+const maxTokens = 64 << 10
+
 // authenticate checks the plugin's token if tokens are required. Its file may have
 // several, while one is replaced by another.
 func (p *plugin) authenticate(ctx context.Context, c Config) error {
@@ -204,7 +207,7 @@ func (p *plugin) authenticate(ctx context.Context, c Config) error {
 	if !filepath.IsLocal(p.name) {
 		return fmt.Errorf("%w: its name is no valid name of a token file", errRefused)
 	}
-	want, err := os.ReadFile(filepath.Join(c.TokenDir, p.name))
+	want, err := files.Read(filepath.Join(c.TokenDir, p.name), maxTokens)
 	if err != nil {
 		return fmt.Errorf("%w: token file: %w", errRefused, rootCause(errors.Unwrap(err)))
 	}

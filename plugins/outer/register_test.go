@@ -159,8 +159,9 @@ func TestRegisterStrictToken(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "good"), []byte("newer\nsecret\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "empty"), []byte("\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "bad"), []byte("other"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(w.config.TokenDir, "large"), append([]byte("secret\n"), make([]byte, maxTokens)...), 0o600))
 	fakes := map[string]*fake{}
-	for _, name := range []string{"good", "empty", "bad"} {
+	for _, name := range []string{"good", "empty", "bad", "large"} {
 		fakes[name] = newFake(name)
 		fakes[name].token = "secret"
 		fakes[name].serve(t, w.path(name+".sock"))
@@ -175,6 +176,8 @@ func TestRegisterStrictToken(t *testing.T) {
 		eventually(t, name, func() bool { return len(fakes[name].statuses()) > 0 })
 		assert.Equal(t, "refused: wrong token", fakes[name].statuses()[0].GetError())
 	}
+	eventually(t, "large", func() bool { return len(fakes["large"].statuses()) > 0 })
+	assert.Equal(t, "refused: token file: larger than any such file", fakes["large"].statuses()[0].GetError())
 	eventually(t, "outside", func() bool { return len(outside.statuses()) > 0 })
 	assert.Equal(t, "refused: its name is no valid name of a token file", outside.statuses()[0].GetError())
 	w.round()

@@ -9,6 +9,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/plimsoll-dev/plimsoll/files"
 )
 
 // Main is the whole program of a plugin. It has three flags (--plugins.dir,
@@ -31,9 +33,12 @@ func Main(name string, p Plugin) {
 	}
 }
 
+// maxToken bounds a token file.
+const maxToken = 64 << 10
+
 func (s *Server) main(tokenFile string) error {
 	if tokenFile != "" {
-		token, err := os.ReadFile(tokenFile)
+		token, err := files.Read(tokenFile, maxToken)
 		if err != nil {
 			return err
 		}

@@ -161,7 +161,7 @@ func TestKitLeavesReplacedSocket(t *testing.T) {
 func TestKitUsageErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"--plugins.dir /nowhere/at/all":            "exit status 1: full: listen: open /nowhere/at/all: no such file or directory\n",
-		"--token-file /nowhere --plugins.dir /tmp": "exit status 1: full: open /nowhere: no such file or directory\n",
+		"--token-file /nowhere --plugins.dir /tmp": "exit status 1: full: stat /nowhere: no such file or directory\n",
 		"--name=a/b --plugins.dir " + t.TempDir():  "exit status 1: full: name \"a/b\": want letters, digits, '.', '_' and '-'\n",
 		"extra": "exit status 2: full: unexpected argument \"extra\"; see --help\n",
 	} {

@@ -1,5 +1,5 @@
-// Package files reads files that a user names, with a bound, and tells who may
-// use a file that this process may not.
+// Package files reads files with a bound, and tells who may use a file that this
+// process may not. It knows nothing of ours: any layer may use it.
 //
 // # Usage
 //
@@ -16,8 +16,12 @@ import (
 	"os"
 )
 
-// ErrTooLarge says that a file is larger than its bound.
-var ErrTooLarge = errors.New("larger than any such file")
+var (
+	// ErrTooLarge says that a file is larger than its bound.
+	ErrTooLarge = errors.New("larger than any such file")
+	// ErrNotRegular says that it is a directory, a device or a pipe.
+	ErrNotRegular = errors.New("not a regular file")
+)
 
 // Read returns the content of a regular file of at most so many bytes. Opening a
 // pipe would wait for its writer, and a device has no end.
@@ -27,7 +31,7 @@ func Read(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("read %s: not a regular file", path)
+		return nil, fmt.Errorf("read %s: %w", path, ErrNotRegular)
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -58,7 +62,7 @@ func Check(path string, most int64) error {
 	case err != nil:
 		return err
 	case info.Mode()&(os.ModeDevice|os.ModeDir) != 0:
-		return fmt.Errorf("read %s: not a regular file", path)
+		return fmt.Errorf("read %s: %w", path, ErrNotRegular)
 	case info.Size() > most:
 		return fmt.Errorf("read %s: %w: the bound is %d KiB", path, ErrTooLarge, most>>10)
 	}

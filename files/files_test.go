@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/daemon/files"
+	"github.com/plimsoll-dev/plimsoll/files"
 )
 
 func TestRead(t *testing.T) {
@@ -32,6 +32,7 @@ func TestRead(t *testing.T) {
 	t.Run("a device is none", func(t *testing.T) {
 		_, err := files.Read("/dev/zero", 1024)
 		require.EqualError(t, err, "read /dev/zero: not a regular file")
+		require.ErrorIs(t, err, files.ErrNotRegular)
 	})
 	t.Run("a stream without an end has a bound", func(t *testing.T) {
 		zero, err := os.Open("/dev/zero")
