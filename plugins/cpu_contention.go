@@ -11,50 +11,39 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// CPUContention judges whether workloads wait for a CPU because of others: tasks of
-// the node wait for most of the time, more tasks want to run than there are CPUs,
-// and a workload waits that is neither the cause nor held back by its own quota.
-// All three, because each alone is ordinary: on a node of many CPUs some task nearly
-// always waits for a moment, a batch with more threads than CPUs waits for itself,
-// and a pod at its quota would wait on any node. CPUs that are used to the last while
-// no workload waits are well used.
+// CPUContention judges whether workloads wait for a CPU because of others. Who waits
+// decides, by the pressure of its own cgroup: the node's stall and its queue are means
+// over all CPUs, in which a few CPUs that many pods share are not seen on a node of
+// many. A batch with more threads than CPUs waits for itself, and a pod at its quota
+// would wait on any node: neither counts. CPUs that are used to the last while no
+// workload waits are well used.
 //
 // It names no pod, and unless it is told to mark the node its level is only reported:
 // the kernel shares CPUs by weight, so that contention slows and does not break.
 type CPUContention struct {
 	Enabled  bool          `yaml:"enabled" why:"Whether the rule is on."`
 	Mark     bool          `yaml:"mark" why:"Whether the node gets the condition and the taint CPUContention. false: the level is only reported, on the page, in metrics and to the controller."`
-	Stall    float64       `yaml:"stall" unit:"ratio" why:"Soft if tasks of the node waited for a CPU for this share of the last 10s (PSI some)."`
-	Runnable int           `yaml:"runnable" unit:"percent" why:"And on average so many tasks ran or waited, in percent of the CPUs: with many CPUs some task nearly always waits, although nearly all of them run."`
-	Waiting  float64       `yaml:"waiting" unit:"ratio" why:"And a workload waited because of others for this share of the time; what its own threads and its own quota cost it does not count."`
+	Waiting  float64       `yaml:"waiting" unit:"ratio" why:"Soft if a workload waited because of others for this share of the last 10s; what its own threads and its own quota cost it does not count."`
 	For      time.Duration `yaml:"for" why:"How long the rule must be met, and its lower threshold without a break: a start of pods does not count."`
 	ClearFor time.Duration `yaml:"clearFor" why:"How long the lower threshold must be clear before the level ends (hysteresis); a shorter time lets it flap."`
 }
 
 // DefaultCPUContention has the thresholds of a fresh install.
 func DefaultCPUContention() CPUContention {
-	return CPUContention{
-		Enabled: true, Stall: 0.5, Runnable: 125, Waiting: 0.5, For: time.Minute, ClearFor: 30 * time.Second,
-	}
+	return CPUContention{Enabled: true, Waiting: 0.5, For: time.Minute, ClearFor: 30 * time.Second}
 }
-
-// maxRunnable is in percent: a thousand tasks for each CPU.
-const maxRunnable = 100_000
 
 // Validate says which values must not be used.
 func (c CPUContention) Validate(at problems.Section) {
-	const healthy = "0 would be met by a healthy node: to turn the rule off, set enabled: false"
-	at.Must(c.Stall > 0, healthy, "stall")
-	at.Int("runnable", c.Runnable, 100, maxRunnable)
-	at.Must(c.Waiting > 0, healthy, "waiting")
+	at.Must(c.Waiting > 0, "0 would be met by a healthy node: to turn the rule off, set enabled: false", "waiting")
 	at.Duration("for", c.For, 0, problems.MaxDuration)
 	at.Duration("clearFor", c.ClearFor, minTick, problems.MaxDuration)
 }
 
 const (
-	// cpuWindow is the window of stall, runnable tasks and waiting.
+	// cpuWindow is the window of waiting.
 	cpuWindow = 10 * time.Second
-	// lowerCPU is the lower threshold (hysteresis), as a share of stall and waiting.
+	// lowerCPU is the lower threshold (hysteresis), as a share of the threshold.
 	lowerCPU = 0.7
 	// minStolen is the share of all CPUs from which the reason mentions what the
 	// hypervisor gave to others.
@@ -67,7 +56,7 @@ func (CPUContention) Name() string { return "cpu-contention" }
 // Threshold judges the node.
 func (c CPUContention) Threshold(v View) []Verdict {
 	out := Verdict{
-		Resource: CPU, Scope: "node", Unit: "ratio", Operator: ">=", Threshold: snapshot.Some(c.Stall), ReportOnly: !c.Mark,
+		Resource: CPU, Scope: "node", Unit: "ratio", Operator: ">=", Threshold: snapshot.Some(c.Waiting), ReportOnly: !c.Mark,
 		Partial: v.WarmingUp || v.Monotonic-v.Since < c.For,
 	}
 	if c.Mark {
@@ -78,50 +67,37 @@ func (c CPUContention) Threshold(v View) []Verdict {
 	w, covered := v.Over(cpuWindow)
 	j, on := c.judge(v, w)
 	j.met, j.held = j.met && covered, j.held && covered
-	if j.met || j.held && was.RuleMetSince > 0 { // the upper thresholds start it, the lower ones keep it
+	if j.met || j.held && was.RuleMetSince > 0 { // the upper threshold starts it, the lower one keeps it
 		out.RuleMetSince = cmp.Or(was.RuleMetSince, v.Monotonic)
 	}
+	out.Observed = j.evidence[0].Observed
 	lasted := j.met && j.compare(Soft, "met for", snapshot.Some((v.Monotonic-out.RuleMetSince).Seconds()), ">=", c.For.Seconds(), "seconds", "")
 	out.applyHysteresis(v, Soft, lasted && !v.WarmingUp, j.held && !v.WarmingUp, c.ClearFor)
-	out.Observed, out.Evidence, out.Absent = w.Pressure().CPU.Some, j.evidence, j.absent
+	out.Evidence, out.Absent = j.evidence, j.absent
 	out.Reason = j.reason(out.Level, v.WarmingUp) + c.who(w, on)
 	return []Verdict{out}
 }
 
-// judge makes the comparisons. Contention is only derived, and only missed, while the
-// node's own stall leaves it open: no workload waits longer than the node.
+// judge makes the comparison. Contention is derived only when a workload may wait for
+// long enough.
 func (c CPUContention) judge(v View, w snapshot.Window) (j judgement, on *snapshot.Contention) {
-	over := " over " + cpuWindow.String()
-	stall, why := cpuStall(v.Snapshot, w)
-	stalls := j.compare(Soft, "CPU stall, some,"+over, stall, ">=", c.Stall, "ratio", why)
-	const noQueue = "the number of runnable tasks is not in /proc/stat"
-	runnable := w.Runnable()
-	queued := j.compare(Soft, "tasks that run or wait, of the CPUs,"+over, runnable, ">=", float64(c.Runnable)/100, "ratio", noQueue)
-	if share, known := stall.Get(); !known || share < c.Stall*lowerCPU {
-		j.absent = why
-		return j, nil
+	why := ""
+	if w.Pressure().CPU.Some.IsZero() {
+		why = cmp.Or(v.Pressure.Totals.Absent["cpu"], "a ratio needs two samples")
 	}
-	on = cpuOf(v.ContentionIn(w))
-	longest, unknown := longestWait(on)
-	waits := j.compare(Soft, "a workload waits because of others"+over, longest, ">=", c.Waiting, "ratio", unknown)
-	waited, _ := longest.Get()
-	j.met, j.held = stalls && queued && waits, waited >= c.Waiting*lowerCPU
-	switch {
-	case !stalls:
-	case runnable.IsZero():
-		j.absent = noQueue
-	case queued:
-		j.absent = unknown
+	longest, atMost := snapshot.CPUWait(v.Workloads, w)
+	waited := snapshot.Some(longest)
+	if why == "" && atMost >= c.Waiting*lowerCPU {
+		on = cpuOf(v.ContentionIn(w))
+		waited, why = longestWait(on, c.Waiting)
 	}
+	if why != "" {
+		waited = snapshot.Opt[float64]{}
+	}
+	j.met = j.compare(Soft, "a workload waits because of others over "+cpuWindow.String(), waited, ">=", c.Waiting, "ratio", why)
+	waiting, _ := waited.Get()
+	j.held, j.absent = waiting >= c.Waiting*lowerCPU, why
 	return j, on
-}
-
-func cpuStall(s *snapshot.Snapshot, w snapshot.Window) (stall snapshot.Opt[float64], why string) {
-	stall = w.Pressure().CPU.Some
-	if stall.IsZero() {
-		why = cmp.Or(s.Pressure.Totals.Absent["cpu"], "a ratio needs two samples")
-	}
-	return stall, why
 }
 
 // cpuOf is the contention for the CPUs; of a node on which no workload uses or waits
@@ -135,18 +111,20 @@ func cpuOf(list []snapshot.Contention) *snapshot.Contention {
 }
 
 // longestWait is how long the main sufferer of more than the lowest class waits for
-// others; absent with the reason where that is unknown.
-func longestWait(c *snapshot.Contention) (waited snapshot.Opt[float64], unknown string) {
-	if why := c.Unknown(); why != "" {
-		return waited, why
-	}
+// others; absent with the reason where another one may wait for longer than that, and
+// for longer than the threshold.
+func longestWait(c *snapshot.Contention, threshold float64) (waited snapshot.Opt[float64], unknown string) {
 	longest := 0.0
 	for _, s := range c.Sufferers {
 		if !s.LowestClass && !s.Share.IsZero() {
 			longest = max(longest, s.Waited)
 		}
 	}
-	if longest == 0 && c.MoreSufferers > 0 && c.State == snapshot.ContentionPresent {
+	switch why := c.Unknown(); {
+	case longest >= threshold:
+	case why != "":
+		return waited, why
+	case longest == 0 && c.MoreSufferers > 0 && c.State == snapshot.ContentionPresent:
 		return waited, "more workloads wait than are listed, and those of low QoS wait longest"
 	}
 	return snapshot.Some(longest), ""

@@ -11,35 +11,37 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// cpuSecond is what happens to a node of two CPUs in a second: a service, a batch
-// that has the rest, and the tasks at its end.
+// cpuSecond is what happens to a node in a second: a service, a batch that has the
+// rest, and pods elsewhere.
 type cpuSecond struct {
-	stall          float64 // of the node
-	runnable       int
-	service, batch float64 // CPUs
-	waits, own     float64 // of the service: its stall, and what its quota held back
-	batchWaits     float64
-	steal          float64 // CPUs
+	stall                   float64 // of the node
+	service, batch          float64 // CPUs
+	elsewhere               float64 // CPUs that neither of them uses
+	waits, own              float64 // of the service: while others had its CPUs, and what its quota held back, summed over CPUs
+	batchWaits, batchItself float64 // of the batch: while others had its CPUs, and while its own tasks did
+	steal                   float64 // CPUs
 }
 
 // quietCPU is a healthy node whose CPUs are used to the last.
 func quietCPU() cpuSecond {
-	return cpuSecond{stall: 0.3, runnable: 2, service: 0.3, batch: 1.68, waits: 0.04, batchWaits: 0.25}
+	return cpuSecond{stall: 0.3, service: 0.3, batch: 1.68, waits: 0.04, batchWaits: 0.05, batchItself: 0.2}
 }
 
 // contendedCPU is a service that waits for a batch of many tasks.
 func contendedCPU() cpuSecond {
-	return cpuSecond{stall: 0.99, runnable: 9, service: 0.4, batch: 1.58, waits: 0.8, batchWaits: 0.99}
+	return cpuSecond{stall: 0.99, service: 0.4, batch: 1.58, waits: 0.64, batchWaits: 0.2, batchItself: 0.8}
 }
 
 // cpuNode is a made-up node.
 type cpuNode struct {
 	*life
-	cpu, steal                 float64
-	stall                      uint64
-	cores, waits, held         [2]uint64
-	noPSI, noQueue, noThrottle bool
-	batch                      string
+	cpus                      int
+	cpu, steal                float64
+	stall                     uint64
+	cores, waits, some, held  [2]uint64
+	noPSI, noFull, noThrottle bool
+	noPodPSI                  bool
+	batch                     string
 }
 
 func newCPUNode(t *testing.T, change ...func(*CPUContention)) *cpuNode {
@@ -48,42 +50,49 @@ func newCPUNode(t *testing.T, change ...func(*CPUContention)) *cpuNode {
 	for _, f := range change {
 		f(&c.CPUContention)
 	}
-	return &cpuNode{life: newLife(t, c), batch: "/kubepods/burstable/pod22222222-2222-2222-2222-222222222222"}
+	return &cpuNode{life: newLife(t, c), cpus: 2, batch: "/kubepods/burstable/pod22222222-2222-2222-2222-222222222222"}
 }
 
 func (n *cpuNode) next(d cpuSecond) Verdict {
-	n.cpu, n.steal = n.cpu+d.service+d.batch, n.steal+d.steal
+	n.cpu, n.steal = n.cpu+d.service+d.batch+d.elsewhere, n.steal+d.steal
 	n.stall += uint64(d.stall * 1e6)
-	for i, v := range [2][3]float64{{d.service, d.waits, d.own}, {d.batch, d.batchWaits, 0}} {
+	for i, v := range [2][4]float64{{d.service, d.waits, 0.1, d.own}, {d.batch, d.batchWaits, d.batchItself, 0}} {
 		n.cores[i] += uint64(v[0] * 1e6)
 		n.waits[i] += uint64(v[1] * 1e6)
-		n.held[i] += uint64(v[2] * 1e6)
+		n.some[i] += uint64((v[1] + v[2]) * 1e6)
+		n.held[i] += uint64(v[3] * 1e6)
 	}
 	list := n.second(func(s *snapshot.Sample) {
-		s.CPU = snapshot.CPU{Online: snapshot.Some(2), Seconds: map[string]float64{"user": n.cpu, "steal": n.steal}}
-		if !n.noQueue {
-			s.CPU.Runnable = snapshot.Some(d.runnable)
-		}
+		s.CPU = snapshot.CPU{Online: snapshot.Some(n.cpus), Seconds: map[string]float64{"user": n.cpu, "steal": n.steal}}
 		if n.noPSI {
 			s.Pressure.Absent.Because("cpu", "no PSI")
 		} else {
 			s.Pressure.CPU.Some = snapshot.Some(n.stall)
 		}
 		for i, cgroup := range []string{"/kubepods/burstable/pod11111111-1111-1111-1111-111111111111", n.batch} {
-			w := snapshot.NewWorkload(cgroup)
-			w.Inode, w.At, w.ThrottledAt, w.CPUMicroseconds = uint64(i+1), n.at, n.at, snapshot.Some(n.cores[i])
-			w.Name = []string{"service", "batch"}[i]
-			w.Pressure.CPU.Some = snapshot.Some(n.waits[i])
-			if !n.noThrottle {
-				w.ThrottledMicroseconds = snapshot.Some(n.held[i])
-			} else {
-				w.Absent.Because("throttledMicrosecondsTotal", "no throttled_usec")
-			}
-			s.Workloads = append(s.Workloads, w)
+			s.Workloads = append(s.Workloads, n.workload(i, cgroup))
 		}
 	})
 	require.Len(n.t, list, 1)
 	return list[0]
+}
+
+func (n *cpuNode) workload(i int, cgroup string) snapshot.Workload {
+	w := snapshot.NewWorkload(cgroup)
+	w.Inode, w.At, w.ThrottledAt, w.CPUMicroseconds = uint64(i+1), n.at, n.at, snapshot.Some(n.cores[i])
+	w.Name = []string{"service", "batch"}[i]
+	if !n.noPodPSI {
+		w.Pressure.CPU.Some = snapshot.Some(n.some[i])
+		if !n.noFull {
+			w.Pressure.CPU.Full = snapshot.Some(n.waits[i])
+		}
+	}
+	if !n.noThrottle {
+		w.ThrottledMicroseconds = snapshot.Some(n.held[i])
+	} else {
+		w.Absent.Because("throttledMicrosecondsTotal", "no throttled_usec")
+	}
+	return w
 }
 
 func (n *cpuNode) seconds(count int, d cpuSecond) (v Verdict) {
@@ -101,8 +110,8 @@ func TestCPUContention(t *testing.T) {
 		assert.Contains(t, v.Reason, "met for 58 s (needs ≥ 60 s)")
 		v = n.seconds(3, contendedCPU())
 		require.Equal(t, Soft, v.Level, v.Reason)
-		assert.Equal(t, "CPU stall, some, over 10s 99.0 % (≥ 50 %); tasks that run or wait, of the CPUs, over 10s 450.0 % (≥ 125 %); "+
-			"a workload waits because of others over 10s 63.8 % (≥ 50 %); met for 61 s (≥ 60 s); service waits 64 % of the time; batch uses 80 % of the CPU time in use; service uses 20 % of the CPU time in use", v.Reason)
+		assert.Equal(t, "a workload waits because of others over 10s 64.0 % (≥ 50 %); met for 61 s (≥ 60 s); "+
+			"service waits 64 % of the time; batch uses 80 % of the CPU time in use; service uses 20 % of the CPU time in use", v.Reason)
 		assert.True(t, v.ReportOnly)
 		assert.Empty(t, v.Condition, "it is only reported")
 		assert.Empty(t, v.Candidates)
@@ -125,7 +134,7 @@ func TestCPUContention(t *testing.T) {
 		n := newCPUNode(t)
 		n.seconds(40, contendedCPU())
 		dip := contendedCPU()
-		dip.stall, dip.waits = 0.4, 0.5
+		dip.waits = 0.4
 		n.seconds(8, dip)
 		assert.Equal(t, Soft, n.seconds(40, contendedCPU()).Level)
 	})
@@ -139,12 +148,10 @@ func TestHealthyCPU(t *testing.T) {
 	}
 	for what, d := range map[string]cpuSecond{
 		"99 % busy and nothing waits":        quietCPU(),
-		"a batch waits for itself":           {stall: 1, runnable: 10, service: 0.02, batch: 1.94, waits: 0.05, batchWaits: 1},
-		"a pod waits for its own quota":      change(func(d *cpuSecond) { d.waits, d.own = 0.99, 1.3 }),
-		"one task too many on many CPUs":     change(func(d *cpuSecond) { d.runnable = 2 }),
-		"tasks wait for less than half":      change(func(d *cpuSecond) { d.stall = 0.49 }),
-		"a service waits for less than half": change(func(d *cpuSecond) { d.waits = 0.6 }),
-		"idle":                               {runnable: 1, service: 0.01},
+		"a batch waits for itself":           {stall: 1, service: 0.02, batch: 1.94, waits: 0.05, batchWaits: 0.07, batchItself: 0.93},
+		"a pod waits for its own quota":      change(func(d *cpuSecond) { d.service, d.waits, d.own = 0.5, 0.75, 1.45 }),
+		"a service waits for less than half": change(func(d *cpuSecond) { d.waits = 0.48 }),
+		"idle":                               {service: 0.01},
 		"a queue without waiting workloads":  change(func(d *cpuSecond) { d.waits, d.batchWaits = 0.1, 0.1 }),
 		"a start of pods of fifteen seconds": quietCPU(),
 	} {
@@ -166,16 +173,58 @@ func TestHealthyCPU(t *testing.T) {
 	t.Run("the lowest class waits for a service", func(t *testing.T) {
 		n := newCPUNode(t)
 		n.batch = "/kubepods/besteffort/pod22222222-2222-2222-2222-222222222222"
-		v := n.seconds(200, cpuSecond{stall: 0.99, runnable: 9, service: 1.9, batch: 0.08, waits: 0.05, batchWaits: 0.99})
+		v := n.seconds(200, cpuSecond{stall: 0.99, service: 1.9, batch: 0.08, waits: 0.05, batchWaits: 0.99})
 		assert.Equal(t, None, v.Level, v.Reason)
+	})
+}
+
+// TestCPUPool is of made-up nodes of 64 CPUs, two of which two pods share, as a
+// kubelet's static CPU manager leaves them: the other pods have CPUs of their own.
+func TestCPUPool(t *testing.T) {
+	pool := func() *cpuNode {
+		n := newCPUNode(t)
+		n.cpus = 64
+		return n
+	}
+	t.Run("a service waits for the other pod of its pool", func(t *testing.T) {
+		d := contendedCPU()
+		d.stall, d.elsewhere = 0.03, 60
+		v := pool().seconds(75, d)
+		assert.Equal(t, Soft, v.Level, v.Reason)
+		assert.Contains(t, v.Reason, "service waits 64 % of the time")
+		d.elsewhere = 5
+		assert.Equal(t, Soft, pool().seconds(75, d).Level, "and where the other CPUs are idle")
+	})
+	t.Run("a pod that has its CPUs to itself", func(t *testing.T) {
+		v := pool().seconds(200, cpuSecond{stall: 0.04, service: 0.5, elsewhere: 40, batch: 2, batchWaits: 0.01, batchItself: 0.98})
+		assert.Equal(t, None, v.Level, v.Reason)
+		assert.Empty(t, v.Absent)
+	})
+	t.Run("a pod with a quota on four CPUs", func(t *testing.T) {
+		d := cpuSecond{stall: 0.05, service: 2, elsewhere: 40, batch: 2, waits: 0.5, own: 2}
+		v := pool().seconds(200, d)
+		assert.Equal(t, None, v.Level, v.Reason)
+		assert.Contains(t, v.Reason, "over 10s 0.0 %")
+		d.service, d.waits = 0.6, 0.85 // the others have three times as much of its CPUs
+		d.own = 1
+		v = pool().seconds(75, d)
+		assert.Equal(t, Soft, v.Level, "what its quota costs it does not hide the others: "+v.Reason)
+	})
+	t.Run("pods whose own pressure is unknown", func(t *testing.T) {
+		n := pool()
+		n.noPodPSI = true
+		v := n.seconds(75, cpuSecond{stall: 0.03, service: 0.4, batch: 1.6, elsewhere: 40})
+		assert.Equal(t, None, v.Level)
+		assert.Contains(t, v.Absent, "the stall of 2 workloads is unknown")
 	})
 }
 
 func TestCPUNotJudged(t *testing.T) {
 	for why, change := range map[string]func(*cpuNode){
-		"no PSI": func(n *cpuNode) { n.noPSI = true },
-		"the number of runnable tasks is not in /proc/stat": func(n *cpuNode) { n.noQueue = true },
-		"no throttled_usec": func(n *cpuNode) { n.noThrottle = true },
+		"no PSI":                               func(n *cpuNode) { n.noPSI = true },
+		"no throttled_usec":                    func(n *cpuNode) { n.noThrottle = true },
+		"has no line full before 5.13":         func(n *cpuNode) { n.noFull = true },
+		"the stall of 2 workloads is unknown ": func(n *cpuNode) { n.noPodPSI = true },
 	} {
 		t.Run(why, func(t *testing.T) {
 			n := newCPUNode(t)
@@ -186,12 +235,26 @@ func TestCPUNotJudged(t *testing.T) {
 			assert.Contains(t, v.Reason, why)
 		})
 	}
-	t.Run("is no matter while the node does not stall", func(t *testing.T) {
+	t.Run("is no matter while no workload can wait for long", func(t *testing.T) {
 		n := newCPUNode(t)
 		n.noThrottle = true
 		d := contendedCPU()
-		d.stall = 0.2
+		d.waits = 0.2
 		assert.Empty(t, n.seconds(100, d).Absent)
+		n.noPodPSI = true
+		d.stall = 0.1
+		assert.Empty(t, n.seconds(100, d).Absent)
+	})
+	t.Run("a short wait that is known does not hide one that is not", func(t *testing.T) {
+		on := &snapshot.Contention{State: snapshot.ContentionPresent, Sufferers: []snapshot.Sufferer{{Waited: 0.9}, {Waited: 0.3, Share: snapshot.Some(0.1)}}}
+		on.Absent.Because("shareRatio", "not counted")
+		waited, unknown := longestWait(on, 0.5)
+		assert.True(t, waited.IsZero())
+		assert.Equal(t, "not counted", unknown)
+		on.Sufferers[1].Waited = 0.6
+		waited, unknown = longestWait(on, 0.5)
+		assert.Equal(t, snapshot.Some(0.6), waited, "a long one that is known is enough")
+		assert.Empty(t, unknown)
 	})
 }
 
@@ -204,13 +267,13 @@ type slowCPU struct {
 
 // judge the last ten seconds at second i, for a rule of twenty.
 func (s *slowCPU) judge(i int) Level {
-	stall, tasks, service, held, used, waits := 0.0, 0, 0.0, 0.0, 0.0, 0.0
+	service, held, waits := 0.0, 0.0, 0.0
 	for _, p := range s.past[len(s.past)-10:] {
-		stall, tasks, service = stall+p.stall/10, tasks+p.runnable, service+p.service/10
-		held, used, waits = held+p.own/10, used+(p.service+p.batch)/10, waits+p.waits/10
+		service, held, waits = service+p.service/10, held+p.own/10, waits+p.waits/10
 	}
-	waited := max(0, waits-held) * (1 - service/used)
-	met, lower := stall >= 0.5 && tasks >= 25 && waited >= 0.5, stall >= 0.35 && waited >= 0.35
+	on := max(1, min(2, service/max(0.05, 1-waits))) // CPUs
+	waited := max(0, waits-held/on)
+	met, lower := waited >= 0.5, waited >= 0.35
 	switch {
 	case !met && !lower:
 		s.since = 0
@@ -239,7 +302,7 @@ func TestCPUModel(t *testing.T) {
 	d := quietCPU()
 	for i := range 20_000 {
 		if rnd.IntN(25) == 0 {
-			d = cpuSecond{stall: pick(0.1013, 0.3719, 0.6131, 0.9297), runnable: int(pick(1, 2, 6)), service: 0.5, batch: 1.4, waits: pick(0.0307, 0.2311, 0.5717, 0.8329), own: pick(0, 0, 0.6103), batchWaits: 0.1}
+			d = cpuSecond{stall: pick(0.1013, 0.9297), service: pick(0.1, 0.5), batch: 1.4, waits: pick(0.0307, 0.2311, 0.5717, 0.8329), own: pick(0, 0, 0.6103), batchWaits: 0.1}
 		}
 		slow.past = append(slow.past, d)
 		v := n.next(d)

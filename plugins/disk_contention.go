@@ -255,7 +255,10 @@ func (s diskAwait) text() string {
 func sufferersEvidence(c *snapshot.Contention) Evidence {
 	e := Evidence{
 		Rule: Soft, What: "a workload waits because of others", Operator: ">=", Threshold: snapshot.WaitedThreshold, Unit: "ratio",
-		Met: c.State == snapshot.ContentionPresent, Absent: c.Unknown(),
+		Met: c.State == snapshot.ContentionPresent,
+	}
+	if !e.Met { // that one waits is known, whatever is unknown of others
+		e.Absent = c.Unknown()
 	}
 	if e.Absent == "" {
 		e.Observed = snapshot.Some(0.0)
@@ -268,11 +271,12 @@ func sufferersEvidence(c *snapshot.Contention) Evidence {
 
 // contentionText names sufferers and culprits, for people.
 func contentionText(c *snapshot.Contention) string {
-	if why := c.Unknown(); why != "" {
-		return "unknown whether a workload waits because of others: " + why
-	}
-	if c.State != snapshot.ContentionPresent {
+	switch c.State {
+	case snapshot.ContentionUnknown:
+		return "unknown whether a workload waits because of others: " + c.Unknown()
+	case snapshot.ContentionBusy:
 		return "busy, but no workload waits because of others"
+	case snapshot.ContentionPresent:
 	}
 	var parts []string
 	for _, s := range c.Sufferers[:min(2, len(c.Sufferers))] {

@@ -2,7 +2,6 @@ package probes
 
 import (
 	"errors"
-	"math"
 
 	"github.com/prometheus/procfs"
 
@@ -29,10 +28,6 @@ func readCPU(proc procfs.FS, s *snapshot.Sample) error {
 	}
 	if len(st.CPU) > 0 {
 		s.CPU.Online = snapshot.Some(len(st.CPU))
-	}
-	// The reader runs, so a file that has the line says at least 1.
-	if n := st.ProcessesRunning; n > 0 && n <= math.MaxInt32 {
-		s.CPU.Runnable = snapshot.Some(int(n) - 1)
 	}
 	return nil
 }

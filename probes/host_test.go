@@ -19,7 +19,7 @@ func TestHostRecordedValues(t *testing.T) {
 	s := recordedMachine(t).sample()
 	want := &snapshot.Sample{
 		BootID: "b0071d00-0000-4000-8000-000000000000",
-		CPU: snapshot.CPU{Online: snapshot.Some(2), Runnable: snapshot.Some(9), Seconds: map[string]float64{
+		CPU: snapshot.CPU{Online: snapshot.Some(2), Seconds: map[string]float64{
 			"user": 3027.45, "nice": 981.59, "system": 867.54, "idle": 5955.49, "iowait": 23.82, "irq": 0, "softirq": 6.94, "steal": 8.5,
 		}},
 		Memory: snapshot.Memory{

@@ -83,10 +83,11 @@ type Culprit struct {
 type Sufferer struct {
 	Party
 	// Waited is the share of the window in which a task of it waited here for
-	// others, 0 to 1: its stall, reduced by its own share of the traffic. A
-	// stall on IO is split between disks by the time that its requests took on
-	// each. Where Share is unknown it is the whole stall, of which a part may be
-	// its own doing.
+	// others, 0 to 1: its stall, reduced by its own share of the traffic; for a
+	// CPU the time in which tasks of it waited and none ran, without what its own
+	// quota held back. A stall on IO is split between disks by the time that its
+	// requests took on each. Where Share is unknown it is the whole stall, of
+	// which a part may be its own doing.
 	Waited float64 `json:"waitedRatio"`
 	// Share of the traffic that is its own; absent where the kernel does not
 	// count it.
@@ -104,13 +105,10 @@ func (s Sufferer) Significant(threshold float64) bool {
 	return s.Waited >= threshold && !s.LowestClass && !s.Share.IsZero()
 }
 
-// Unknown is why it is not known whether a workload waits because of others; empty
-// if it is.
+// Unknown is why it is not known of a workload whether it waits because of others;
+// empty if it is known of all. Another one may be seen to wait.
 func (c *Contention) Unknown() string {
-	if c.State != ContentionUnknown {
-		return ""
-	}
-	return cmp.Or(c.Absent["sufferers"], c.Absent["shareRatio"])
+	return cmp.Or(c.Absent["shareRatio"], c.Absent["sufferers"])
 }
 
 // WaitedThreshold is the share of the window that a workload must wait for this
@@ -141,8 +139,11 @@ type use struct {
 	inFlight         float64 // mean number of requests
 	waited           float64 // share of the window
 	stallUnknown     bool    // its stall is unknown
-	uncounted        bool    // the kernel does not count its traffic
+	forOthers        bool    // waited is for others alone
 	share            float64
+	// uncounted is why the kernel does not tell its traffic, or for whom it waits;
+	// empty: it does.
+	uncounted string
 }
 
 // ContentionIn computes the contention over another window than the snapshot's
@@ -199,7 +200,7 @@ func diskContention(s *Snapshot, w Window, of func(int) Opt[WorkloadRates], on f
 		return nil
 	}
 	uses, why := diskUses(s, disks, at, of)
-	node := w.Pressure().IO.Some
+	node := w.most(w.Pressure().IO.Some)
 	list := make([]Contention, len(disks))
 	for k := range disks {
 		n := 0
@@ -235,7 +236,7 @@ func diskUses(s *Snapshot, disks []busyDisk, at map[string]int, of func(int) Opt
 		}
 		splitStall(uses[first:], r.Pressure.IO.Some)
 		if reason := uncounted(s, i); ok && len(uses) == first && reason != "" {
-			uses, why = appendUncounted(uses, i, disks, r.Pressure.IO.Some), reason
+			uses, why = appendUncounted(uses, i, disks, r.Pressure.IO.Some, reason), reason
 		}
 		nested.subtract(i, uses, first)
 	}
@@ -250,15 +251,17 @@ func uncounted(s *Snapshot, workload int) string {
 		return why
 	}
 	if s.IOSource == IOBlkio {
-		return "cgroup v1 counts no writes of the page cache"
+		return whyCachedWrites
 	}
 	return ""
 }
 
+const whyCachedWrites = "cgroup v1 counts no writes of the page cache"
+
 // appendUncounted appends the uses of a workload whose requests are not counted. Its
 // stall, if it has any, is split between the disks by the requests that they have
 // in flight.
-func appendUncounted(uses []use, workload int, disks []busyDisk, stall Opt[float64]) []use {
+func appendUncounted(uses []use, workload int, disks []busyDisk, stall Opt[float64], why string) []use {
 	waited, known := stall.Get()
 	if known && waited < minWaited {
 		return uses
@@ -272,7 +275,7 @@ func appendUncounted(uses []use, workload int, disks []busyDisk, stall Opt[float
 		if queued > 0 {
 			part = disks[k].rates.QueueLength / queued
 		}
-		uses = append(uses, use{workload: workload, device: k, waited: waited * part, stallUnknown: !known, uncounted: true})
+		uses = append(uses, use{workload: workload, device: k, waited: waited * part, stallUnknown: !known, uncounted: why})
 	}
 	return uses
 }
@@ -311,8 +314,8 @@ func (io WorkloadIORates) inFlight(d *DiskRates) float64 {
 	return io.ReadsPerSecond*read + io.WritesPerSecond*write
 }
 
-// onDisk returns the contention on one disk. node is the node's stall on IO, why
-// the reason of uncounted uses.
+// onDisk returns the contention on one disk. node is the longest stall on IO that a
+// workload may have, why the reason of uncounted uses.
 func onDisk(s *Snapshot, d *busyDisk, uses []use, node Opt[float64], why string) Contention {
 	c := Contention{Resource: SharedDisk, Device: s.Disks[d.index].Name}
 	var bytes, requests float64
@@ -335,8 +338,24 @@ func onDisk(s *Snapshot, d *busyDisk, uses []use, node Opt[float64], why string)
 	for i := range uses {
 		uses[i].share = (portion(uses[i].bytes, bytes) + portion(uses[i].requests, requests)) / 2
 	}
-	parties(s.Workloads).list(&c, uses, node, why)
+	if s.IOSource == IOBlkio {
+		written := (portion(d.rates.WrittenBytesPerSecond, bytes) + portion(d.rates.WritesPerSecond, requests)) / 2
+		doubtWriters(uses, written, c.Resource.WaitedThreshold())
+	}
+	parties(s.Workloads).list(&c, uses, node)
 	return c
+}
+
+// doubtWriters makes uses uncounted whose waiting could be for their own writes: on v1
+// the share of the disk's traffic that is written may be of any workload. One that
+// waits for others for long enough even so is not in doubt.
+func doubtWriters(uses []use, written, threshold float64) {
+	for i := range uses {
+		u := &uses[i]
+		if u.uncounted == "" && u.waited*(1-u.share) >= threshold && u.waited*(1-u.share-written) < threshold {
+			u.uncounted = whyCachedWrites
+		}
+	}
 }
 
 func portion(of, all float64) float64 {
@@ -350,11 +369,11 @@ func portion(of, all float64) float64 {
 type parties []WorkloadState
 
 // list lists the workloads above the smallest shares and sets the state. node
-// is the node's own stall, why the reason of uncounted uses.
-func (p parties) list(c *Contention, uses []use, node Opt[float64], why string) {
+// is the longest stall that a workload may have.
+func (p parties) list(c *Contention, uses []use, node Opt[float64]) {
 	all := attributedShare(uses)
 	for i := range uses {
-		if !uses[i].uncounted {
+		if uses[i].uncounted == "" && !uses[i].forOthers {
 			uses[i].waited *= 1 - uses[i].share/all
 		}
 	}
@@ -368,7 +387,7 @@ func (p parties) list(c *Contention, uses []use, node Opt[float64], why string) 
 	for _, u := range most {
 		c.Sufferers = append(c.Sufferers, p.sufferer(u))
 	}
-	p.judgeState(c, uses, node, why)
+	p.judgeState(c, uses, node)
 }
 
 func (p parties) culprit(of SharedResource, u *use) Culprit {
@@ -381,49 +400,53 @@ func (p parties) culprit(of SharedResource, u *use) Culprit {
 
 func (p parties) sufferer(u *use) Sufferer {
 	out := Sufferer{Party: p.party(u), Waited: u.waited, LowestClass: p[u.workload].LowestClass()}
-	if !u.uncounted {
+	if u.uncounted == "" {
 		out.Share = Some(u.share)
 	}
 	return out
 }
 
 // judgeState sets the state. It is busy only if every workload that matters was seen
-// not to wait for others; no workload waits longer than the node as a whole.
-func (p parties) judgeState(c *Contention, uses []use, node Opt[float64], why string) {
+// not to wait for others. That one waits does not hide that of another it is unknown.
+func (p parties) judgeState(c *Contention, uses []use, node Opt[float64]) {
 	threshold := c.Resource.WaitedThreshold()
 	stall, known := node.Get()
 	unseen := !known || stall >= threshold
-	c.State = ContentionBusy
-	hidden := 0
+	present, hidden := false, 0
 	var longest *use
 	for i := range uses {
 		u := &uses[i]
-		lowest := p[u.workload].LowestClass()
 		switch {
-		case lowest:
-		case !u.stallUnknown && !u.uncounted && u.waited >= threshold:
-			c.State = ContentionPresent
-			return
-		case u.stallUnknown && unseen:
+		case p[u.workload].LowestClass():
+		case u.stallUnknown:
 			hidden++
-		case u.uncounted && u.waited >= threshold && (longest == nil || u.waited > longest.waited):
+		case u.waited < threshold:
+		case u.uncounted == "":
+			present = true
+		case longest == nil || u.waited > longest.waited:
 			longest = u
 		}
 	}
-	switch {
-	case longest != nil:
-		c.State = ContentionUnknown
+	if longest != nil {
 		c.Absent.Because("shareRatio", fmt.Sprintf("%s waits %.0f %% of the time, and whether for others or for itself is not counted: %s",
-			p[longest.workload].Title(), 100*longest.waited, why))
-	case len(p) == 0 && unseen:
-		c.State = ContentionUnknown
+			p[longest.workload].Title(), 100*longest.waited, longest.uncounted))
+	}
+	switch {
+	case !unseen:
+	case len(p) == 0:
 		c.Absent.Because("sufferers", "no workload is found")
 	case hidden == 1:
-		c.State = ContentionUnknown
 		c.Absent.Because("sufferers", "the stall of one workload is unknown (needs cgroup v2, booted with psi=1)")
 	case hidden > 0:
-		c.State = ContentionUnknown
 		c.Absent.Because("sufferers", fmt.Sprintf("the stall of %d workloads is unknown (needs cgroup v2, booted with psi=1)", hidden))
+	}
+	switch {
+	case present:
+		c.State = ContentionPresent
+	case c.Unknown() != "":
+		c.State = ContentionUnknown
+	default:
+		c.State = ContentionBusy
 	}
 }
 

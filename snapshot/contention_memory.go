@@ -28,7 +28,7 @@ func memoryContention(workloads []WorkloadState, w Window, of func(int) Opt[Work
 	for i := range uses {
 		uses[i].share = portion(uses[i].bytes, max(all, taken))
 	}
-	parties(workloads).list(&c, uses, w.Pressure().Memory.Some, "")
+	parties(workloads).list(&c, uses, w.most(w.Pressure().Memory.Some))
 	return c, true
 }
 

@@ -43,7 +43,7 @@ func networkContention(s *Snapshot, w Window, of func(int) Opt[WorkloadRates]) (
 	for i := range uses {
 		uses[i].share = portion(uses[i].bytes, max(all, carried))
 	}
-	parties(s.Workloads).list(&c, uses, Opt[float64]{}, "")
+	parties(s.Workloads).list(&c, uses, Opt[float64]{})
 	c.State = ContentionUnknown
 	c.Absent.Because("sufferers", whyWaitsUnknown)
 	if len(uses) == 0 {

@@ -25,7 +25,8 @@ type user struct {
 	hits          uint64 // of its own limit
 	cores         float64
 	cpuStall      float64
-	held          float64 // by its own quota; -1: unknown, -2: it cannot have one
+	itself        float64 // the part of cpuStall in which another task of its own ran; -1: unknown
+	held          float64 // by its own quota, summed over CPUs; -1: unknown, -2: it cannot have one
 }
 
 // sharing is a made-up node of several users.
@@ -41,7 +42,7 @@ type sharing struct {
 	uncounted               string  // why no IO of workloads is counted
 	cpus                    int
 	cpuStall                float64
-	runnable                int
+	others                  float64 // CPUs that no user uses
 	cluster                 *Cluster
 }
 
@@ -102,14 +103,11 @@ func (n sharing) computes(s *Sample, i uint64) {
 	if n.cpus == 0 {
 		return
 	}
-	used := 0.0
+	used := n.others
 	for _, u := range n.users {
 		used += u.cores
 	}
 	s.CPU = CPU{Online: Some(n.cpus), Seconds: map[string]float64{"user": used * float64(i)}}
-	if n.runnable > 0 {
-		s.CPU.Runnable = Some(n.runnable)
-	}
 	s.Pressure.CPU.Some = Some(micros(n.cpuStall, i))
 }
 
@@ -118,6 +116,9 @@ func (u user) computes(w *Workload, n sharing, i uint64) {
 	w.CPUMicroseconds, w.ThrottledAt = Some(micros(u.cores, i)), w.At
 	if n.cpus > 0 && !n.noPSI {
 		w.Pressure.CPU.Some = Some(micros(u.cpuStall, i))
+		if u.itself >= 0 {
+			w.Pressure.CPU.Full = Some(micros(u.cpuStall-u.itself, i))
+		}
 	}
 	switch {
 	case u.held == -1:

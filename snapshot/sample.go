@@ -67,9 +67,6 @@ type CPU struct {
 	Seconds map[string]float64 `json:"secondsTotal,omitempty"`
 	// Online CPUs.
 	Online Opt[int] `json:"onlineCpus,omitzero"`
-	// Runnable is how many tasks ran or waited for a CPU at that instant
-	// (procs_running), without the one that read it.
-	Runnable Opt[int] `json:"runnable,omitzero"`
 }
 
 // Memory is /proc/meminfo (bytes) and /proc/vmstat (counts since boot).

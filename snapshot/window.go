@@ -71,24 +71,6 @@ func (w Window) CPUBusy() Opt[float64] {
 	return Some(min(1, used/(w.Seconds()*float64(cpus))))
 }
 
-// Runnable is the mean number of tasks that ran or waited for a CPU, at the samples
-// of the window, for each CPU; absent if a sample lacks it.
-func (w Window) Runnable() Opt[float64] {
-	cpus, ok := w.to.CPU.Online.Get()
-	if w.Elapsed() <= 0 || !ok || cpus <= 0 {
-		return Opt[float64]{}
-	}
-	sum, samples := 0.0, w.points[w.from+1:]
-	for _, p := range samples {
-		n, ok := p.CPU.Runnable.Get()
-		if !ok {
-			return Opt[float64]{}
-		}
-		sum += float64(n)
-	}
-	return Some(sum / float64(len(samples)) / float64(cpus))
-}
-
 // CPUStolen is the share of the time of all CPUs that the hypervisor gave to others.
 func (w Window) CPUStolen() Opt[float64] {
 	cpus, ok := w.to.CPU.Online.Get()
@@ -149,6 +131,18 @@ func (w Window) MinNUMAFree(id int) Opt[uint64] {
 // Pressure is the node's stall.
 func (w Window) Pressure() Ratios {
 	return w.ratios(w.to.Pressure, w.points[w.from].Pressure, w.Seconds())
+}
+
+// most is the longest that a workload can have stalled where the node did for this
+// share of the time. PSI is a mean over the CPUs that have something to do: tasks that
+// stall on one CPU are a small part of the stall of a node whose other CPUs run.
+func (w Window) most(node Opt[float64]) Opt[float64] {
+	stall, known := node.Get()
+	if !known {
+		return node
+	}
+	cpus, _ := w.to.CPU.Online.Get()
+	return Some(min(1, stall*float64(max(1, cpus))))
 }
 
 func (w Window) ratios(now, was Pressure, seconds float64) Ratios {
@@ -286,6 +280,22 @@ func (w Window) MemoryStall(l *Workload) (stall StallRatio, limitHits Opt[uint64
 		return StallRatio{}, Opt[uint64]{}
 	}
 	return was.stall(1, l.Pressure.Memory, (l.At - was.at).Seconds()), increase(l.LimitHits, optCount(was.hits))
+}
+
+// cpuRates are the part of Workload that tells how long it waited for a CPU.
+func (w Window) cpuRates(l *Workload) (r WorkloadRates, ok bool) {
+	was := w.workloadPoint(l)
+	if was == nil {
+		return r, false
+	}
+	seconds := (l.At - was.at).Seconds()
+	if seconds <= 0 {
+		return r, false
+	}
+	r.CPUCores = per(l.CPUMicroseconds, optCount(was.cpu), seconds*1e6)
+	r.ThrottledRatio = per(l.ThrottledMicroseconds, optCount(was.throttled), (l.ThrottledAt-was.throttledAt).Seconds()*1e6)
+	r.Pressure.CPU = was.stall(0, l.Pressure.CPU, seconds)
+	return r, true
 }
 
 // CPUSupply returns how many CPUs a workload used on average, and the share of

@@ -176,7 +176,7 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 		Window: between(a.Tick+time.Second, time.Minute), ClearFor: between(a.Tick+time.Second, time.Minute),
 	}
 	a.Plugins.CPUContention = plugins.CPUContention{
-		Enabled: flip(), Mark: flip(), Stall: 1 - r.Float64(), Runnable: 100 + r.Intn(99_900), Waiting: 1 - r.Float64(),
+		Enabled: flip(), Mark: flip(), Waiting: 1 - r.Float64(),
 		For: between(0, problems.MaxDuration), ClearFor: between(a.Tick, time.Minute),
 	}
 	a.Plugins.CPUSuppression = plugins.CPUSuppression{

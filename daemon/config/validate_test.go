@@ -258,16 +258,6 @@ func TestValidateContradictions(t *testing.T) {
 			[]string{"history", "plugins.oomStorm.window", "window"},
 			"history (2m) must reach back over plugins.oomStorm.window (2m) and window (10s) together",
 		},
-		"a CPU stall of nothing": {
-			func(a *Agent) { a.Plugins.CPUContention.Stall = 0 },
-			[]string{"plugins.cpuContention.stall"},
-			"0 would be met by a healthy node: to turn the rule off, set enabled: false",
-		},
-		"fewer tasks than CPUs": {
-			func(a *Agent) { a.Plugins.CPUContention.Runnable = 99 },
-			[]string{"plugins.cpuContention.runnable"},
-			"99 is not between 100 and 100000",
-		},
 		"waiting for nothing": {
 			func(a *Agent) { a.Plugins.CPUContention.Waiting = 0 },
 			[]string{"plugins.cpuContention.waiting"},

@@ -19,7 +19,7 @@ Whether pressure is detected correctly shows on workloads with a known cause. Th
 - **systemd-oomd 252** with its defaults, watching the root slice: memory ` + "`full`" + ` avg10 above 60 % for 30 s while pages are reclaimed, or more than 90 % of swap and of memory used ([oomd.conf(5)](https://www.freedesktop.org/software/systemd/man/252/oomd.conf.html)).
 - **kubelet**: ` + "`memory.available`" + ` below 100 Mi, checked every 10 s ([node-pressure eviction](https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/)). Usage is all memory that is not free: a recording does not separate the kernel's own pages, so this detector may trigger a little early.
 
-*Not judged* is expected where the kernel does not tell: Plimsoll must say so at each sample, and name the workload that waits all the same. A level of the CPUs is only reported. The other three are implemented from their documentation in ` + "`daemon/replay/peers_test.go`" + `. The PSI averages are computed from the recorded totals as the kernel does. The last two judge memory only, and cannot miss anything else. They are meant to kill or evict as late as possible, and a shortage of a minute may be too short for them: the table shows what they would have done, not that they are wrong.
+*Not judged* is expected where the kernel does not tell: Plimsoll must say so at each sample, and name the workload that waits all the same. A level of the CPUs is only reported. Recordings that are marked *held out* were made after the rules: no threshold was chosen by them. The other three are implemented from their documentation in ` + "`daemon/replay/peers_test.go`" + `. The PSI averages are computed from the recorded totals as the kernel does. The last two judge memory only, and cannot miss anything else. They are meant to kill or evict as late as possible, and a shortage of a minute may be too short for them: the table shows what they would have done, not that they are wrong.
 
 This table is written by ` + "`go test ./daemon/replay -run Labelled -update`" + `. The test fails when the table differs, when a hard level of Plimsoll is false or missed, or when a workload other than the label's culprit is named first. ✗ marks false and missed levels, ✓ correct ones. A level of another resource while the whole node stalls does not count as false for any detector.
 
@@ -32,7 +32,11 @@ func document(rows []row) string {
 	var b strings.Builder
 	b.WriteString(documentHead)
 	for _, r := range rows {
-		fmt.Fprintf(&b, "| %s | %s |", r.label.Name, wantText(r.label))
+		name := r.label.Name
+		if r.label.HeldOut {
+			name += " *(held out)*"
+		}
+		fmt.Fprintf(&b, "| %s | %s |", name, wantText(r.label))
 		for _, s := range r.by {
 			fmt.Fprintf(&b, " %s |", s.text())
 		}

@@ -39,6 +39,9 @@ type Label struct {
 	NotJudged []NotJudged `yaml:"notJudged,omitempty"`
 	// Why a good judge says so.
 	Why string `yaml:"why"`
+	// HeldOut: it was recorded when the rules were made, and no threshold was chosen
+	// by it.
+	HeldOut bool `yaml:"heldOut,omitempty"`
 	// Usual is how long requests of a disk took before, by its name: what an
 	// agent that had watched it for a day would know.
 	Usual map[string]time.Duration `yaml:"usual,omitempty"`

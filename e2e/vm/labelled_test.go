@@ -34,6 +34,8 @@ type scene struct {
 	want  []labelled.Want // From and To are left to the times of the load
 	// notJudged is what cannot be judged meanwhile, its times likewise.
 	notJudged []labelled.NotJudged
+	// heldOut: it was recorded after the rules were made.
+	heldOut bool
 	// from is when what is wanted begins, if not with the load.
 	from func(*node) time.Time
 	// usual is how long a request of the disks took when nobody pressed.
@@ -82,7 +84,7 @@ func (n *node) play(machine string, s scene) {
 	require.NoError(n.t, n.Pull(context.WithoutCancel(n.t.Context()), onState+".rec", file))
 	start := repack(n.t, file)
 	at := func(t time.Time) float64 { return float64(t.Sub(start).Milliseconds()) / 1000 }
-	l := labelled.Label{Machine: machine, Did: s.did, Why: s.why, Load: labelled.Span{From: at(from), To: at(to)}, Usual: s.usual, Want: s.want}
+	l := labelled.Label{Machine: machine, Did: s.did, Why: s.why, Load: labelled.Span{From: at(from), To: at(to)}, Usual: s.usual, Want: s.want, HeldOut: s.heldOut}
 	for i := range l.Want {
 		l.Want[i].Span = labelled.Span{From: at(wanted), To: at(pressed)}
 	}

@@ -2,6 +2,7 @@ package vm_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 // scenes of the machine with cgroup v2: healthy ones, then bad ones.
 func scenes() []scene {
-	return append(append(healthyScenes(), networkScenes()...), badScenes()...)
+	return slices.Concat(healthyScenes(), networkScenes(), badScenes(), heldOutScenes())
 }
 
 // usualOf are disks of which a request took 5 ms when nobody pressed.
@@ -306,6 +307,46 @@ func badScenes() []scene {
 				n.press("presser", inPodOf("besteffort", copyUID), "mapper/slow")
 			},
 			end: func(n *node) { units("presser", "shop")(n); n.run("dmsetup remove --retry slow") },
+		},
+	}
+}
+
+// heldOutScenes are of the CPUs. They came after the rule, and no threshold of it may be
+// chosen by them.
+func heldOutScenes() []scene {
+	return []scene{
+		{
+			name: "four-services", run: 75 * time.Second, heldOut: true,
+			did: "four services need a third of a CPU each, every tenth of a second anew, on two CPUs",
+			why: "the CPUs are busy and each service gets what it needs",
+			begin: func(n *node) {
+				for i, uid := range []string{shopUID, mailUID, copyUID, scanUID} {
+					n.work(fmt.Sprintf("service%d", i), inPodOf("burstable", uid), "-cpu 330")
+				}
+			},
+			end: units("service0", "service1", "service2", "service3"),
+		},
+		{
+			name: "outweighed-service", run: 100 * time.Second, heldOut: true,
+			want: []labelled.Want{{Resource: plugins.CPU, Level: plugins.Soft, NoCulprit: true, Presser: copyUID, Sufferer: shopUID}},
+			did:  "a service needs one CPU; a pod of eight times its weight computes with two programs on the two CPUs",
+			why:  "the service waits for most of the time because of the other pod, although no more than three tasks want to run",
+			begin: func(n *node) {
+				n.unit("shop", inPodOf("burstable", shopUID), "while :; do :; done")
+				n.unit("heavy", inPodOf("burstable", copyUID), "while :; do :; done & while :; do :; done")
+				n.run("systemctl set-property --runtime kubepods-burstable-pod" + strings.ReplaceAll(copyUID, "-", "_") + ".slice CPUWeight=800")
+			},
+			end: units("heavy", "shop"),
+		},
+		{
+			name: "two-quotas", run: 75 * time.Second, heldOut: true,
+			did: "a pod with a quota of 0.4 CPUs computes with two programs, another one with a quota of 0.8 CPUs with three, on two CPUs",
+			why: "each waits for its own quota, and a CPU is mostly idle",
+			begin: func(n *node) {
+				n.unit("small", inPodOf("burstable", shopUID)+" -p CPUQuota=40%", "for i in {1..2}; do while :; do :; done & done; wait")
+				n.unit("large", inPodOf("burstable", mailUID)+" -p CPUQuota=80%", "for i in {1..3}; do while :; do :; done & done; wait")
+			},
+			end: units("small", "large"),
 		},
 	}
 }

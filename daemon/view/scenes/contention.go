@@ -115,7 +115,7 @@ func addContention(i uint64, s *snapshot.Sample) {
 		wait := func(share float64) snapshot.Stall {
 			return snapshot.Stall{Some: snapshot.Some(counterAfter(i, share*1e6)), Full: snapshot.Some(counterAfter(i, share*0.8e6))}
 		}
-		w.Pressure = snapshot.Pressure{CPU: snapshot.Stall{Some: snapshot.Some(counterAfter(i, 1000))}, Memory: wait(n.memoryWait), IO: wait(n.ioWait)}
+		w.Pressure = snapshot.Pressure{CPU: snapshot.Stall{Some: snapshot.Some(counterAfter(i, 1000)), Full: snapshot.Some(counterAfter(i, 500))}, Memory: wait(n.memoryWait), IO: wait(n.ioWait)}
 		s.Workloads = append(s.Workloads, w)
 	}
 	slices.SortFunc(s.Workloads, func(a, b snapshot.Workload) int { return cmp.Compare(a.Cgroup, b.Cgroup) })

@@ -122,6 +122,7 @@ func workloads(i uint64, t *totals) []snapshot.Workload {
 		w.Inode = uint64(100 + n)
 		w.Reclaimed = some(t.scans / 2 * uint64(max(0, 6-3*n)) / 10)
 		w.InactiveFileBytes, w.CPUMicroseconds, w.LimitHits = some(20<<20), some(i*uint64(600_000>>n)), some(0)
+		w.Pressure.CPU = snapshot.Stall{Some: some(t.cpuSome / uint64(n+3)), Full: some(t.cpuSome / uint64(n+6))}
 		w.Pressure.Memory = snapshot.Stall{Some: some(t.memorySome / uint64(n+1)), Full: some(t.memoryFull / uint64(n+1))}
 		w.Pressure.IO = snapshot.Stall{Some: some(t.io / uint64(n+2)), Full: some(t.io / uint64(n+4))}
 	}

@@ -165,7 +165,7 @@ func calm(s *snapshot.Snapshot) []plugins.Verdict {
 	return append(list, plugins.Verdict{
 		Plugin: "cpu-contention", Resource: plugins.CPU, Scope: "node", Since: s.Time.Add(-9 * time.Minute), ReportOnly: true,
 		Observed: snapshot.Some(stall), Operator: ">=", Threshold: snapshot.Some(0.5), Unit: "ratio",
-		Reason: fmt.Sprintf("CPU stall, some, over 10s %.1f %% (needs ≥ 50 %%)", 100*stall),
+		Reason: fmt.Sprintf("a workload waits because of others over 10s %.1f %% (needs ≥ 50 %%)", 100*stall),
 	})
 }
 

@@ -307,7 +307,7 @@ func (n *node) io(s *snapshot.Sample) {
 func (n *node) cpus(s *snapshot.Sample) {
 	n.cpu += float64(n.either(400, 1980)) / 1000
 	n.cpuWaits += n.either(10_000, 990_000)
-	s.CPU = snapshot.CPU{Online: snapshot.Some(2), Seconds: map[string]float64{"user": n.cpu}, Runnable: snapshot.Some(int(n.either(1, 9)))}
+	s.CPU = snapshot.CPU{Online: snapshot.Some(2), Seconds: map[string]float64{"user": n.cpu}}
 	s.Pressure.CPU.Some = snapshot.Some(n.cpuWaits)
 	for i := range n.list {
 		w := &n.list[i]
@@ -315,6 +315,7 @@ func (n *node) cpus(s *snapshot.Sample) {
 		waited, _ := w.Pressure.CPU.Some.Get()
 		w.CPUMicroseconds = snapshot.Some(used + []uint64{n.either(200_000, 1_570_000), n.either(100_000, 400_000), 1000}[i])
 		w.Pressure.CPU.Some = snapshot.Some(waited + []uint64{n.either(10_000, 990_000), n.either(10_000, 800_000), 0}[i])
+		w.Pressure.CPU.Full = w.Pressure.CPU.Some
 		w.ThrottledMicroseconds, w.ThrottledAt = snapshot.Some[uint64](0), n.at
 	}
 	s.Workloads = append([]snapshot.Workload(nil), n.list...)
