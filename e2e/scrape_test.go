@@ -148,12 +148,12 @@ func (s *scraped) prometheus(monitor string) string {
 	return startPrometheusWith(s.t, string(made))
 }
 
-// aSecondAMinute makes a second of each minute in rules: in "for: 5m" and "[1h]".
+// aSecondAMinute makes a second of each minute in rules: in "for: 5m", "[1h]" and "offset 1h".
 func aSecondAMinute(t *testing.T, rules string) string {
 	t.Helper()
 	seconds := map[string]int{"m": 1, "h": 60, "d": 24 * 60}
 	n := 0
-	made := regexp.MustCompile(`(for: |\[)(\d+)([mhd])`).ReplaceAllStringFunc(rules, func(found string) string {
+	made := regexp.MustCompile(`(for: |\[|offset )(\d+)([mhd])`).ReplaceAllStringFunc(rules, func(found string) string {
 		n++
 		m := regexp.MustCompile(`(\D+)(\d+)(\w)`).FindStringSubmatch(found)
 		count, err := strconv.Atoi(m[2])
@@ -193,6 +193,7 @@ func (s *scraped) shown(t *testing.T, base string) {
 		"Sufferers":                 {"node": s.node, "workload_namespace": s.namespace, "workload_pod": shop},
 		"Rules at a level":          {"node": s.node, "plugin": "disk-contention"},
 		"Agents and their versions": {"node": s.idle},
+		"Not judged":                {"node": s.idle, "resource": "memory"},
 	} {
 		within(t, 2*patience, title, func() error { return hasRow(base, panels[title][0], want) })
 	}
@@ -212,6 +213,7 @@ func (s *scraped) shown(t *testing.T, base string) {
 		"PlimsollPressureHard":  {"node": s.node, "plugin": "rss-overuse"},
 		"PlimsollWouldEvict":    {"node": s.node, "plugin": "rss-overuse"},
 		"PlimsollJudgesNothing": {"node": s.idle, "pod": "plimsoll-agent-" + s.idle},
+		"PlimsollNotJudged":     {"resource": "memory"},
 	} {
 		within(t, 2*patience, alert+" fires", func() error {
 			// A dry run would evict a pod once, and its alert ends.
