@@ -127,13 +127,13 @@ func withAPIServer(t *testing.T) {
 		a.tells(clock, "no-namespace", `nowhere`)
 		a.end(syscall.SIGTERM)
 	})
-	t.Run("no Velero yet", func(t *testing.T) { leadsWithoutVelero(t, mayLead) })
+	t.Run("no Velero yet", func(t *testing.T) { leadsWithoutVelero(t, c, mayLead) })
 	t.Run("another leader", func(t *testing.T) { anotherLeads(t, c, mayLead) })
 	t.Run("an API server that goes away and comes back under a leader", func(t *testing.T) { serverGoesAway(t, c, mayLead) })
 }
 
 // leadsWithoutVelero: there is nothing to admit, which is no reason not to be ready.
-func leadsWithoutVelero(t *testing.T, kubeconfig string) {
+func leadsWithoutVelero(t *testing.T, c *cluster.Cluster, kubeconfig string) {
 	a, _ := controllerOf(t, kubeconfig, "vgdp: {enabled: true}\n")
 	eventually(t, "it leads and is ready", func() error {
 		status, body, err := a.get("/-/ready")
@@ -143,6 +143,7 @@ func leadsWithoutVelero(t *testing.T, kubeconfig string) {
 		return err
 	})
 	a.end(syscall.SIGTERM)
+	require.NoError(t, c.Client.CoordinationV1().Leases("plimsoll-system").Delete(t.Context(), "plimsoll-controller", metav1.DeleteOptions{}))
 }
 
 func anotherLeads(t *testing.T, c *cluster.Cluster, kubeconfig string) {

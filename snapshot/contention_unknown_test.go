@@ -104,7 +104,8 @@ func TestCPUContention(t *testing.T) {
 	cpu := func(n sharing) Contention { return onDevice(t, n.after(20), "") }
 	node := func(change ...func(*sharing)) sharing {
 		n := sharing{cpus: 2, cpuStall: 0.9, users: []user{
-			{cgroup: backup, cores: 1.5, cpuStall: 0.99, itself: 0.78}, {cgroup: database, cores: 0.4, cpuStall: 0.8, itself: 0.16},
+			{cgroup: backup, cores: 1.5, cpuStall: 0.99, itself: 0.78},
+			{cgroup: database, cores: 0.4, cpuStall: 0.8, itself: 0.16},
 			{cgroup: web, cores: 0.05, cpuStall: 0.5, held: 0.6},
 		}}
 		for _, f := range change {
