@@ -33,7 +33,7 @@ type stored struct {
 }
 
 // maxBytes bounds a file that is read: many times the largest value there is.
-const maxBytes = 64 << 20
+const maxBytes = 16 << 20
 
 // ErrNoState says that nothing was saved yet.
 var ErrNoState = errors.New("no saved state")
