@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -89,11 +90,16 @@ func (f File[T]) Prepare(v T) (save func() error, err error) {
 	if len(b) >= maxBytes { // it could not be loaded
 		return nil, fmt.Errorf("state: %s: a value of %d bytes exceeds the bound of %d", f.Path, len(b), maxBytes)
 	}
-	return func() error { return replace(f.Path, append(b, '\n')) }, nil
+	return func() error {
+		return Replace(f.Path, func(w io.Writer) error {
+			_, err := w.Write(append(b, '\n'))
+			return err
+		})
+	}, nil
 }
 
-// replace writes a file atomically: a temporary file, fsync, rename.
-func replace(path string, b []byte) error {
+// Replace writes a file atomically and durably: a temporary file, fsync, rename.
+func Replace(path string, write func(io.Writer) error) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("state: %w", err)
@@ -105,7 +111,7 @@ func replace(path string, b []byte) error {
 		return fmt.Errorf("state: %w", err)
 	}
 	crashPoint()
-	_, err = f.Write(b)
+	err = write(f)
 	crashPoint()
 	err = cmp.Or(err, f.Sync(), f.Close())
 	crashPoint()

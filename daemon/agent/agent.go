@@ -45,6 +45,7 @@ type Agent struct {
 
 	host          *probes.Host
 	history       *snapshot.History
+	past          *historyKeeper
 	set           *plugins.Set
 	baselines     baselineStore
 	recorder      *recording.Recorder // nil: nothing is recorded
@@ -97,6 +98,7 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	a := &Agent{
 		Config: file, Log: log, host: host, config: c,
 		history:   &snapshot.History{},
+		past:      newHistory(c.State.Dir),
 		baselines: newUsual(c.State.Dir),
 		records:   newRecords(c.State),
 		decisions: evict.Log{Max: c.State.Decisions},
@@ -195,6 +197,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.sampleLoop(ctx) })
 	g.Go(func() error { return a.roundLoop(ctx) })
 	g.Go(func() error { return a.baselines.keep(ctx, a.Log) })
+	g.Go(func() error { return a.past.run(ctx, a.pageBell.Next, a.newestState, a.Log) })
 	g.Go(func() error { return a.outer.host.Run(ctx) })
 	shown := a.startShow(ctx)
 	g.Go(func() error { return a.Config.Run(ctx) })
@@ -222,7 +225,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // StopTimeout is over.
 func (a *Agent) flush() {
 	until := time.Now().Add(process.StopTimeout)
-	err := errors.Join(a.records.writer.Flush(time.Until(until)), a.movers.writer.Flush(time.Until(until)))
+	err := errors.Join(a.records.writer.Flush(time.Until(until)), a.movers.writer.Flush(time.Until(until)), a.past.writer.Flush(time.Until(until)))
 	if a.cluster != nil {
 		err = errors.Join(err, a.cluster.writer.Flush(time.Until(until)))
 	}
@@ -262,7 +265,7 @@ func (a *Agent) listen(ctx context.Context) ([]*web.Listener, error) {
 	c := a.Config.Current()
 	server := &web.Server{
 		State: a.state.Load, Published: a.pageBell.Next, Cluster: a.viewCluster, Decisions: a.decisions.List, Outer: a.viewOuter, Healthy: a.healthy, Ready: a.ready,
-		Reload: a.Config.Reload, Examine: a.Examine, Version: process.Version(), Log: a.Log, Pods: web.NewPodSeries(c.Web.PodSeries.Top, c.Web.PodSeries.MaxSeries),
+		Reload: a.Config.Reload, Examine: a.Examine, Version: process.Version(), Log: a.Log, History: &a.past.store, Pods: web.NewPodSeries(c.Web.PodSeries.Top, c.Web.PodSeries.MaxSeries),
 		Processes: func(ctx context.Context, cgroup string) (probes.ProcessList, error) {
 			paths := probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}
 			return probes.ReadProcesses(ctx, paths, cgroup, processInterval)
@@ -332,6 +335,9 @@ func (a *Agent) viewCluster() *view.Cluster {
 	v.DataMovers = a.movers.shown.Load()
 	return v
 }
+
+// newestState is the last published state with the outer plugins; nil before the first.
+func (a *Agent) newestState() *view.State { return a.state.Load().WithOuter(a.viewOuter()) }
 
 func (a *Agent) sampleAge() time.Duration { return time.Since(time.Unix(0, a.lastSample.Load())) }
 

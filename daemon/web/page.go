@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/history"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
@@ -45,7 +46,7 @@ func newPage(state func() *view.State, decisions func() []evict.Decision) *page 
 
 // pageTemplates are compiled in, and rendered by the tests.
 func pageTemplates() *template.Template {
-	return template.Must(template.New("").Funcs(template.FuncMap{"label": label}).ParseFS(pageHTML, "layout.html", "style.html", "parts.html", "page*.html"))
+	return template.Must(template.New("").Funcs(template.FuncMap{"label": label, "plots": func() template.CSS { return history.Style }}).ParseFS(pageHTML, "layout.html", "style.html", "parts.html", "page*.html"))
 }
 
 // labelledCell is a cell with the heading of its column, which a narrow page shows

@@ -11,6 +11,7 @@ import (
 
 type pageDecision struct {
 	ID, Time, Stamp, Ago, Causes, Level, Outcome, Class, Reason string
+	Moment                                                      string   // link to its hour; empty: older than the history
 	Because                                                     []string // the reason of each cause
 	Victim                                                      *pageVictim
 	Others                                                      []consideredRow
@@ -63,7 +64,7 @@ func unfolded(list []pageDecision) int {
 func newPageDecision(d *evict.Decision, now time.Time, open bool) pageDecision {
 	p := pageDecision{
 		Open: open, ID: view.Printable(d.ID), Time: view.Clock(d.Time), Stamp: d.Time.UTC().Format(time.RFC3339), Ago: view.Age(now.Sub(d.Time)),
-		Causes: causeNames(d.Causes), Level: levelClass(d.Level()), Outcome: view.DecisionText(d), Class: decisionClass(d), Reason: view.Printable(d.Reason),
+		Moment: moment(d, now), Causes: causeNames(d.Causes), Level: levelClass(d.Level()), Outcome: view.DecisionText(d), Class: decisionClass(d), Reason: view.Printable(d.Reason),
 	}
 	for _, c := range d.Causes {
 		p.Because = append(p.Because, view.Printable(c.Reason))

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/history"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
@@ -29,6 +30,7 @@ type devicePage struct {
 	Limits         []fact
 	Throttled      []string
 	Decisions      []pageDecision
+	Past           *pagePast // nil: no history is served
 }
 
 // stackRow is a device above or below.
@@ -46,6 +48,11 @@ const usersShown = 30
 
 // device is GET /device?name=NAME.
 func (p *pages) device(w http.ResponseWriter, r *http.Request) {
+	rng, err := history.ParseRange(r.URL.Query(), p.now())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
 	name := r.URL.Query().Get("name")
 	s := p.server.currentState()
 	if s == nil || len(name) > maxName {
@@ -60,6 +67,7 @@ func (p *pages) device(w http.ResponseWriter, r *http.Request) {
 	d := newDevicePage(s, name, disks, nics)
 	d.pageFrame = p.frame(s, d.Name)
 	d.Again = "device?name=" + url.QueryEscape(d.ID)
+	d.Past = p.past(rng, d.Again, p.server.History.Device(d.ID, rng))
 	d.Decisions = latestDecisions(view.DecisionsOn(p.server.Decisions(), name), s)
 	p.write(w, "page_device.html", d, http.StatusOK)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/history"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
@@ -31,6 +32,7 @@ type workloadPage struct {
 	Protections                []string
 	Decisions                  []pageDecision
 	Processes                  *pageProcesses
+	Past                       *pagePast // nil: no history is served
 }
 
 // ioRow is a workload's IO on one disk.
@@ -67,6 +69,11 @@ type levelRow struct{ Title, Device, Level, State, For, Relief, Why string }
 
 // workload is GET /workload?name=CGROUP, or a display name.
 func (p *pages) workload(w http.ResponseWriter, r *http.Request) {
+	rng, err := history.ParseRange(r.URL.Query(), p.now())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
 	name := r.URL.Query().Get("name")
 	s := p.server.currentState()
 	if s == nil || len(name) > maxName {
@@ -88,6 +95,7 @@ func (p *pages) workload(w http.ResponseWriter, r *http.Request) {
 	d.pageFrame = p.frame(s, d.Name)
 	d.Again = "workload?name=" + url.QueryEscape(d.ID)
 	d.Decisions = latestDecisions(view.DecisionsAbout(p.server.Decisions(), found[0].Cgroup, s.WorkloadName(found[0])), s)
+	d.Past = p.past(rng, d.Again, p.server.History.Workload(d.ID, rng))
 	d.Processes = p.server.processesOf(r.Context(), found[0].Cgroup)
 	p.write(w, "page_workload.html", d, http.StatusOK)
 }

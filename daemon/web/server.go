@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/guard"
+	"github.com/plimsoll-dev/plimsoll/daemon/history"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -47,7 +48,9 @@ type Server struct {
 	// ctx ends. Nil: they are not shown.
 	Processes func(ctx context.Context, cgroup string) (probes.ProcessList, error)
 	// Pods are the series of single workloads, nil for none.
-	Pods    *PodSeries
+	Pods *PodSeries
+	// History of the published states; nil: it is not served.
+	History *history.Store
 	Version string
 	Log     *slog.Logger
 
@@ -280,6 +283,10 @@ func (s *Server) restricted(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/pressure", s.pressure)
 	mux.HandleFunc("GET /api/v1/plugins", s.plugins)
 	mux.HandleFunc("GET /api/v1/decisions", s.decisions)
+	if s.History != nil {
+		mux.HandleFunc("GET /history", of.history)
+		mux.HandleFunc("GET /api/v1/history", s.answerHistory)
+	}
 	if s.Examine != nil {
 		mux.HandleFunc("GET /api/v1/doctor", s.doctor)
 	}
