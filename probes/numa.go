@@ -223,7 +223,12 @@ func (m numaMemory) available(zones numaZones) snapshot.Opt[uint64] {
 }
 
 // zone is one zone of /proc/zoneinfo, in pages.
-type zone struct{ low, high, managed, protection uint64 }
+type zone struct{ boost, low, high, managed, protection uint64 }
+
+// withoutBoost is a watermark without what the kernel adds to it for a moment, after pages
+// of different kinds were mixed in a block (vm.watermark_boost_factor). The kernel prints
+// the watermarks with it and, unless it is old, the boost beside them.
+func (z *zone) withoutBoost(watermark uint64) uint64 { return watermark - min(watermark, z.boost) }
 
 // zonesOf parses /proc/zoneinfo: by NUMA node the low watermarks, and what the kernel
 // keeps free there (as in calculate_totalreserve_pages).
@@ -233,8 +238,8 @@ func zonesOf(b []byte, page uint64) (map[int]numaZones, error) {
 	add := func() {
 		if inZone {
 			s := sums[node]
-			s.low += z.low * page
-			s.reserve += min(z.managed, z.high+z.protection) * page
+			s.low += z.withoutBoost(z.low) * page
+			s.reserve += min(z.managed, z.withoutBoost(z.high)+z.protection) * page
 			sums[node] = s
 		}
 		z = zone{}
@@ -276,6 +281,8 @@ func (z *zone) line(key string, rest []byte) (err error) {
 	}
 	value, _ := parse.Field(rest)
 	switch key {
+	case "boost":
+		number(&z.boost, value)
 	case "low":
 		number(&z.low, value)
 	case "high":

@@ -182,6 +182,18 @@ func TestNUMAUnreadable(t *testing.T) {
 	}
 }
 
+// The printed watermarks contain a boost that soon ends.
+func TestNUMABoost(t *testing.T) {
+	m := numaTree(t)
+	want := m.numaSample().NUMANodes
+	m.edit("proc/zoneinfo", "boost    0\n        min      10\n        low      13\n        high     16", "boost    90\n        min      100\n        low      103\n        high     106")
+	m.edit("proc/zoneinfo", "min      500\n        low      1500\n        high     2000", "boost    3000\n        min      3500\n        low      4500\n        high     5000")
+	assert.Equal(t, want, m.numaSample().NUMANodes)
+	m.edit("proc/zoneinfo", "boost    3000", "boost    9000")
+	reserve, _ := m.numaSample().NUMANodes[1].ReserveBytes.Get()
+	assert.EqualValues(t, 500*4096, reserve, "a boost above the watermark, as of two moments, is no negative one")
+}
+
 // Before 4.20 the kernel did not print KReclaimable.
 func TestNUMAOldKernel(t *testing.T) {
 	m := numaTree(t)
