@@ -26,9 +26,9 @@ type MemoryStall struct {
 // StallRule is met if all tasks stalled for at least StallFull of the last Over
 // while less than Available of the memory is available.
 type StallRule struct {
-	StallFull float64       `yaml:"stallFull" unit:"ratio" why:"Share of the window in which all tasks of the node stalled on memory (PSI full). Use of memory alone is no pressure."`
+	StallFull float64       `yaml:"stallFull" unit:"ratio" why:"Share of the window in which all tasks stalled on memory (PSI full): those of the node, for numaMemory those of a workload on the NUMA node. Use of memory alone is no pressure."`
 	Window    time.Duration `yaml:"window" why:"The window over which the stall is averaged, so that a short reclaim does not count."`
-	Available float64       `yaml:"available" unit:"ratio" why:"Less than this share of all memory must be available; with more, the stall has another cause."`
+	Available float64       `yaml:"available" unit:"ratio" why:"Less than this share of the memory must be available, for numaMemory of that on the NUMA node; with more, the stall has another cause."`
 }
 
 // DefaultMemoryStall has the thresholds of a fresh install.
