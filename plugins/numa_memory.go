@@ -103,24 +103,35 @@ func (r NUMAMemory) judge(v View, n *snapshot.NUMANode, level Level, rule StallR
 	stalls := j.compare(level, "memory stall, full, over "+rule.Window.String()+waits.of(), waits.full, ">=", rule.StallFull, "ratio", waits.absent)
 	little := j.compare(level, "memory available"+on, available, "<", rule.Available, "ratio", why)
 	reclaims := j.compareReclaim(level, rule, w, n)
+	if !stalls {
+		j.absent = cmp.Or(j.absent, waits.unknown)
+	}
 	j.met = covered && stalls && little && reclaims
 	j.held = r.lowerMet(v, n, rule)
 	return j
 }
 
 // compareReclaim reports whether the kernel reclaimed from this NUMA node in the window:
-// global reclaim scanned pages, and no more was free here than the kernel keeps free. The
-// kernels that are in use count scans for the whole host only.
+// global reclaim scanned pages, and little more was free here than the kernel keeps free.
+// The kernels that are in use count scans for the whole host only.
 func (j *numaJudgement) compareReclaim(level Level, rule StallRule, w snapshot.Window, n *snapshot.NUMANode) bool {
 	scans := w.Memory().ScansPerSecond
 	moves := j.compare(level, "global reclaim, pages scanned per second", scans, ">", 0, "pages", "not in /proc/vmstat")
 	reserve, known := n.ReserveBytes.Get()
 	least, why := float(w.MinNUMAFree(n.ID)), cmp.Or(n.Absent["meminfo"], n.Absent["freeBytes"], "not measured throughout")
-	if !known {
+	what := fmt.Sprintf("least memory free on %s over %s", scopeNUMA(n.ID), rule.Window)
+	if known {
+		what += fmt.Sprintf(" (the kernel keeps %d MiB free)", reserve>>20)
+	} else {
 		least, why = snapshot.Opt[float64]{}, cmp.Or(n.Absent["meminfo"], n.Absent["availableBytes"], "not measured")
 	}
-	what := fmt.Sprintf("least memory free on %s over %s (the kernel keeps %d MiB free)", scopeNUMA(n.ID), rule.Window, reserve>>20)
 	low := j.compare(level, what, least, "<", float64(reserve)*reclaimMargin, "bytes", why)
+	if scans.IsZero() {
+		j.absent = cmp.Or(j.absent, "pages scanned: not in /proc/vmstat")
+	}
+	if least.IsZero() {
+		j.absent = cmp.Or(j.absent, "least memory free on "+scopeNUMA(n.ID)+": "+why)
+	}
 	return moves && low
 }
 
@@ -154,6 +165,7 @@ type numaStall struct {
 	// workload that has it; empty: none has most of its memory there, or none stalls.
 	workload string
 	absent   string // why it is unknown
+	unknown  string // why that of some workload that has most of its memory there is
 }
 
 // of names the workload in the text of a comparison.
@@ -165,38 +177,48 @@ func (s numaStall) of() string {
 }
 
 // longestNUMAStall is the longest stall (PSI memory full of its cgroup) of those
-// workloads that have most of their memory on a NUMA node. Those at their own limit, and
-// those that contain one, stall for another reason. It is unknown if it is of all of them.
+// workloads that wait on a NUMA node. It is unknown if it is of all of them.
 func longestNUMAStall(s *snapshot.Snapshot, w snapshot.Window, id int) (longest numaStall) {
 	limited := atOwnLimit(s, w)
 	most, located, judged := 0.0, false, false
 	for i := range s.Workloads {
 		l := &s.Workloads[i]
-		here, all := numaShare(&l.Workload, id)
+		_, all := numaShare(&l.Workload, id)
 		located = located || all > 0
-		if 2*here <= all || limited[l.Cgroup] || containsAny(l.Cgroup, limited) {
+		if !mayWaitOn(l, id, limited) {
 			continue
 		}
 		stall, _ := w.MemoryStall(&l.Workload)
 		full, known := stall.Full.Get()
 		switch {
 		case !known:
-			longest.absent = cmp.Or(longest.absent, l.Pressure.Absent["memory"], l.Absent["pressure"])
+			longest.unknown = cmp.Or(longest.unknown, l.Pressure.Absent["memory"], l.Absent["pressure"])
 		case full > most:
 			most, longest.workload = full, l.Title()
 		}
 		judged = judged || known
 	}
+	if longest.unknown != "" {
+		longest.unknown = "the stall of workloads on " + scopeNUMA(id) + " is unknown: " + longest.unknown
+	}
 	switch {
 	case !located:
 		longest.absent = whyNotLocated(s)
 		return longest
-	case !judged && longest.absent != "":
-		longest.absent = "the stall of workloads on " + scopeNUMA(id) + " is unknown: " + longest.absent
+	case !judged && longest.unknown != "":
+		longest.absent = longest.unknown
 		return longest
 	}
-	longest.absent, longest.full = "", snapshot.Some(most)
+	longest.full = snapshot.Some(most)
 	return longest
+}
+
+// mayWaitOn reports whether the stall of a workload tells of a NUMA node: it has most of
+// its memory there. Those at their own limit, and those that contain one, stall for
+// another reason; that of the lowest class is no contention.
+func mayWaitOn(l *snapshot.WorkloadState, id int, limited map[string]bool) bool {
+	here, all := numaShare(&l.Workload, id)
+	return 2*here > all && !l.LowestClass() && !limited[l.Cgroup] && !containsAny(l.Cgroup, limited)
 }
 
 // whyNotLocated is why it is not known of any workload where its memory is.
@@ -221,8 +243,9 @@ func numaShare(l *snapshot.Workload, id int) (here, all uint64) {
 
 // Top names the workloads with the most memory on the NUMA node above their request: the
 // request itself was promised to them, wherever it is. Without known requests those with
-// the most memory there come first. Relief is their memory there.
-func (NUMAMemory) Top(v View, of Verdict, n int) []Candidate {
+// the most memory there come first. Relief is their memory there. Where the pod with the
+// most memory there stalls itself, it alone is named.
+func (r NUMAMemory) Top(v View, of Verdict, n int) []Candidate {
 	at := slices.IndexFunc(v.NUMANodes, func(n snapshot.NUMANode) bool { return scopeNUMA(n.ID) == of.Scope })
 	if at < 0 {
 		return nil
@@ -230,10 +253,12 @@ func (NUMAMemory) Top(v View, of Verdict, n int) []Candidate {
 	_, unknown := v.Pods()
 	users := memoryUsers(v, unknown == "")
 	list := users[:0]
+	id := v.NUMANodes[at].ID
+	alone := r.largestWaits(v, of.Level, id)
 	for _, u := range users {
-		here, _ := numaShare(&u.Workload, v.NUMANodes[at].ID)
+		here, _ := numaShare(&u.Workload, id)
 		u.held, u.aboveRequest = here, min(u.aboveRequest, here)
-		if here > 0 {
+		if here > 0 && (alone == "" || u.PodUID == alone) {
 			list = append(list, u)
 		}
 	}
@@ -249,6 +274,29 @@ func (NUMAMemory) Top(v View, of Verdict, n int) []Candidate {
 		})
 	}
 	return out[:min(n, len(out))]
+}
+
+// largestWaits is the UID of the pod with the most memory on a NUMA node if it stalls there
+// itself; else empty. Its owner chooses where its memory is and how it uses it: with that
+// nobody may end another's pod.
+func (r NUMAMemory) largestWaits(v View, level Level, id int) string {
+	var largest *snapshot.WorkloadState
+	most := uint64(0)
+	for i := range v.Workloads {
+		l := &v.Workloads[i]
+		if here, _ := numaShare(&l.Workload, id); l.PodUID != "" && here > most {
+			most, largest = here, l
+		}
+	}
+	w, _ := v.Over(lowerWindow)
+	rule := r.Soft
+	if level == Hard {
+		rule = r.Hard
+	}
+	if largest == nil || !mayWaitOn(largest, id, atOwnLimit(v.Snapshot, w)) || workloadStall(w, &largest.Workload) < rule.StallFull*lowerStall {
+		return ""
+	}
+	return largest.PodUID
 }
 
 // whyOn is why with what it has on one NUMA node.

@@ -16,6 +16,8 @@ type numaHost struct {
 	*podNode
 	nodes []snapshot.NUMANode
 	scans uint64
+	// uncounted: the kernel counts no scanned pages.
+	uncounted bool
 }
 
 const numaReserve = 64 * mib
@@ -64,7 +66,9 @@ func (h *numaHost) tick(scans uint64, stalls ...float64) []Verdict {
 	h.cluster = snapshot.NewCluster(h.pods, h.reclaimable, h.absent)
 	return h.second(func(s *snapshot.Sample) {
 		s.Workloads, s.NUMANodes = append(s.Workloads, h.list...), nodes
-		s.Memory.ScansDirect, s.Memory.ScansKswapd = snapshot.Some[uint64](0), snapshot.Some(h.scans)
+		if !h.uncounted {
+			s.Memory.ScansDirect, s.Memory.ScansKswapd = snapshot.Some[uint64](0), snapshot.Some(h.scans)
+		}
 		if !h.standalone {
 			s.Cluster = h.cluster
 		}
@@ -86,6 +90,9 @@ func TestNUMAMemory(t *testing.T) {
 	t.Run("reason", numaMemoryReason)
 	t.Run("own limit", numaMemoryOwnLimit)
 	t.Run("candidates", numaMemoryCandidates)
+	t.Run("largest waits", numaMemoryLargestWaits)
+	t.Run("lowest class", numaMemoryLowestClass)
+	t.Run("some unknown", numaMemorySomeUnknown)
 	t.Run("unknown", numaMemoryUnknown)
 	t.Run("one NUMA node", numaMemoryNoNodes)
 	t.Run("warm-up", numaMemoryWarmUp)
@@ -186,6 +193,53 @@ func numaMemoryCandidates(t *testing.T) {
 	assert.Equal(t, "podwaits", v.Candidates[1].Cgroup[len("/kubepods/burstable/"):], "without requests the largest there")
 }
 
+// A pod that has the most memory there and thrashes ends nobody else, though it is within
+// its request, and though another pod of its owner stalls for longer.
+func numaMemoryLargestWaits(t *testing.T) {
+	h := newNUMAHost(t).
+		holds("thrashes", 30*gib, 20*gib, 0).
+		holds("second", 2*gib, gib, 0).
+		holds("above", gib, 8*gib, 0)
+	h.ticks(40, 0)
+	for _, second := range []float64{0, 0.9} {
+		v := h.short().ticks(6, 900, 0.5, second)[0]
+		require.Equal(t, Hard, v.Level, v.Reason)
+		require.Len(t, v.Candidates, 1)
+		assert.Equal(t, "ns/thrashes", v.Candidates[0].Name)
+	}
+	v := h.ticks(6, 900, 0.02, 0.9)[0]
+	require.Equal(t, Hard, v.Level, v.Reason)
+	require.Len(t, v.Candidates, 3, "the largest does not wait")
+	assert.Equal(t, "ns/above", v.Candidates[0].Name)
+}
+
+// The waiting of the lowest class is no contention.
+func numaMemoryLowestClass(t *testing.T) {
+	h := newNUMAHost(t).holds("batch", 0, 8*gib, 0).holds("service", gib, 8*gib, 0)
+	h.pods[0].LowQoS = true
+	h.ticks(40, 0)
+	v := h.short().ticks(40, 900, 0.9)[0]
+	require.Equal(t, None, v.Level, v.Reason)
+	assert.Empty(t, v.Absent)
+	v = h.ticks(6, 900, 0.9, 0.5)[0]
+	require.Equal(t, Hard, v.Level, v.Reason)
+	assert.Contains(t, v.Reason, "of ns/service 50.0 %")
+}
+
+// What is unknown of one workload is no all-clear, and does not hide one that waits.
+func numaMemorySomeUnknown(t *testing.T) {
+	h := newNUMAHost(t).holds("a", gib, 8*gib, 0).holds("b", gib, 8*gib, 0)
+	h.list[1].Pressure.Memory = snapshot.Stall{}
+	h.list[1].Absent.Because("pressure", "permission denied")
+	h.ticks(40, 0)
+	v := h.short().ticks(6, 900, 0.01)[0]
+	require.Equal(t, None, v.Level, v.Reason)
+	assert.Equal(t, "the stall of workloads on NUMA 0 is unknown: permission denied", v.Absent)
+	v = h.ticks(40, 900, 0.5)[0]
+	require.Equal(t, Hard, v.Level, v.Reason)
+	assert.Empty(t, v.Absent)
+}
+
 func numaMemoryUnknown(t *testing.T) {
 	for why, change := range map[string]func(*numaHost){
 		"memory.numa_stat: no such file": func(h *numaHost) {
@@ -200,7 +254,16 @@ func numaMemoryUnknown(t *testing.T) {
 			h.nodes[0].AvailableBytes = snapshot.Opt[uint64]{}
 			h.nodes[0].Absent.Because("availableBytes", "no zone")
 		},
-		"10s of the last 30s seen so far": nil,
+		"least memory free on NUMA 0: no reserve": func(h *numaHost) {
+			h.nodes[0].ReserveBytes = snapshot.Opt[uint64]{}
+			h.nodes[0].Absent.Because("availableBytes", "no reserve")
+		},
+		"least memory free on NUMA 0: not in meminfo": func(h *numaHost) {
+			h.nodes[0].FreeBytes = snapshot.Opt[uint64]{}
+			h.nodes[0].Absent.Because("freeBytes", "not in meminfo")
+		},
+		"pages scanned: not in /proc/vmstat": func(h *numaHost) { h.uncounted = true },
+		"10s of the last 30s seen so far":    nil,
 	} {
 		t.Run(why, func(t *testing.T) {
 			h := newNUMAHost(t).holds("a", gib, 8*gib, 0).memory(0, 3*gib, 60*mib)
@@ -212,6 +275,9 @@ func numaMemoryUnknown(t *testing.T) {
 			assert.Equal(t, None, v.Level)
 			assert.Contains(t, v.Absent, why)
 			assert.Empty(t, v.Candidates)
+			for _, e := range v.Evidence {
+				assert.NotContains(t, e.What, "keeps 0 MiB", "the reserve is unknown")
+			}
 		})
 	}
 }
