@@ -24,8 +24,22 @@ type emulator struct {
 	vt.MockTerm
 
 	t        *testing.T
+	started  chan struct{} // closed; before that nothing may be asked of it
 	restored atomic.Bool
 	ended    chan any // what Run returned, or panicked with
+}
+
+// newEmulator has the size of many terminals.
+func newEmulator(t *testing.T) *emulator {
+	return &emulator{
+		MockTerm: vt.NewMockTerm(vt.MockOptSize{X: 80, Y: 24}), t: t,
+		started: make(chan struct{}), ended: make(chan any, 1),
+	}
+}
+
+func (e *emulator) Start() error {
+	defer close(e.started)
+	return e.MockTerm.Start()
 }
 
 func (e *emulator) Stop() error {
@@ -36,7 +50,7 @@ func (e *emulator) Stop() error {
 // emulate runs a Terminal until the test ends.
 func emulate(t *testing.T, x *Terminal, first *view.State) *emulator {
 	t.Helper()
-	e := &emulator{MockTerm: vt.NewMockTerm(vt.MockOptSize{X: 80, Y: 24}), t: t, ended: make(chan any, 1)}
+	e := newEmulator(t)
 	screen, err := tcell.NewTerminfoScreenFromTty(e)
 	require.NoError(t, err)
 	x.Screen = screen
@@ -59,6 +73,11 @@ func emulate(t *testing.T, x *Terminal, first *view.State) *emulator {
 
 // screen is what it shows.
 func (e *emulator) screen() string {
+	select {
+	case <-e.started:
+	case <-deadline.After(10 * time.Second):
+		require.Fail(e.t, "it did not start")
+	}
 	_ = e.Drain() // it has no error
 	size, err := e.WindowSize()
 	require.NoError(e.t, err)
@@ -183,7 +202,7 @@ func testPanicRestores(t *testing.T) {
 
 func testEndOfContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	e := &emulator{MockTerm: vt.NewMockTerm(), t: t, ended: make(chan any, 1)}
+	e := newEmulator(t)
 	screen, err := tcell.NewTerminfoScreenFromTty(e)
 	require.NoError(t, err)
 	x := &Terminal{Screen: screen, Period: time.Hour}
