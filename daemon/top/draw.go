@@ -44,9 +44,10 @@ func (s Screen) heights() (head, rows int) {
 
 // summary is what stands above the list, the most important lines first.
 func (s Screen) summary() []line {
-	f := &frame{width: s.width}
+	lost := s.lost()
+	f := &frame{width: s.width, old: len(lost) > 0}
 	f.header(s.state)
-	all := slices.Insert(f.lines, 1, s.lost()...)
+	all := slices.Insert(f.lines, 1, lost...)
 	f.lines = nil
 	f.add(stallLine(s.state.Snapshot))
 	for _, c := range s.state.Contention() {
@@ -86,21 +87,32 @@ func stallLine(n *snapshot.Snapshot) line {
 	}
 }
 
-// patience is how long a question may be without an answer before the screen says so.
+// patience is how long a question may be without an answer, or an agent without a new
+// sample, before the screen says so.
 const patience = 5 * time.Second
 
 // lost says that the values are old, since when and why; empty while they are not.
 func (s Screen) lost() []line {
-	age := s.now.Sub(s.arrived)
+	age := s.now.Sub(s.sampled)
 	why := s.problem
 	switch {
 	case why != "":
-	case age > s.period+patience:
+	case s.now.Sub(s.arrived) > s.period+patience:
 		why = "no answer yet"
+	case age > max(s.period, s.tick())+patience:
+		why = "the agent answers, but takes no new sample"
 	default:
 		return nil
 	}
 	return []line{{{"No new values for " + view.Age(age) + ": ", red}, {why, bold}, {" (asked again every " + view.Seconds(s.period.Seconds()) + ")", plain}}}
+}
+
+// tick is how often the agent samples.
+func (s Screen) tick() time.Duration {
+	if s.state == nil {
+		return 0
+	}
+	return time.Duration(s.state.Agent.TickSeconds * float64(time.Second))
 }
 
 func (s Screen) drawList() []line {

@@ -13,7 +13,11 @@ import (
 func (f *frame) header(s *view.State) {
 	text, level := s.Headline()
 	clock := s.Snapshot.Time.UTC().Format("15:04:05 UTC")
-	left := line{{"Plimsoll  ", dim}, {s.Agent.Node, bold}, {"  ", plain}, {text, headStyle(s, level)}}
+	style := headStyle(s, level)
+	if f.old && style == green {
+		style = bold
+	}
+	left := line{{"Plimsoll  ", dim}, {s.Agent.Node, bold}, {"  ", plain}, {text, style}}
 	used := 0
 	for _, p := range left {
 		used += columns(p.text)

@@ -17,9 +17,11 @@ type Screen struct {
 	now           time.Time
 
 	state *view.State
-	// arrived is when the state came, by this machine's clock. problem is why the
-	// question after it has no answer; empty: it has one, or has not ended.
+	// arrived is when the state came, and sampled when its sample was first seen, both by
+	// this machine's clock: the agent's may differ. problem is why the question after it
+	// has no answer; empty: it has one, or has not ended.
 	arrived time.Time
+	sampled time.Time
 	problem string
 	period  time.Duration // between two questions
 
@@ -46,7 +48,7 @@ type place struct {
 
 // NewScreen shows a state that has just arrived; the next one is expected after a period.
 func NewScreen(s *view.State, period time.Duration, now time.Time, width, height int) Screen {
-	return Screen{state: s, arrived: now, now: now, period: period, width: width, height: height}.settle()
+	return Screen{state: s, arrived: now, sampled: now, now: now, period: period, width: width, height: height}.settle()
 }
 
 // Resized is the screen in a terminal of another size.
@@ -57,6 +59,9 @@ func (s Screen) Resized(width, height int) Screen {
 
 // Answered is the screen with a new state.
 func (s Screen) Answered(st *view.State, now time.Time) Screen {
+	if s.state == nil || st == nil || !st.Snapshot.Time.Equal(s.state.Snapshot.Time) {
+		s.sampled = now
+	}
 	s.state, s.arrived, s.now, s.problem = st, now, now, ""
 	return s.settle()
 }

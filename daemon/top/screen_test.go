@@ -382,6 +382,10 @@ func TestScreenConnectionLost(t *testing.T) {
 		{"an error", s.Failed("connection refused", at(2)), "No new values for 2 s: connection refused (asked again every 1.0 s)"},
 		{"its age grows", s.Failed("connection refused", at(2)).At(at(90)), "No new values for 1 min 30 s: connection refused (asked again every 1.0 s)"},
 		{"no answer", s.At(at(10)), "No new values for 10 s: no answer yet (asked again every 1.0 s)"},
+		{"the same sample once more", s.Answered(scenes.Calm(), at(6)), ""},
+		{"the same sample for ever", s.Answered(scenes.Calm(), at(6)).Answered(scenes.Calm(), at(12)), "No new values for 12 s: the agent answers, but takes no new sample (asked again every 1.0 s)"},
+		{"a new sample, by whatever clock", s.Answered(scenes.Calm(), at(12)).Answered(sampledAt(-3600), at(13)), ""},
+		{"seldom a sample", screenOf(seldom(), 120, 24).Answered(seldom(), at(20)), ""},
 		{"an answer again", s.Failed("connection refused", at(2)).Answered(scenes.Calm(), at(3)), ""},
 		{"a hostile cause", s.Failed("\x1b[2J", at(2)), `No new values for 2 s: \x1b[2J (asked again every 1.0 s)`},
 	} {
@@ -391,6 +395,35 @@ func TestScreenConnectionLost(t *testing.T) {
 			assert.Contains(t, plainText(press(t, c.in, KeyEnter)), c.want, "also above a detail")
 		})
 	}
+}
+
+// sampledAt is a calm state whose sample is of another second.
+func sampledAt(seconds int) *view.State {
+	s := *scenes.Calm()
+	of := *s.Snapshot
+	of.Time = of.Time.Add(time.Duration(seconds) * time.Second)
+	s.Snapshot = &of
+	return &s
+}
+
+// seldom is a calm state of an agent that samples every 30 s.
+func seldom() *view.State {
+	s := *scenes.Calm()
+	s.Agent.TickSeconds = 30
+	return &s
+}
+
+// Old values are no all-clear.
+func TestScreenHeadlineOld(t *testing.T) {
+	of := func(s Screen) style { return s.lines()[0][3].style }
+	s := screenOf(scenes.Calm(), 80, 24)
+	assert.Equal(t, green, of(s))
+	assert.Equal(t, bold, of(s.Failed("connection refused", at(2))))
+	assert.Equal(t, bold, of(s.Answered(scenes.Calm(), at(12))))
+	assert.Equal(t, green, of(s.Answered(scenes.Calm(), at(12)).Answered(sampledAt(12), at(13))))
+	hard := screenOf(scenes.MemoryHard(), 80, 24)
+	assert.Equal(t, red, of(hard))
+	assert.Equal(t, red, of(hard.Failed("connection refused", at(2))))
 }
 
 func TestLineWraps(t *testing.T) {

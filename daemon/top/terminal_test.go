@@ -156,11 +156,13 @@ func testScreenObeysKeys(t *testing.T) {
 }
 
 func testNewSize(t *testing.T) {
-	e := emulate(t, &Terminal{}, scenes.Contended())
+	first := *scenes.Contended()
+	first.Agent.TickSeconds = 3600 // the same sample is not told to be old
+	e := emulate(t, &Terminal{}, &first)
 	e.shows("? keys  q quits")
 	for _, size := range []vt.Coord{{X: 40, Y: 12}, {X: 1, Y: 1}, {X: 120, Y: 40}} {
 		e.SetSize(size)
-		want := NewScreen(scenes.Contended(), 10*time.Millisecond, time.Now(), int(size.X), int(size.Y))
+		want := NewScreen(&first, 10*time.Millisecond, time.Now(), int(size.X), int(size.Y))
 		e.shows(strings.TrimSuffix(plainText(want), "\n"))
 	}
 }

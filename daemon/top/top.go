@@ -57,6 +57,7 @@ type frame struct {
 	width int
 	color bool
 	roomy bool
+	old   bool // the values are: they are no all-clear
 	lines []line
 }
 
