@@ -81,7 +81,7 @@ func (d *detail) workload(w *snapshot.WorkloadState) {
 	}
 	d.workloadUses(w)
 	d.workloadWaits(w)
-	d.othersWait(w)
+	d.asCulprit(w)
 	d.levels(func(v *plugins.Verdict) bool { return d.concerns(v, w) })
 	d.absent(w.Absent, w.Pressure.Absent)
 }
@@ -144,22 +144,27 @@ func (d *detail) window() string {
 	return ""
 }
 
-// othersWait shows where a workload is a culprit, and which others wait there.
-func (d *detail) othersWait(w *snapshot.WorkloadState) {
-	d.section("OTHERS WAIT BECAUSE OF IT")
+// asCulprit shows what a workload uses most, and which others wait there. That they wait
+// because of it is said of the main culprit of a contention alone.
+func (d *detail) asCulprit(w *snapshot.WorkloadState) {
+	d.section("AS CULPRIT: WHAT IT USES MOST, AND WHICH WORKLOADS WAIT THERE")
 	before := len(d.lines)
 	for _, c := range d.state.Contention() {
 		for _, p := range c.Culprits {
 			if p.Cgroup != w.Cgroup {
 				continue
 			}
-			d.add(view.ContentionTitle(&c) + ": " + view.ContentionText(&c) + "; its share is " + view.Ratio(p.Share) + " (" + view.Usage(&c, &p) + ")")
+			text := view.ContentionTitle(&c) + ": " + view.ContentionText(&c) + "; its share is " + view.Ratio(p.Share) + " (" + view.Usage(&c, &p) + ")"
+			if main, some := view.MainCulprit(&c); some && main.Cgroup == w.Cgroup && c.State == snapshot.ContentionPresent {
+				text += "; others wait because of it"
+			}
+			d.add(text)
 			c.Sufferers = slices.DeleteFunc(slices.Clone(c.Sufferers), func(s snapshot.Sufferer) bool { return s.Cgroup == w.Cgroup })
 			d.sufferers(&c)
 		}
 	}
 	if len(d.lines) == before {
-		d.add("It is among the culprits of no resource.")
+		d.add("It is not among the ten largest culprits of any resource in use.")
 	}
 }
 

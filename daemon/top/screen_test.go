@@ -371,6 +371,43 @@ func TestScreenDetail(t *testing.T) {
 	})
 }
 
+func TestScreenCulprit(t *testing.T) {
+	const because = "others wait because of it"
+	of := func(change func(*snapshot.Contention)) string {
+		s := scenes.Contended()
+		list := s.Snapshot.Contention
+		s.Snapshot.Contention = nil
+		for _, c := range list {
+			if c.Device == "nvme0n1" {
+				change(&c)
+				s.Snapshot.Contention = append(s.Snapshot.Contention, c)
+			}
+		}
+		return plainText(press(t, screenOf(s, 100, 60), append(append([]Key{"/"}, typed("du-of")...), KeyEnter, KeyEnter)...))
+	}
+	for _, c := range []struct {
+		name    string
+		change  func(*snapshot.Contention)
+		because bool
+	}{
+		{"the main one of a contention", func(*snapshot.Contention) {}, true},
+		{"of a disk that is busy", func(c *snapshot.Contention) { c.State = snapshot.ContentionBusy }, false},
+		{"of a disk of which it is unknown", func(c *snapshot.Contention) { c.State = snapshot.ContentionUnknown }, false},
+		{"with a small share", func(c *snapshot.Contention) {
+			c.Culprits = slices.Clone(c.Culprits)
+			slices.Reverse(c.Culprits)
+		}, false},
+		{"where too little is counted to tell", func(c *snapshot.Contention) { c.Coverage = snapshot.Some(0.5) }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := of(c.change)
+			assert.Contains(t, got, "AS CULPRIT")
+			assert.Contains(t, got, "Disk nvme0n1: ")
+			assert.Equal(t, c.because, strings.Contains(got, because), got)
+		})
+	}
+}
+
 func TestScreenConnectionLost(t *testing.T) {
 	s := screenOf(scenes.Calm(), 120, 24)
 	for _, c := range []struct {
