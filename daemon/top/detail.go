@@ -194,7 +194,9 @@ func (d *detail) disk(x *snapshot.DiskState) {
 func (d *detail) nic(x *snapshot.NICState) {
 	d.title(device(x.Name, view.NICKind(&x.NIC)))
 	d.cellsOf(nicTable([]snapshot.NICState{*x}, 1))
-	d.contention(snapshot.SharedNetwork, x.Name)
+	if x.Layer == snapshot.LayerLeaf { // what is counted of workloads is the traffic of these alone
+		d.contention(snapshot.SharedNetwork, x.Name)
+	}
 	d.levels(func(v *plugins.Verdict) bool { return v.Resource == plugins.NetworkIO && v.Scope == x.Name })
 	d.absent(x.Absent)
 }
@@ -215,13 +217,17 @@ func (d *detail) cellsOf(t table) {
 	}
 }
 
-// contention of a device; links may be shown together, without a name.
+// contention of a device; several links are shown together, without a name.
 func (d *detail) contention(resource snapshot.SharedResource, name string) {
 	for _, c := range d.state.Contention() {
 		if c.Resource != resource || c.Device != name && c.Device != "" {
 			continue
 		}
-		d.section("CONTENTION" + d.window())
+		of := ""
+		if c.Resource == snapshot.SharedNetwork && c.Device == "" {
+			of = " of all links together"
+		}
+		d.section("CONTENTION" + of + d.window())
 		d.lines = append(d.lines, line{{"  " + view.ContentionText(&c), contentionStyle(c.State)}, {"; " + view.UsageText(&c), plain}})
 		if why := c.Unknown(); why != "" {
 			d.add("unknown: " + why)

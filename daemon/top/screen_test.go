@@ -408,6 +408,31 @@ func TestScreenCulprit(t *testing.T) {
 	}
 }
 
+func TestScreenLinks(t *testing.T) {
+	of := func(device, nic string) string {
+		s := scenes.Contended()
+		s.Snapshot.Contention = []snapshot.Contention{{
+			Resource: snapshot.SharedNetwork, Device: device, State: snapshot.ContentionUnknown,
+			Culprits: []snapshot.Culprit{{Party: snapshot.Party{Name: "batch/upload", Cgroup: "/upload"}, Share: 0.7, BytesPerSecond: 9e8}},
+		}}
+		return plainText(press(t, screenOf(s, 100, 60), append(append([]Key{KeyTab, KeyTab, "/"}, typed(nic)...), KeyEnter, KeyEnter)...))
+	}
+	for _, c := range []struct{ name, device, nic, want string }{
+		{"several in use, a physical one", "", "eth0", "CONTENTION of all links together (last 10.0 s)"},
+		{"several in use, loopback", "", "lo", ""},
+		{"several in use, one of a pod", "", "cali1", ""},
+		{"the only one in use", "eth0", "eth0", "CONTENTION (last 10.0 s)"},
+		{"beside the only one in use", "eth0", "lo", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := of(c.device, c.nic)
+			assert.True(t, strings.HasPrefix(got, c.nic), got)
+			assert.Contains(t, got, c.want)
+			assert.Equal(t, c.want != "", strings.Contains(got, "batch/upload"), got)
+		})
+	}
+}
+
 func TestScreenConnectionLost(t *testing.T) {
 	s := screenOf(scenes.Calm(), 120, 24)
 	for _, c := range []struct {
