@@ -117,7 +117,7 @@ func (t *Terminal) ask(ctx context.Context, to chan<- answer) {
 func (t *Terminal) answer(ctx context.Context) (a answer) {
 	defer func() {
 		if p := recover(); p != nil {
-			a = answer{panicked: fmt.Sprintf("%v\n\n%s", p, debug.Stack())}
+			a = answer{panicked: view.Printable(fmt.Sprint(p)) + "\n\n" + string(debug.Stack())} // it may have a name
 		}
 	}()
 	a.state, a.err = t.State(ctx)

@@ -196,9 +196,10 @@ func testQuitDuringQuestion(t *testing.T) {
 }
 
 func testPanicRestores(t *testing.T) {
-	e := emulate(t, &Terminal{State: func(context.Context) (*view.State, error) { panic("broken") }}, scenes.Calm())
+	e := emulate(t, &Terminal{State: func(context.Context) (*view.State, error) { panic("broken \x1b]0;owned\x07") }}, scenes.Calm())
 	text := fmt.Sprint(e.end())
-	assert.Contains(t, text, "broken")
+	assert.Contains(t, text, `broken \x1b]0;owned\x07`)
+	assert.NotContains(t, text, "\x1b")
 	assert.Contains(t, text, "terminal_test.go", "the stack is that of the question")
 }
 
