@@ -38,7 +38,7 @@ const leastRows = 5
 func (s Screen) heights() (head, rows int) {
 	left := s.height - 3
 	head = len(s.summary())
-	head = max(1, min(head, left-leastRows, left-s.height/3))
+	head = max(1+len(s.lost()), min(head, left-leastRows, left-s.height/3))
 	return head, max(0, left-head)
 }
 

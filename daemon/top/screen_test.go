@@ -459,6 +459,14 @@ func TestScreenConnectionLost(t *testing.T) {
 	}
 }
 
+func TestScreenLostInAFewLines(t *testing.T) {
+	for height := 3; height < 14; height++ {
+		lines := plainLines(screenOf(scenes.Contended(), 80, height).Failed("connection refused", at(2)))
+		assert.Contains(t, lines[1], "No new values for 2 s: connection refused", "%d lines", height)
+		assert.LessOrEqual(t, len(lines), height)
+	}
+}
+
 // sampledAt is a calm state whose sample is of another second.
 func sampledAt(seconds int) *view.State {
 	s := *scenes.Calm()
