@@ -252,7 +252,7 @@ func helpText() []line {
 	for _, k := range [][2]string{
 		{"q, Ctrl-C", "quit"},
 		{"Up, Down, k, j", "the row before, the row after"},
-		{"PgUp, PgDn", "a page up, a page down"},
+		{"PgUp, PgDn", "a page up, a page down (also Space)"},
 		{"g, G", "the first row, the last row (also Home, End)"},
 		{"Enter", "all about the selected row"},
 		{"Esc", "back; in a list: clear the filter"},
