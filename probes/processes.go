@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"time"
 
@@ -72,11 +73,18 @@ func ReadProcesses(ctx context.Context, paths Paths, workload string, interval t
 	if err != nil {
 		return ProcessList{}, fmt.Errorf("procfs %s: %w", paths.Procfs, err)
 	}
+	own, err := ofOwnNamespace(proc)
+	if err != nil {
+		return ProcessList{}, fmt.Errorf("PID namespace of %s: %w", paths.Procfs, err)
+	}
 	pids, foreign, problem := cgroup.Members(ctx, paths.Procfs, paths.Cgroupfs, workload)
 	if problem != nil && len(pids)+foreign == 0 {
 		return ProcessList{}, fmt.Errorf("processes of %s: %w", workload, problem)
 	}
 	list := ProcessList{Found: len(pids) + foreign}
+	if !own {
+		pids, foreign = nil, list.Found
+	}
 	if problem != nil {
 		list.Problem = problem.Error()
 	}
@@ -94,6 +102,21 @@ func ReadProcesses(ctx context.Context, paths Paths, workload string, interval t
 	still, _, _ := cgroup.Members(ctx, paths.Procfs, paths.Cgroupfs, workload) // an ID may have passed to another process
 	list.Processes = list.rates(ctx, proc, first, still)
 	return list, nil
+}
+
+// ofOwnNamespace reports that a procfs has the IDs of this process's own PID namespace, as
+// cgroup.procs has. In a procfs of the host the same ID is another process. NSpid has the IDs
+// of this process from the procfs's namespace down to its own.
+func ofOwnNamespace(proc procfs.FS) (bool, error) {
+	self, err := proc.Self()
+	if err != nil {
+		return false, err
+	}
+	status, err := self.NewStatus()
+	if err != nil {
+		return false, err
+	}
+	return self.PID == os.Getpid() && len(status.NSpids) <= 1, nil // none before Linux 4.1
 }
 
 func (l *ProcessList) unread(count int, why string) {

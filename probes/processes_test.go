@@ -90,6 +90,20 @@ func TestReadProcesses(t *testing.T) {
 		require.Len(t, list.Unread, 1)
 		assert.Contains(t, list.Unread[0].Why, "hostPID")
 	})
+	t.Run("all are of another PID namespace where procfs is the host's", func(t *testing.T) {
+		for name, self := range map[string]struct {
+			pid  int
+			nsid string
+		}{"another ID": {4_000_000, "4000000\t1"}, "the same ID by chance": {os.Getpid(), fmt.Sprintf("%d\t%[1]d", os.Getpid())}} {
+			proc, pids := madeUpProcesses(t, 3)
+			madeUpSelf(t, proc, self.pid, self.nsid)
+			list, err := ReadProcesses(t.Context(), Paths{Procfs: proc, Cgroupfs: cgroupOfPIDs(t, pids...)}, "/pod", time.Millisecond)
+			require.NoError(t, err, name)
+			assert.Empty(t, list.Processes, "%s: these are other processes of the host", name)
+			assert.Equal(t, 3, list.Found, name)
+			assert.Equal(t, []UnreadProcesses{{3, "of another PID namespace than the agent's: it needs hostPID"}}, list.Unread, name)
+		}
+	})
 	t.Run("without time nothing is read, and it is told", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 0)
 		defer cancel()
@@ -142,7 +156,18 @@ func madeUpProcesses(t *testing.T, n int) (root string, pids []int) {
 		}
 		pids = append(pids, pid)
 	}
+	madeUpSelf(t, root, os.Getpid(), strconv.Itoa(os.Getpid()))
 	return root, pids
+}
+
+// madeUpSelf puts this process into a /proc, with its IDs in each PID namespace.
+func madeUpSelf(t *testing.T, root string, pid int, ids string) {
+	t.Helper()
+	dir, link := filepath.Join(root, strconv.Itoa(pid)), filepath.Join(root, "self")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "status"), []byte("Name:\tp\nVmRSS:\t  40 kB\nVmSwap:\t 0 kB\nNSpid:\t"+ids+"\n"), 0o644))
+	require.NoError(t, os.RemoveAll(link))
+	require.NoError(t, os.Symlink(strconv.Itoa(pid), link))
 }
 
 func TestProcessReplaced(t *testing.T) {
