@@ -91,13 +91,14 @@ func culpritsOf(agents []Judged) *Culprits {
 }
 
 // addCulprits adds the main culprit of each resource of a node; false: one of them is
-// unknown.
+// unknown. A main sufferer that alone uses the resource does not wait because of itself.
 func addCulprits(all map[culpritKey][]CulpritNode, a *Judged) (known bool) {
 	known = true
 	for i := range a.Contention.Resources {
 		r := &a.Contention.Resources[i]
 		w, some := r.Culprit()
-		if !some || w.Ratio < minShare || r.Coverage != nil && *r.Coverage < minCoverage {
+		itself := len(r.Sufferers) > 0 && w.Name == r.Sufferers[0].Name
+		if !some || itself || w.Ratio < minShare || r.Coverage != nil && *r.Coverage < minCoverage {
 			known = false
 			continue
 		}

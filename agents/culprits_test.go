@@ -53,6 +53,14 @@ func TestCulprits(t *testing.T) {
 		uncovered.Contention.Resources[0].Coverage = new(0.69)
 		assert.Equal(t, &Culprits{UnknownNodes: 2}, culpritsOf([]Judged{small, uncovered}))
 	})
+	t.Run("the main sufferer is not its own culprit", func(t *testing.T) {
+		a := reporting("n", lease.Workload{Kind: "pod", Name: "shop/db-0", Ratio: 0.9}, db(0.3))
+		assert.Equal(t, &Culprits{UnknownNodes: 1}, culpritsOf([]Judged{a}))
+		a.Contention.Resources[0].Culprits = append(a.Contention.Resources[0].Culprits, lease.Workload{Kind: "pod", Name: "batch/du", Ratio: 0.2})
+		c := culpritsOf([]Judged{a})
+		require.Len(t, c.List, 1)
+		assert.Equal(t, "batch/du", c.List[0].Owner, "the next one is, if it is large enough")
+	})
 	t.Run("a node counts once for a culprit on several of its devices", func(t *testing.T) {
 		a := reporting("n", lease.Workload{Name: "x", Ratio: 0.4}, db(0.3))
 		r := a.Contention.Resources[0]
