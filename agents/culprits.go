@@ -3,6 +3,7 @@ package agents
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
@@ -16,10 +17,22 @@ type Culprits struct {
 	// More are left out of List.
 	More int `json:"more,omitempty"`
 	// UnknownNodes are how many nodes have a workload that waits for others, and no
-	// culprit that is large enough, or too little coverage to name one.
+	// culprit that is large enough, too little coverage to name one, or more of them
+	// than the heartbeat carries.
 	UnknownNodes int `json:"unknownNodes,omitempty"`
-	// Unreported are how many agents report no contention.
+	// UnseenNodes are how many nodes have a resource, except the network, for which the
+	// kernel does not report who waits.
+	UnseenNodes int `json:"unseenNodes,omitempty"`
+	// Unreported are how many agents report no contention, Silent how many have no
+	// heartbeat.
 	Unreported int `json:"unreported,omitempty"`
+	Silent     int `json:"silent,omitempty"`
+}
+
+// AllSeen reports whether each agent could say who waits, and because of whom: only
+// then an empty List is an all-clear.
+func (c *Culprits) AllSeen() bool {
+	return c.UnknownNodes+c.UnseenNodes+c.Unreported+c.Silent == 0
 }
 
 // Culprit is the pods of one owner, or one workload, by which others wait for one
@@ -65,7 +78,7 @@ const (
 
 type culpritKey struct{ owner, kind, resource string }
 
-// culpritsOf the agents whose heartbeats are not silent.
+// culpritsOf the agents whose heartbeats are not silent; those that are, are counted.
 func culpritsOf(agents []Judged) *Culprits {
 	all := map[culpritKey][]CulpritNode{}
 	var c Culprits
@@ -73,10 +86,16 @@ func culpritsOf(agents []Judged) *Culprits {
 		a := &agents[i]
 		switch {
 		case a.State == Silent:
+			c.Silent++
+			continue
 		case a.Contention == nil:
 			c.Unreported++
+			continue
 		case !addCulprits(all, a):
 			c.UnknownNodes++
+		}
+		if slices.ContainsFunc(a.Contention.Unknown, notNetwork) {
+			c.UnseenNodes++
 		}
 	}
 	for key, on := range all {
@@ -90,10 +109,13 @@ func culpritsOf(agents []Judged) *Culprits {
 	return &c
 }
 
+// notNetwork: no kernel reports who waits for the network, which agents title "Network".
+func notNetwork(title string) bool { return !strings.HasPrefix(title, "Network") }
+
 // addCulprits adds the main culprit of each resource of a node; false: one of them is
-// unknown. A main sufferer that alone uses the resource does not wait because of itself.
+// unknown, or left out of the heartbeat. A main sufferer that alone uses the resource does not wait because of itself.
 func addCulprits(all map[culpritKey][]CulpritNode, a *Judged) (known bool) {
-	known = true
+	known = a.Contention.More == 0
 	for i := range a.Contention.Resources {
 		r := &a.Contention.Resources[i]
 		w, some := r.Culprit()

@@ -46,7 +46,22 @@ func TestCulprits(t *testing.T) {
 		unknown := reporting("unknown", lease.Workload{}, db(1))
 		unknown.Contention.Resources[0].Culprits = nil
 		c := culpritsOf([]Judged{silent, unknown, {Agent: &Agent{Name: "old"}, State: Alive}, {Agent: &Agent{Name: "calm", Contention: &lease.NodeContention{}}, State: Alive}})
-		assert.Equal(t, &Culprits{UnknownNodes: 1, Unreported: 1}, c)
+		assert.Equal(t, &Culprits{UnknownNodes: 1, Unreported: 1, Silent: 1}, c)
+		assert.False(t, c.AllSeen())
+	})
+	t.Run("what the kernel does not report is no all-clear, except for the network", func(t *testing.T) {
+		of := func(n lease.NodeContention) *Culprits {
+			return culpritsOf([]Judged{{Agent: &Agent{Name: "n", Contention: &n}, State: Alive}})
+		}
+		c := of(lease.NodeContention{Unknown: []string{"Network", "Network eth0"}})
+		assert.Equal(t, &Culprits{}, c)
+		assert.True(t, c.AllSeen())
+		c = of(lease.NodeContention{Unknown: []string{"Disk sda", "Network", "Memory"}})
+		assert.Equal(t, &Culprits{UnseenNodes: 1}, c)
+		assert.False(t, c.AllSeen())
+		c = of(lease.NodeContention{More: 1})
+		assert.Equal(t, &Culprits{UnknownNodes: 1}, c, "left out of the heartbeat")
+		assert.False(t, c.AllSeen())
 	})
 	t.Run("a small share, or little coverage, names no culprit", func(t *testing.T) {
 		small, uncovered := reporting("a", lease.Workload{Name: "x", Ratio: 0.19}, db(0.9)), reporting("b", lease.Workload{Name: "x", Ratio: 0.9}, db(0.9))

@@ -40,6 +40,27 @@ func controllerScenes() map[string]ControllerState {
 	return map[string]ControllerState{"watching": watching(), "culprits": withCulprits(), "leading": leading(), "standby": {Identity: "b_2", Leader: "a_1"}}
 }
 
+func TestControllerNoCulprit(t *testing.T) {
+	const clear = "No agent reports a workload that waits because of others."
+	page := func(c agents.Culprits) string {
+		s := watching()
+		s.Agents.Culprits = &c
+		_, text, _ := askController(t, s, "/")
+		return text
+	}
+	assert.True(t, strings.Contains(page(agents.Culprits{}), clear))
+	for why, c := range map[string]agents.Culprits{
+		"On 3 nodes workloads wait":                               {UnknownNodes: 3},
+		"On 3 nodes the kernel does not report for each resource": {UnseenNodes: 3},
+		"3 agents report no contention":                           {Unreported: 3},
+		"3 agents are silent":                                     {Silent: 3},
+	} {
+		text := page(c)
+		assert.False(t, strings.Contains(text, clear), why)
+		assert.True(t, strings.Contains(text, why), why)
+	}
+}
+
 func TestControllerCulprits(t *testing.T) {
 	s := withCulprits()
 	_, page, h := askController(t, s, "/")
