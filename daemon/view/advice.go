@@ -1,7 +1,12 @@
 package view
 
 import (
+	"slices"
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -71,7 +76,7 @@ func (s *State) AdviceOf(v *plugins.Verdict) (Advice, bool) {
 	case v.Level > plugins.None && v.PerWorkload:
 		return Advice{"Correct the requests or limits of the workload that the rule names.", "reading.md#plugins"}, true
 	case v.Level > plugins.None:
-		return Advice{s.relieve(v.Resource, v.Scope), "alerts.md#plimsollpressure" + v.Level.String()}, true
+		return Advice{s.relieve(v), "alerts.md#plimsollpressure" + v.Level.String()}, true
 	case v.Partial:
 		return Advice{"Wait: it is judged five minutes after a boot or a start, and a minute after its rule was changed.", "reading.md#headline-and-verdicts"}, true
 	case v.Absent != "" && s.noSpeed(v):
@@ -82,21 +87,39 @@ func (s *State) AdviceOf(v *plugins.Verdict) (Advice, bool) {
 	return Advice{}, false
 }
 
-// relieve is what ends the pressure on a resource.
-func (s *State) relieve(r plugins.Resource, scope string) string {
-	switch r {
-	case plugins.Memory:
-		return "Lower the memory of the first candidate, move it to another node, or set its limit."
-	case plugins.Disk:
-		return "Move the culprit to another disk or node, or limit its IO."
-	case plugins.NetworkIO:
-		return "Move the culprit to another node, or limit its rate."
+// relieve is what ends the pressure of a verdict.
+func (s *State) relieve(v *plugins.Verdict) string {
+	switch v.Resource {
+	case plugins.Memory, plugins.Disk, plugins.NetworkIO, plugins.CPU:
+		p, known := s.causeOf(v)
+		if !known {
+			return findOut
+		}
+		return s.relieveFrom(&p, snapshot.SharedResource(v.Resource))
 	case plugins.Filesystem:
-		return "Delete or move files below " + Printable(scope) + ", or enlarge the filesystem."
-	case plugins.CPU:
-		return "Give the culprit a CPU limit, or move it to another node."
+		return "Find what fills it (du -x " + Printable(v.Scope) + ") and whose it is before you delete anything, or enlarge the filesystem."
 	}
 	return "See the reason of the plugin, and its own documents."
+}
+
+// causeOf a verdict is its first candidate, or else the main culprit of its resource;
+// false: neither is known.
+func (s *State) causeOf(v *plugins.Verdict) (snapshot.Party, bool) {
+	if len(v.Candidates) > 0 {
+		c := &v.Candidates[0]
+		p := snapshot.Party{Cgroup: c.Cgroup, Name: c.Name, PodUID: c.PodUID}
+		s.Cluster.resolveName(&p)
+		return p, true
+	}
+	for _, c := range s.Contention() {
+		if plugins.Resource(c.Resource) != v.Resource || c.Device != "" && c.Device != v.Scope {
+			continue
+		}
+		if p, known := MainCulprit(&c); known {
+			return p.Party, true
+		}
+	}
+	return snapshot.Party{}, false
 }
 
 // noSpeed reports whether a link is not judged because its speed is not known.
@@ -126,7 +149,7 @@ func (s *State) UnjudgedAdvice(u *plugins.Unjudged) Advice {
 }
 
 // ContentionAdvice is about a contention; false: no workload waits because of others.
-func ContentionAdvice(c *snapshot.Contention) (Advice, bool) {
+func (s *State) ContentionAdvice(c *snapshot.Contention) (Advice, bool) {
 	const about = "reading.md#disks-and-culprits-and-sufferers"
 	switch c.State {
 	case snapshot.ContentionBusy:
@@ -137,20 +160,56 @@ func ContentionAdvice(c *snapshot.Contention) (Advice, bool) {
 	}
 	p, known := MainCulprit(c)
 	if !known {
-		return Advice{"Find out on the node what uses it: no workload accounts for enough of it.", about}, true
+		return Advice{findOut, about}, true
 	}
-	return Advice{relieveFrom(Printable(p.Name), c.Resource), about}, true
+	return Advice{s.relieveFrom(&p.Party, c.Resource), about}, true
 }
 
-// CulpritAdvice is about a culprit on several nodes, by its resource.
-func CulpritAdvice(resource string) Advice {
-	return Advice{relieveFrom("it", snapshot.SharedResource(resource)), "reading.md#disks-and-culprits-and-sufferers"}
+// CulpritAdvice is about a culprit on several nodes, of a kind and an owner as an agent
+// reports them.
+func CulpritAdvice(resource, kind, owner string) Advice {
+	what := restrain("it", snapshot.SharedResource(resource))
+	if !mayRestrain(kind, owner) {
+		what = lookAt("it")
+	}
+	return Advice{what, "reading.md#disks-and-culprits-and-sufferers"}
 }
 
-func relieveFrom(who string, r snapshot.SharedResource) string {
+// mayRestrain reports whether the pods of an owner, NAMESPACE/KIND/NAME, may be limited
+// or moved. What a heartbeat does not tell, such as priorities, may protect them too.
+func mayRestrain(kind, owner string) bool {
+	parts := strings.SplitN(owner, "/", 3)
+	if kind != string(snapshot.KindPod) || len(parts) != 3 || slices.Contains(pods.DefaultRules().Namespaces, parts[0]) {
+		return false
+	}
+	mover := slices.ContainsFunc(names.MoverKinds(), func(m names.MoverFacts) bool { return string(m.Kind) == parts[1] })
+	return !mover && parts[1] != "DaemonSet" && parts[1] != "Node" // a Node owns static pods
+}
+
+// findOut is the advice where nothing is known to be the cause.
+const findOut = "Find out on the node what uses it: no workload accounts for enough of it."
+
+// lookAt is the advice about what Plimsoll itself would not touch.
+func lookAt(who string) string {
+	return "See what " + who + " does before you limit or stop it: it may be part of the node, or protected."
+}
+
+// relieveFrom is what ends the use by a workload. Only a pod of which the API server
+// tells that it is not protected is to be limited or moved.
+func (s *State) relieveFrom(p *snapshot.Party, r snapshot.SharedResource) string {
+	who := Printable(p.Name)
+	if c := s.Cluster; p.PodUID != "" && c != nil && c.PodOf != nil {
+		if pod, known := c.PodOf(p.PodUID); known && len(pod.Protections) == 0 {
+			return restrain(who, r)
+		}
+	}
+	return lookAt(who)
+}
+
+func restrain(who string, r snapshot.SharedResource) string {
 	switch r {
 	case snapshot.SharedMemory:
-		return "Lower the memory of " + who + ", set its limit, or move it to another node."
+		return "Lower the memory of " + who + ", set its limit above what it uses, or move it to another node."
 	case snapshot.SharedNetwork:
 		return "Limit the rate of " + who + ", or move it to another node."
 	case snapshot.SharedCPU:

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -24,7 +25,7 @@ func allAdvice() []Advice {
 	s := &State{Snapshot: &snapshot.Snapshot{NICs: []snapshot.NICState{{NIC: snapshot.NIC{Name: "eth0"}}}}, Levels: &plugins.Levels{}}
 	list := []Advice{
 		StaleAlarm("").Advice, ConfigAlarm("").Advice, ConnectionAlarm("", "").Advice, MissedAlarm(1).Advice, ProbesAdvice(), RivalsAdvice(),
-		s.UnjudgedAdvice(&plugins.Unjudged{Resource: plugins.Disk}), CulpritAdvice("memory"),
+		s.UnjudgedAdvice(&plugins.Unjudged{Resource: plugins.Disk}), CulpritAdvice("memory", "pod", "shop/ReplicaSet/cart"), CulpritAdvice("disk", "service", "copy.service"),
 	}
 	for _, v := range []plugins.Verdict{{Level: plugins.Soft}, {Level: plugins.Hard}, {Level: plugins.Soft, PerWorkload: true}, {Partial: true}, {Absent: "x"}, {Absent: "x", Scope: "eth0"}} {
 		for _, r := range resources() {
@@ -35,7 +36,7 @@ func allAdvice() []Advice {
 	}
 	for _, state := range []snapshot.ContentionState{snapshot.ContentionPresent, snapshot.ContentionUnknown} {
 		for _, r := range []snapshot.SharedResource{snapshot.SharedDisk, snapshot.SharedMemory, snapshot.SharedNetwork, snapshot.SharedCPU} {
-			a, _ := ContentionAdvice(&snapshot.Contention{Resource: r, State: state}) // each of these has one
+			a, _ := s.ContentionAdvice(&snapshot.Contention{Resource: r, State: state}) // each of these has one
 			list = append(list, a)
 		}
 	}
@@ -81,12 +82,13 @@ func TestAdvice(t *testing.T) {
 	a, _ := s.AdviceOf(&plugins.Verdict{Resource: plugins.Filesystem, Scope: "/data\x1b", Level: plugins.Soft})
 	assert.Contains(t, a.Do, `/data\x1b`)
 
-	db, du := snapshot.Party{Cgroup: "/db", Name: "db"}, snapshot.Party{Cgroup: "/du", Name: "du\x1b"}
+	s.Cluster = &Cluster{PodOf: func(uid string) (pods.Pod, bool) { return pods.Pod{}, uid == "du" }}
+	db, du := snapshot.Party{Cgroup: "/db", Name: "db"}, snapshot.Party{Cgroup: "/du", Name: "du\x1b", PodUID: "du"}
 	c := snapshot.Contention{
 		Resource: snapshot.SharedDisk, State: snapshot.ContentionPresent,
 		Culprits: []snapshot.Culprit{{Party: db, Share: 0.6}, {Party: du, Share: 0.3}}, Coverage: snapshot.Some(0.9), Sufferers: []snapshot.Sufferer{{Party: db}},
 	}
-	a, _ = ContentionAdvice(&c)
+	a, _ = s.ContentionAdvice(&c)
 	assert.Equal(t, `Limit the IO of du\x1b, or move it to another disk or node.`, a.Do, "not the sufferer itself")
 	for what, change := range map[string]func(c *snapshot.Contention){
 		"no culprit":   func(c *snapshot.Contention) { c.Culprits = nil },
@@ -95,14 +97,86 @@ func TestAdvice(t *testing.T) {
 	} {
 		c := c
 		change(&c)
-		a, _ = ContentionAdvice(&c)
+		a, _ = s.ContentionAdvice(&c)
 		assert.Contains(t, a.Do, "no workload accounts for enough of it", what)
 	}
 	c.Coverage = snapshot.Opt[float64]{}
-	a, _ = ContentionAdvice(&c)
+	a, _ = s.ContentionAdvice(&c)
 	assert.Contains(t, a.Do, "du", "of several links the coverage is not known")
-	_, some = ContentionAdvice(&snapshot.Contention{State: snapshot.ContentionBusy})
+	_, some = s.ContentionAdvice(&snapshot.Contention{State: snapshot.ContentionBusy})
 	assert.False(t, some)
+}
+
+func TestAdviceRestrains(t *testing.T) {
+	known := map[string]pods.Pod{
+		"du":     {Namespace: "batch", Name: "du"},
+		"etcd":   {Namespace: "kube-system", Name: "etcd", Protections: []pods.Protection{{Code: pods.Static}, {Code: pods.Namespace}}},
+		"logs":   {Namespace: "logging", Name: "logs", Protections: []pods.Protection{{Code: pods.DaemonSet}}},
+		"backup": {Namespace: "velero", Name: "backup", Protections: []pods.Protection{{Code: pods.Mover}}},
+	}
+	inCluster := &Cluster{PodOf: func(uid string) (pods.Pod, bool) { p, is := known[uid]; return p, is }}
+	party := func(name, uid string) snapshot.Party {
+		return snapshot.Party{Cgroup: "/" + name, Name: name, PodUID: uid}
+	}
+	of := func(p snapshot.Party, r plugins.Resource) snapshot.Contention {
+		return snapshot.Contention{Resource: snapshot.SharedResource(r), State: snapshot.ContentionPresent, Culprits: []snapshot.Culprit{{Party: p, Share: 0.9}}, Sufferers: []snapshot.Sufferer{{Party: party("db", "db")}}}
+	}
+	const look, find = "See what ", "Find out on the node"
+	for _, r := range []plugins.Resource{plugins.Memory, plugins.Disk, plugins.NetworkIO, plugins.CPU} {
+		for name, c := range map[string]struct {
+			party   snapshot.Party
+			cluster *Cluster
+			may     bool
+		}{
+			"a pod":                        {party("du", "du"), inCluster, true},
+			"no pod":                       {party("kubelet.service", ""), inCluster, false},
+			"a static pod":                 {party("etcd", "etcd"), inCluster, false},
+			"of a DaemonSet":               {party("logs", "logs"), inCluster, false},
+			"a mover":                      {party("backup", "backup"), inCluster, false},
+			"a pod that is not listed yet": {party("pod 7", "7"), inCluster, false},
+			"a standalone agent":           {party("pod du", "du"), nil, false},
+		} {
+			t.Run(string(r)+", "+name, func(t *testing.T) {
+				contention := of(c.party, r)
+				s := &State{Snapshot: &snapshot.Snapshot{}, Cluster: c.cluster}
+				v := plugins.Verdict{Resource: r, Level: plugins.Soft, Candidates: []plugins.Candidate{{Cgroup: c.party.Cgroup, Name: c.party.Name, PodUID: c.party.PodUID}}}
+				byCandidate, _ := s.AdviceOf(&v)
+				v.Candidates = nil
+				none, _ := s.AdviceOf(&v)
+				assert.True(t, strings.HasPrefix(none.Do, find), "neither a candidate nor a culprit: %s", none.Do)
+				s.Snapshot.Contention = []snapshot.Contention{contention}
+				byCulprit, _ := s.AdviceOf(&v)
+				byContention, _ := s.ContentionAdvice(&contention)
+				for _, a := range []Advice{byCandidate, byCulprit, byContention} {
+					assert.Equal(t, !c.may, strings.HasPrefix(a.Do, look), a.Do)
+					assert.Contains(t, a.Do, c.party.Name)
+					assert.Equal(t, c.may, strings.Contains(a.Do, "move it to another"), a.Do)
+					assert.Equal(t, c.may && r == plugins.Memory, strings.Contains(a.Do, "set its limit above what it uses"), a.Do)
+				}
+			})
+		}
+	}
+	t.Run("the culprit of another disk is none", func(t *testing.T) {
+		c := of(party("du", "du"), plugins.Disk)
+		c.Device = "sdb"
+		s := &State{Snapshot: &snapshot.Snapshot{Contention: []snapshot.Contention{c}}, Cluster: inCluster}
+		a, _ := s.AdviceOf(&plugins.Verdict{Resource: plugins.Disk, Scope: "sda", Level: plugins.Soft})
+		assert.True(t, strings.HasPrefix(a.Do, find), a.Do)
+		a, _ = s.AdviceOf(&plugins.Verdict{Resource: plugins.Disk, Scope: "sdb", Level: plugins.Soft})
+		assert.Contains(t, a.Do, "Limit the IO of batch/du")
+	})
+	t.Run("a filesystem: nothing is to be deleted unseen", func(t *testing.T) {
+		a, _ := (&State{}).AdviceOf(&plugins.Verdict{Resource: plugins.Filesystem, Scope: "/", Level: plugins.Hard})
+		assert.True(t, strings.HasPrefix(a.Do, "Find what fills it (du -x /)"), a.Do)
+	})
+	t.Run("a culprit on several nodes, by its owner", func(t *testing.T) {
+		for owner, may := range map[string]bool{
+			"shop/ReplicaSet/cart": true, "shop/cart-0": false, "logging/DaemonSet/logs": false, "kube-system/ReplicaSet/dns": false, "shop/Node/n1": false, "backups/DataUpload/x": false,
+		} {
+			assert.Equal(t, may, strings.HasPrefix(CulpritAdvice("disk", "pod", owner).Do, "Limit"), owner)
+			assert.True(t, strings.HasPrefix(CulpritAdvice("disk", "service", owner).Do, look), owner)
+		}
+	})
 }
 
 func TestTowardsThreshold(t *testing.T) {

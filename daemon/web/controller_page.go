@@ -53,7 +53,7 @@ func (c *Controller) page(w http.ResponseWriter, r *http.Request) {
 // culprit is GET /culprit?owner=&kind=&resource=: on which nodes others wait because of it.
 func (c *Controller) culprit(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	d := culpritPage{Title: "Culprit – Plimsoll controller", Name: view.Clip(q.Get("owner")), Advice: view.CulpritAdvice(q.Get("resource"))}
+	d := culpritPage{Title: "Culprit – Plimsoll controller", Name: view.Clip(q.Get("owner")), Advice: view.CulpritAdvice(q.Get("resource"), q.Get("kind"), q.Get("owner"))}
 	status := http.StatusNotFound
 	if s := c.State(); s.Agents != nil && s.Agents.Culprits != nil {
 		for i := range s.Agents.Culprits.List {

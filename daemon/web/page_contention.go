@@ -61,7 +61,7 @@ func newPageContention(s *view.State, open bool) pageContention {
 	full := view.Busiest(list, contentionsShown, view.WaitedShare)
 	for i := range list {
 		c := &list[i]
-		row := newContentionRow(c, when, open)
+		row := newContentionRow(s, c, when, open)
 		switch {
 		case c.State == snapshot.ContentionBusy && len(p.Busy) < busyShown:
 			p.Busy = append(p.Busy, row)
@@ -79,7 +79,7 @@ func newPageContention(s *view.State, open bool) pageContention {
 	return p
 }
 
-func newContentionRow(c *snapshot.Contention, when string, open bool) contentionRow {
+func newContentionRow(s *view.State, c *snapshot.Contention, when string, open bool) contentionRow {
 	r := contentionRow{
 		Title: view.ContentionTitle(c), State: view.ContentionText(c), Class: contentionClass(c.State), Sentence: view.ContentionSentence(c, when),
 		Of: "of the traffic", None: "none", Open: open,
@@ -87,7 +87,7 @@ func newContentionRow(c *snapshot.Contention, when string, open bool) contention
 	if c.Resource == snapshot.SharedDisk || c.Resource == snapshot.SharedNetwork {
 		r.Device = c.Device
 	}
-	if a, some := view.ContentionAdvice(c); some {
+	if a, some := s.ContentionAdvice(c); some {
 		r.Advice = &a
 	}
 	switch c.Resource {

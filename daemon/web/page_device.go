@@ -84,7 +84,7 @@ func newDevicePage(s *view.State, name string, disks []*snapshot.DiskState, nics
 	}
 	for _, c := range s.Contention() {
 		if c.Device == name {
-			d.Contention = append(d.Contention, newContentionRow(&c, "the last "+view.Seconds(s.Snapshot.WindowSeconds), false))
+			d.Contention = append(d.Contention, newContentionRow(s, &c, "the last "+view.Seconds(s.Snapshot.WindowSeconds), false))
 		}
 	}
 	d.addVerdicts(s)

@@ -108,7 +108,7 @@ func newWorkloadPage(s *view.State, w *snapshot.WorkloadState) workloadPage {
 	}
 	d.IO, d.NoIO = workloadIO(s, w)
 	for _, c := range s.Contention() {
-		d.addRoles(&c, w)
+		d.addRoles(s, &c, w)
 	}
 	slices.SortStableFunc(d.Culprit, mainFirst)
 	slices.SortStableFunc(d.Sufferer, mainFirst)
@@ -121,8 +121,8 @@ func newWorkloadPage(s *view.State, w *snapshot.WorkloadState) workloadPage {
 }
 
 // addRoles adds the parts of a contention in which the workload is.
-func (d *workloadPage) addRoles(c *snapshot.Contention, w *snapshot.WorkloadState) {
-	row := newContentionRow(c, "", false)
+func (d *workloadPage) addRoles(s *view.State, c *snapshot.Contention, w *snapshot.WorkloadState) {
+	row := newContentionRow(s, c, "", false)
 	role := roleRow{Device: row.Device, Title: row.Title, State: row.State, Class: row.Class}
 	if i := slices.IndexFunc(c.Culprits, func(p snapshot.Culprit) bool { return p.Cgroup == w.Cgroup }); i >= 0 {
 		r, own := role, culpritRow(c, &c.Culprits[i])
