@@ -58,7 +58,8 @@ type roleRow struct {
 	For                         string
 	Bar                         int
 	Full                        string
-	Main                        bool // the main culprit, or the main sufferer
+	Main                        bool // the main culprit
+	ForOthers                   bool // a sufferer that waits because of others, long enough to count
 	Others                      []partyRow
 	More                        int
 	NoOthers                    string
@@ -139,6 +140,7 @@ func (d *workloadPage) addRoles(s *view.State, c *snapshot.Contention, w *snapsh
 	if i := slices.IndexFunc(c.Sufferers, func(p snapshot.Sufferer) bool { return p.Cgroup == w.Cgroup }); i >= 0 {
 		r, own := role, suffererRow(&c.Sufferers[i])
 		r.Share, r.Bar, r.For, r.Full, r.More, r.NoOthers = own.Share+" of the time ("+own.Details+")", own.Bar, own.For, "100 % = all of the time", c.MoreCulprits, noOther(c)
+		r.ForOthers = c.Sufferers[i].Significant(c.Resource.WaitedThreshold())
 		for j := range c.Culprits {
 			if c.Culprits[j].Cgroup != w.Cgroup {
 				r.Others = append(r.Others, culpritRow(c, &c.Culprits[j]))
@@ -177,7 +179,7 @@ func explained(list []fact) []fact {
 // workloadClass is the colour of the page's head. That nothing was found about one
 // workload is no all-clear.
 func workloadClass(d *workloadPage) string {
-	if slices.ContainsFunc(slices.Concat(d.Culprit, d.Sufferer), func(r roleRow) bool { return r.Class == contendedClass && (r.Main || r.For != "") }) {
+	if slices.ContainsFunc(slices.Concat(d.Culprit, d.Sufferer), func(r roleRow) bool { return r.Class == contendedClass && (r.Main || r.ForOthers) }) {
 		return contendedClass
 	}
 	return unknownClass
@@ -204,7 +206,7 @@ func workloadSummary(d *workloadPage) string {
 		list = append(list, "It is the main culprit for "+strings.Join(main, ", ")+": others wait because of it.")
 	}
 	switch {
-	case slices.ContainsFunc(d.Sufferer, func(r roleRow) bool { return r.Class == contendedClass }):
+	case slices.ContainsFunc(d.Sufferer, func(r roleRow) bool { return r.Class == contendedClass && r.ForOthers }):
 		list = append(list, "It waits because of others.")
 	case len(d.Sufferer) > 0:
 		list = append(list, "It waits; see below whether because of others.")
