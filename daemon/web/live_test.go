@@ -35,7 +35,7 @@ func TestLiveEventsReachClients(t *testing.T) {
 		p.next(fmt.Sprint(i))
 		w.hears(fmt.Sprint(i))
 	}
-	page, _ := getPage(t, p.state.Load(), "", 0)
+	page, _ := getPage(t, p.state.Load(), "", time.Since(p.state.Load().Snapshot.Time)) // both are stale
 	_, main, _ := strings.Cut(page, `<main id="main" tabindex="-1">`)
 	main, _, _ = strings.Cut(main, "</main>")
 	p.bell.Notify()

@@ -106,6 +106,7 @@ func (p *page) data(open bool) pageData {
 	if level == plugins.None && !s.AllClear() {
 		class = unknownClass
 	}
+	class = staleClass(class, s, p.now())
 	if w := s.Snapshot.WindowSeconds; w > 0 {
 		window = view.Seconds(w)
 	}
@@ -222,11 +223,26 @@ func agentFacts(s *view.State) []string {
 	return append(facts, config, "samples every "+view.Seconds(a.TickSeconds)+", the last one took "+view.Seconds(a.TickDurationSeconds))
 }
 
+// stale reports whether the newest sample is too old to be trusted, and its age.
+func stale(s *view.State, now time.Time) (age time.Duration, is bool) {
+	period := time.Duration(s.Agent.TickSeconds * float64(time.Second))
+	age = now.Sub(s.Snapshot.Time)
+	return age, age > staleTicks*max(period, time.Second)
+}
+
+// staleClass is the colour of a page's head: stale values are no all-clear. A pressure
+// stays one until a newer sample shows its end.
+func staleClass(class string, s *view.State, now time.Time) string {
+	if _, is := stale(s, now); is && class == plugins.None.String() {
+		return unknownClass
+	}
+	return class
+}
+
 // alarms are what an on-call engineer must know before trusting the page.
 func alarms(s *view.State, now time.Time) []view.Alarm {
 	var list []view.Alarm
-	period := time.Duration(s.Agent.TickSeconds * float64(time.Second))
-	if age := now.Sub(s.Snapshot.Time); age > staleTicks*max(period, time.Second) {
+	if age, is := stale(s, now); is {
 		list = append(list, view.StaleAlarm(view.Age(age)))
 	}
 	if e := s.Agent.ConfigError; e != "" {

@@ -66,6 +66,7 @@ func (p *pages) device(w http.ResponseWriter, r *http.Request) {
 	}
 	d := newDevicePage(s, name, disks, nics)
 	d.pageFrame = p.frame(s, d.Name)
+	d.Class = staleClass(d.Class, s, p.now())
 	d.Again = "device?name=" + url.QueryEscape(d.ID)
 	d.Past = p.past(rng, d.Again, p.server.History.Device(d.ID, rng))
 	d.Decisions = latestDecisions(view.DecisionsOn(p.server.Decisions(), name), s)

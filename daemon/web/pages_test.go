@@ -240,6 +240,34 @@ func TestPages(t *testing.T) {
 	})
 }
 
+func TestPagesStale(t *testing.T) {
+	s := scenes.Contended()
+	contended := scenes.Contended()
+	for i := range contended.Levels.Verdicts {
+		contended.Levels.Verdicts[i].Level = plugins.Hard
+	}
+	s.Snapshot.Contention = nil
+	disk := scenes.Contended().Levels.Verdicts[2]
+	disk.Level, disk.MetLevel = plugins.None, plugins.None
+	s.Levels.Verdicts = []plugins.Verdict{disk}
+	head := func(s *view.State, late time.Duration) string {
+		server := pageServer(s)
+		server.now = func() time.Time { return s.Snapshot.Time.Add(late) }
+		_, text, _ := askPage(t, server, "/device?name="+disk.Scope)
+		assert.Equal(t, late > time.Minute, strings.Contains(text, "all values below are stale"))
+		return regexp.MustCompile(`class="card verdict ([a-z]*)"`).FindStringSubmatch(text)[1]
+	}
+	assert.Equal(t, "none", head(s, 0))
+	assert.Equal(t, unknownClass, head(s, time.Hour), "stale values are no all-clear")
+	assert.Equal(t, "hard", head(contended, time.Hour), "and do not end a pressure")
+
+	calm := scenes.Calm()
+	for late, want := range map[time.Duration]string{0: "none", time.Hour: unknownClass} {
+		text, _ := getPage(t, calm, "", late)
+		assert.True(t, strings.Contains(text, `class="card verdict `+want+`"`), "the status page, %s late", late)
+	}
+}
+
 func TestPagesAreSafe(t *testing.T) {
 	for scene, s := range otherScenes() {
 		for name, path := range pagePaths(s) {
