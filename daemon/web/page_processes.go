@@ -27,8 +27,12 @@ type processRow struct {
 }
 
 const (
-	// processesTimeout bounds one reading, in which a file of /proc may hang.
+	// turnTimeout bounds how long a page waits for another reading to end.
+	turnTimeout = 3 * time.Second
+	// processesTimeout bounds one reading, in which a file of /proc may hang; the reader
+	// then has a partial list, for which the page waits processesMargin longer.
 	processesTimeout = 3 * time.Second
+	processesMargin  = 500 * time.Millisecond
 	// processesShown are not folded.
 	processesShown = 20
 )
@@ -51,21 +55,25 @@ func (s *Server) processesOf(ctx context.Context, cgroup string) *pageProcesses 
 	if s.Processes == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, processesTimeout)
+	turn, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
 	select {
 	case s.processes.turn() <- struct{}{}:
-	case <-ctx.Done():
+	case <-turn.Done():
 		return &pageProcesses{Problem: "Not read: another reading has not ended. Read this page again in some seconds."}
 	}
 	type result struct {
 		list probes.ProcessList
 		err  error
 	}
+	page, cancel := context.WithTimeout(ctx, processesTimeout+processesMargin)
+	defer cancel()
 	done := make(chan result, 1)
 	go func() {
 		defer func() { <-s.processes.turn() }()
-		list, err := s.Processes(ctx, cgroup)
+		reader, cancel := context.WithTimeout(page, processesTimeout)
+		defer cancel()
+		list, err := s.Processes(reader, cgroup)
 		done <- result{list, err}
 	}()
 	select {
@@ -74,8 +82,8 @@ func (s *Server) processesOf(ctx context.Context, cgroup string) *pageProcesses 
 			return &pageProcesses{Problem: "Not read: " + view.Printable(r.err.Error())}
 		}
 		return newPageProcesses(&r.list)
-	case <-ctx.Done():
-		return &pageProcesses{Problem: "Not read: /proc did not answer within " + view.Seconds(processesTimeout.Seconds()) + "."}
+	case <-page.Done():
+		return &pageProcesses{Problem: "Not read: /proc did not answer within " + view.Seconds((processesTimeout + processesMargin).Seconds()) + "."}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -538,6 +539,38 @@ func TestPageProcesses(t *testing.T) {
 		assert.Contains(t, (<-first).Problem, "did not answer")
 		assert.Contains(t, read(time.Millisecond).Problem, "another reading has not ended")
 		close(release)
+	})
+	t.Run("what was read when the time ended is shown", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			server := pageServer(s)
+			server.Processes = func(ctx context.Context, cgroup string) (probes.ProcessList, error) {
+				<-ctx.Done()
+				time.Sleep(processesMargin / 2) // of the bubble's clock: for what it had begun
+				return madeUpProcesses(ctx, cgroup)
+			}
+			began := time.Now()
+			p := server.processesOf(t.Context(), "/a")
+			assert.Empty(t, p.Problem)
+			assert.Len(t, p.Shown, 2)
+			assert.Equal(t, processesTimeout+processesMargin/2, time.Since(began))
+		})
+	})
+	t.Run("a reading has its whole time once it is its turn", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			server := pageServer(s)
+			release := make(chan struct{})
+			server.Processes = func(context.Context, string) (probes.ProcessList, error) {
+				<-release
+				return probes.ProcessList{}, nil
+			}
+			server.processes.turn() <- struct{}{} // another reading, for almost as long as a page waits
+			time.AfterFunc(turnTimeout-time.Millisecond, func() { <-server.processes.turn() })
+			began := time.Now()
+			assert.Contains(t, server.processesOf(t.Context(), "/a").Problem, "did not answer within 3.5 s")
+			assert.Equal(t, turnTimeout-time.Millisecond+processesTimeout+processesMargin, time.Since(began))
+			assert.Contains(t, server.processesOf(t.Context(), "/a").Problem, "another reading has not ended", "one that hangs keeps the place")
+			close(release)
+		})
 	})
 	t.Run("an agent that cannot read them has no such part", func(t *testing.T) {
 		server.Processes = nil
