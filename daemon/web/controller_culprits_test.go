@@ -41,14 +41,14 @@ func controllerScenes() map[string]ControllerState {
 }
 
 func TestControllerNoCulprit(t *testing.T) {
-	const clear = "No agent reports a workload that waits because of others."
+	const allClear = "No agent reports a workload that waits because of others."
 	page := func(c agents.Culprits) string {
 		s := watching()
 		s.Agents.Culprits = &c
 		_, text, _ := askController(t, s, "/")
 		return text
 	}
-	assert.True(t, strings.Contains(page(agents.Culprits{}), clear))
+	assert.True(t, strings.Contains(page(agents.Culprits{}), allClear))
 	for why, c := range map[string]agents.Culprits{
 		"On 3 nodes workloads wait":                               {UnknownNodes: 3},
 		"On 3 nodes the kernel does not report for each resource": {UnseenNodes: 3},
@@ -56,7 +56,7 @@ func TestControllerNoCulprit(t *testing.T) {
 		"3 agents are silent":                                     {Silent: 3},
 	} {
 		text := page(c)
-		assert.False(t, strings.Contains(text, clear), why)
+		assert.False(t, strings.Contains(text, allClear), why)
 		assert.True(t, strings.Contains(text, why), why)
 	}
 }

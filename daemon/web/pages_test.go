@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -159,36 +158,6 @@ func TestPages(t *testing.T) {
 		assert.Equal(t, http.StatusOK, status)
 		for _, want := range []string{"It waits because of others.", "du-of-the-whole-data-lake", "<small>for 2 min 3 s</small>", "device?name=nvme0n1", "Latest decisions"} {
 			assert.True(t, strings.Contains(text, want), want)
-		}
-	})
-	t.Run("who waits because of others is said only where it counts", func(t *testing.T) {
-		const others, maybe = "It waits because of others.", "It waits; see below whether because of others."
-		for name, c := range map[string]struct {
-			change func(*snapshot.Sufferer)
-			want   string
-			class  string
-		}{
-			"long enough":         {func(*snapshot.Sufferer) {}, others, contendedClass},
-			"too short":           {func(p *snapshot.Sufferer) { p.Waited = 0.01 }, maybe, unknownClass},
-			"of the lowest class": {func(p *snapshot.Sufferer) { p.LowestClass = true }, maybe, unknownClass},
-			"share unknown":       {func(p *snapshot.Sufferer) { p.Share = snapshot.Opt[float64]{} }, maybe, unknownClass},
-		} {
-			s := scenes.Contended()
-			uid := s.FindWorkloads(db)[0].PodUID
-			for i := range s.Snapshot.Contention {
-				k := &s.Snapshot.Contention[i]
-				k.Culprits = slices.DeleteFunc(slices.Clone(k.Culprits), func(p snapshot.Culprit) bool { return p.PodUID == uid })
-				k.Sufferers = slices.Clone(k.Sufferers)
-				for j := range k.Sufferers {
-					if p := &k.Sufferers[j]; p.PodUID == uid {
-						p.LastingSeconds = snapshot.Some(20.0)
-						c.change(p)
-					}
-				}
-			}
-			d := newWorkloadPage(s, s.FindWorkloads(db)[0])
-			assert.Equal(t, c.want, d.Summary, name)
-			assert.Equal(t, c.class, d.Class, name)
 		}
 	})
 	t.Run("a culprit names its sufferers", func(t *testing.T) {
