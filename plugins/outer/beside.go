@@ -96,17 +96,24 @@ func (h *Host) logRivals(before, now map[string][]Rival) {
 	}
 }
 
+// listener is the process that listens on a plugin's socket, with the cgroup that it had
+// at registration: when it has ended, the rest of the plugin is known by that.
+type listener struct {
+	pid    int
+	cgroup string
+}
+
+func (h *Host) listenerOf(l *connection) listener {
+	pid := int(l.peer.Pid)
+	return listener{pid, cgroupOf(filepath.Join(h.Procfs, strconv.Itoa(pid)))}
+}
+
 // rivalOf returns the rival that asks a plugin, too: a process that watches the
 // directory of its socket and is not the plugin itself, by process or by cgroup where
 // that is not the root.
-func (h *Host) rivalOf(path string, listener int32) (Rival, bool) {
-	rivals := h.knownRivals().byDir[filepath.Dir(path)]
-	if len(rivals) == 0 {
-		return Rival{}, false
-	}
-	own := cgroupOf(filepath.Join(h.Procfs, strconv.Itoa(int(listener))))
-	for _, r := range rivals {
-		if r.PID != int(listener) && (own == "" || own == "/" || r.Cgroup != own) {
+func (h *Host) rivalOf(path string, by listener) (Rival, bool) {
+	for _, r := range h.knownRivals().byDir[filepath.Dir(path)] {
+		if r.PID != by.pid && (by.cgroup == "" || by.cgroup == "/" || r.Cgroup != by.cgroup) {
 			return r, true
 		}
 	}
@@ -114,11 +121,11 @@ func (h *Host) rivalOf(path string, listener int32) (Rival, bool) {
 }
 
 // leftToRival is why a plugin is left to a rival; nil: it is not.
-func (h *Host) leftToRival(c Config, path string, listener int32) error {
+func (h *Host) leftToRival(c Config, path string, by listener) error {
 	if c.Beside != BesideExclusive {
 		return nil
 	}
-	if r, is := h.rivalOf(path, listener); is {
+	if r, is := h.rivalOf(path, by); is {
 		return fmt.Errorf("%w: %s and may ask this plugin, too; stop it, or set plugins.beside", errRefused, r)
 	}
 	return nil
@@ -127,7 +134,7 @@ func (h *Host) leftToRival(c Config, path string, listener int32) error {
 // beside is what its verdicts are good for: a plugin that no rival asks may act. While
 // not all processes were examined, there may be one.
 func (p *plugin) beside() plugins.Beside {
-	_, is := p.host.rivalOf(p.socket.path, p.link.peer.Pid)
+	_, is := p.host.rivalOf(p.socket.path, p.listener)
 	beside := p.host.Settings().Beside
 	switch {
 	case beside == BesideAct, !is && p.host.knownRivals().searched[filepath.Dir(p.socket.path)]:

@@ -18,10 +18,12 @@ type counts struct {
 	ended map[string]ended // by name
 }
 
-// ended is when a plugin was unregistered, and where its socket was.
+// ended is when a plugin was unregistered, where its socket was, and who listened
+// there.
 type ended struct {
-	at     time.Time
-	socket string
+	at       time.Time
+	socket   string
+	listener listener
 }
 
 // forgetAfter is how long the counts of an unregistered plugin are kept: longer
@@ -64,13 +66,13 @@ func (c *counts) keep(name string) {
 }
 
 // unregistered notes that the plugin was unregistered.
-func (c *counts) unregistered(name, socket string, now time.Time) {
+func (c *counts) unregistered(name, socket string, by listener, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended == nil {
 		c.ended = map[string]ended{}
 	}
-	c.ended[name] = ended{now, socket}
+	c.ended[name] = ended{now, socket, by}
 }
 
 // forget removes the plugins unregistered before a time.
@@ -132,8 +134,9 @@ func (c *counts) refuse(name string) func(what string) {
 	}
 }
 
-// all returns copies. left reports whether the plugin at a socket is left to a rival.
-func (c *counts) all(now time.Time, left func(socket string) bool) map[string]Counts {
+// all returns copies. left reports whether the plugin that listened at a socket is left
+// to a rival.
+func (c *counts) all(now time.Time, left func(socket string, by listener) bool) map[string]Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(now.Add(-forgetAfter))
@@ -142,7 +145,7 @@ func (c *counts) all(now time.Time, left func(socket string) bool) map[string]Co
 		e, gone := c.ended[name]
 		out[name] = Counts{
 			Calls: maps.Clone(o.Calls), Seconds: o.Seconds, Within: slices.Clone(o.Within), Refused: maps.Clone(o.Refused),
-			LeftToRival: gone && left(e.socket),
+			LeftToRival: gone && left(e.socket, e.listener),
 		}
 	}
 	return out

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"golang.org/x/sys/unix"
 )
 
 func TestCountsForgottenWithPlugin(t *testing.T) {
@@ -16,8 +17,8 @@ func TestCountsForgottenWithPlugin(t *testing.T) {
 		c.keep(name)
 		c.call(name, "ThresholdMet", "OK", time.Millisecond)
 	}
-	c.unregistered("gone", "/p/gone.sock", now)
-	c.unregistered("back", "/p/back.sock", now)
+	c.unregistered("gone", "/p/gone.sock", listener{}, now)
+	c.unregistered("back", "/p/back.sock", listener{}, now)
 	c.keep("back")
 	assert.Len(t, c.all(now.Add(forgetAfter), never), 3, "others see for a while that it has gone")
 	left := c.all(now.Add(forgetAfter+time.Second), never)
@@ -27,16 +28,16 @@ func TestCountsForgottenWithPlugin(t *testing.T) {
 	assert.Empty(t, c.ended)
 }
 
-func never(string) bool { return false }
+func never(string, listener) bool { return false }
 
 func TestCountsLeftToRival(t *testing.T) {
 	c := counts{}
 	for _, name := range []string{"up", "taken", "down"} {
 		c.keep(name)
 	}
-	c.unregistered("taken", "/shared/taken.sock", time.Now())
-	c.unregistered("down", "/own/down.sock", time.Now())
-	all := c.all(time.Now(), func(socket string) bool { return strings.HasPrefix(socket, "/shared/") })
+	c.unregistered("taken", "/shared/taken.sock", listener{}, time.Now())
+	c.unregistered("down", "/own/down.sock", listener{}, time.Now())
+	all := c.all(time.Now(), func(socket string, _ listener) bool { return strings.HasPrefix(socket, "/shared/") })
 	assert.True(t, all["taken"].LeftToRival)
 	assert.False(t, all["down"].LeftToRival)
 	assert.False(t, all["up"].LeftToRival)
@@ -50,7 +51,7 @@ func TestCountsOfManyNewNames(t *testing.T) {
 	for i := range 10 * maxPlugins {
 		name := fmt.Sprint("new-", i)
 		c.keep(name)
-		c.unregistered(name, "/p/new.sock", now.Add(time.Duration(i)))
+		c.unregistered(name, "/p/new.sock", listener{}, now.Add(time.Duration(i)))
 	}
 	left := c.all(now, never)
 	assert.Len(t, left, maxPlugins)
@@ -76,4 +77,35 @@ func TestCountsOldestUnregistered(t *testing.T) {
 		assert.Equal(t, "a", c.oldestUnregistered())
 	}
 	assert.Empty(t, (&counts{}).oldestUnregistered())
+}
+
+// What is left of a plugin whose listener has ended watches its directory still: it is
+// no rival of its own.
+func TestCountsLeftToItself(t *testing.T) {
+	t.Parallel()
+	h := newPluginEnv(t).Host
+	plugin := listener{pid: 17, cgroup: "/pods/plugin"}
+	h.counts.keep("p")
+	h.counts.unregistered("p", "/p/p.sock", plugin, time.Now())
+	for what, c := range map[string]struct {
+		rival Rival
+		left  bool
+	}{
+		"the listener itself":      {Rival{Dir: "/p", PID: 17, Cgroup: "/moved"}, false},
+		"another process of it":    {Rival{Dir: "/p", PID: 18, Cgroup: "/pods/plugin"}, false},
+		"a process of another pod": {Rival{Dir: "/p", PID: 19, Cgroup: "/pods/rival"}, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h.rivals.Store(&knownRivals{byDir: map[string][]Rival{"/p": {c.rival}}, searched: map[string]bool{"/p": true}})
+			assert.Equal(t, c.left, h.Counts()["p"].LeftToRival)
+		})
+	}
+}
+
+func TestListenerOf(t *testing.T) {
+	t.Parallel()
+	h := newPluginEnv(t).Host
+	h.Procfs = t.TempDir()
+	process(t, h.Procfs, "17", "plugin", "")
+	assert.Equal(t, listener{17, "/of/17"}, h.listenerOf(&connection{peer: &unix.Ucred{Pid: 17}}))
 }

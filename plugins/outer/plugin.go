@@ -22,6 +22,7 @@ type plugin struct {
 	name           string
 	since          time.Time
 	uid            uint32
+	listener       listener
 	process        string      // plugins.Verdict.Process
 	link, endpoint *connection // endpoint is link, or a connection of its own
 	client         wire.EvictionPluginClient

@@ -39,7 +39,7 @@ func (s *socket) register() error {
 	if l.file != s.file {
 		return errSocketReplaced // another one has replaced it
 	}
-	if err := s.host.leftToRival(s.host.Settings(), s.path, l.peer.Pid); err != nil {
+	if err := s.host.leftToRival(s.host.Settings(), s.path, s.host.listenerOf(l)); err != nil {
 		s.report(err.Error()) // the plugin is not told: it is registered with the rival
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *socket) admit(l *connection, info *registration.PluginInfo) (*plugin, e
 	case slices.Contains(s.host.Reserved, info.GetName()):
 		return nil, fmt.Errorf("%w: name %q is taken by a built-in plugin", errRefused, info.GetName())
 	}
-	p := &plugin{host: s.host, socket: s, name: info.GetName(), since: time.Now(), uid: l.peer.Uid, link: l, endpoint: l}
+	p := &plugin{host: s.host, socket: s, name: info.GetName(), since: time.Now(), uid: l.peer.Uid, listener: s.host.listenerOf(l), link: l, endpoint: l}
 	if err := p.allowed(c); err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (p *plugin) allowed(c Config) error {
 	if !within(c.Dirs, p.socket.path) {
 		return fmt.Errorf("%w: its socket is %w", errRefused, errOutside)
 	}
-	return cmp.Or(p.link.allowed(c), p.endpoint.allowed(c), p.host.leftToRival(c, p.socket.path, p.link.peer.Pid))
+	return cmp.Or(p.link.allowed(c), p.endpoint.allowed(c), p.host.leftToRival(c, p.socket.path, p.listener))
 }
 
 func (l *connection) allowed(c Config) error {
@@ -272,7 +272,7 @@ func (h *Host) release(p *plugin) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.registered[p.name] == nil { // no other plugin has taken the name meanwhile
-		h.counts.unregistered(p.name, p.socket.path, time.Now())
+		h.counts.unregistered(p.name, p.socket.path, p.listener, time.Now())
 	}
 }
 

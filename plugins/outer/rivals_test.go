@@ -265,10 +265,10 @@ func TestBesideAnUnfinishedSearch(t *testing.T) {
 			t.Parallel()
 			w := newPluginEnv(t, func(c *Config) { c.Beside = beside })
 			s := &socket{host: w.Host, path: w.path("p.sock")}
-			p := &plugin{host: w.Host, socket: s, link: &connection{peer: &unix.Ucred{Pid: 1 << 30}}}
+			p := &plugin{host: w.Host, socket: s, listener: listener{pid: 1 << 30}}
 			w.Host.updateRivals(t.Context(), -1)
 			assert.Equal(t, want, p.beside())
-			assert.NoError(t, w.Host.leftToRival(w.config, s.path, p.link.peer.Pid), "no rival is known that it is left to")
+			assert.NoError(t, w.Host.leftToRival(w.config, s.path, p.listener), "no rival is known that it is left to")
 			w.Host.updateRivals(t.Context(), time.Minute)
 			assert.Empty(t, p.beside(), "it may act")
 		})

@@ -82,7 +82,7 @@ func (h *Host) Unmarked(why map[string]string) {
 // after a plugin unregistered.
 func (h *Host) Counts() map[string]Counts {
 	c := h.Settings()
-	return h.counts.all(time.Now(), func(socket string) bool { return h.leftToRival(c, socket, 0) != nil })
+	return h.counts.all(time.Now(), func(socket string, by listener) bool { return h.leftToRival(c, socket, by) != nil })
 }
 
 func (p *plugin) status(now time.Time) Status {
