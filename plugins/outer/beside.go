@@ -38,8 +38,10 @@ func (h *Host) Rivals() []Rival {
 // knownRivals is what the search for rivals has found so far.
 type knownRivals struct {
 	byDir map[string][]Rival
-	// searched are the directories for which all processes were examined.
-	searched map[string]bool
+	// searched are the directories for which all processes were examined, and unfinished
+	// is why others are not.
+	searched   map[string]bool
+	unfinished string
 }
 
 func (h *Host) knownRivals() knownRivals {
@@ -55,7 +57,7 @@ func (h *Host) updateRivals(ctx context.Context, limit time.Duration) {
 	h.search.procfs, h.search.skip = h.Procfs, func(process string) bool { return process == self }
 	before, dirs := h.knownRivals(), discover(h.Settings().Dirs).dirs
 	h.search.look(ctx, dirs, limit)
-	now := knownRivals{byDir: h.search.found, searched: map[string]bool{}}
+	now := knownRivals{byDir: h.search.found, searched: map[string]bool{}, unfinished: h.search.unfinished()}
 	for _, p := range h.search.searched {
 		now.searched[p.dir] = true
 	}
@@ -64,17 +66,27 @@ func (h *Host) updateRivals(ctx context.Context, limit time.Duration) {
 	h.logRivals(before.byDir, now.byDir)
 }
 
-// logSearch logs when plugins begin, or end, to wait for the search.
+// logSearch logs when plugins begin, or end, to wait for the search, and for which
+// reason, and when a process cannot be examined.
 func (h *Host) logSearch(now knownRivals, dirs []string) {
 	missing := slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return now.searched[dir] })
-	waited, waits := h.rivalsAwaited, len(missing) > 0
-	h.rivalsAwaited = waits
+	waited, why := h.rivalsAwaited, ""
+	if len(missing) > 0 {
+		why = now.unfinished
+	}
+	h.rivalsAwaited = why
 	switch {
-	case waits && !waited:
-		h.Log.Info("not all processes are examined yet that may watch plugin directories; plugins there only report until they are", "dirs", missing)
-	case waited && !waits:
+	case why != "" && why != waited:
+		h.Log.Info("not all processes are examined yet that may watch plugin directories; plugins there only report until they are", "dirs", missing, "reason", why)
+	case waited != "" && why == "":
 		h.Log.Info("all processes are examined that may watch plugin directories")
 	}
+	pid, err := h.search.unexamined()
+	if err != nil && !h.unexaminedLogged {
+		h.Log.Warn("a process cannot be examined; if it watches a plugin directory, the agent and it may both ask the plugins there; "+
+			"give the agent the right to read /proc of all processes, or set plugins.beside", "pid", pid, "error", err)
+	}
+	h.unexaminedLogged = err != nil
 }
 
 func (h *Host) logRivals(before, now map[string][]Rival) {

@@ -43,7 +43,9 @@ type Host struct {
 	// Used by Run only.
 	limitLogged   bool // the scan limits were exceeded and logged
 	search        rivalSearch
-	rivalsAwaited bool // not all directories are searched, and that was logged
+	rivalsAwaited string // why not all directories are searched, as it was logged
+	// unexaminedLogged: a process cannot be examined, and that was logged.
+	unexaminedLogged bool
 
 	mu         sync.Mutex         // guards all below
 	registered map[string]*plugin // by name

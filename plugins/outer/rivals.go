@@ -2,11 +2,12 @@ package outer
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,10 +22,11 @@ import (
 
 // Limits of a search, by processor time and memory.
 const (
-	rivalTime      = 100 * time.Millisecond // of one look, and of one process
+	rivalTime      = 100 * time.Millisecond // of one look, and of the first try of a process
 	firstRivalTime = 3 * time.Second        // of the first look, for which registrations wait
-	maxRivalFds    = 4096
-	maxRivalBytes  = 1 << 20 // of each file below /proc/PID
+	maxRivalTries  = 4                      // of a process; each may take twice the time of the one before
+	rivalFdBatch   = 4096
+	maxRivalBytes  = 1 << 20 // of a line, or of comm or cgroup, below /proc/PID
 	maxRivals      = 8       // of a directory
 )
 
@@ -70,12 +72,28 @@ type rivalSearch struct {
 
 	left   []int      // the processes that the current pass has not examined yet
 	places []location // its directories
+	// failed are the processes that could not be examined completely. After
+	// maxRivalTries of them a pass ends without it: one that nothing can examine must
+	// not hold back the plugins for ever, and one that wants to be no rival need not
+	// watch by inotify.
+	failed map[int]failedTries
+	// unread is why the last look could not list the mounts or the processes.
+	unread error
+}
+
+// failedTries is how often a process could not be examined, and why the last time.
+type failedTries struct {
+	times int
+	why   error
 }
 
 // look examines the rivals known first, whatever the time, since a node under pressure
 // must forget none, and then processes of the current pass until the time limit.
 func (s *rivalSearch) look(ctx context.Context, dirs []string, limit time.Duration) {
-	places := locationsOf(dirs)
+	places, err := locationsOf(dirs)
+	if s.unread = err; err != nil {
+		return
+	}
 	moved := func(p location) bool { return !slices.Contains(places, p) }
 	known := s.found
 	s.found, s.searched = map[string][]Rival{}, slices.DeleteFunc(s.searched, moved)
@@ -84,19 +102,27 @@ func (s *rivalSearch) look(ctx context.Context, dirs []string, limit time.Durati
 		return
 	}
 	if len(s.left) == 0 {
-		s.left, s.places = processes(s.procfs), places
+		s.begin(places)
 	}
 	mounted := mountedBy{places: places, spaces: map[string][]location{}}
-	examined := map[int]bool{}
-	for _, list := range known {
+	examined := map[int]error{}
+	for dir, list := range known {
 		for _, r := range list {
-			s.examine(r.PID, examined, mounted)
+			there := slices.ContainsFunc(places, func(p location) bool { return p.dir == dir })
+			if s.examine(r.PID, examined, mounted) != nil && there {
+				s.add(dir, r) // it has not been seen to watch no more
+			}
 		}
 	}
-	for until := time.Now().Add(limit); len(s.left) > 0 && ctx.Err() == nil && time.Now().Before(until); s.left = s.left[1:] {
-		s.examine(s.left[0], examined, mounted)
+	until := time.Now().Add(limit)
+	for n := len(s.left); n > 0 && ctx.Err() == nil && time.Now().Before(until); n-- {
+		pid := s.left[0]
+		s.left = s.left[1:]
+		if s.examine(pid, examined, mounted) != nil && s.failed[pid].times < maxRivalTries {
+			s.left = append(s.left, pid)
+		}
 	}
-	if len(s.left) == 0 {
+	if len(s.left) == 0 && s.unread == nil {
 		s.searched = slices.DeleteFunc(slices.Clone(s.places), moved)
 	}
 	for _, list := range s.found {
@@ -104,17 +130,78 @@ func (s *rivalSearch) look(ctx context.Context, dirs []string, limit time.Durati
 	}
 }
 
-// examine adds a process to those found, once, if it is a rival. It may take rivalTime.
-func (s *rivalSearch) examine(pid int, examined map[int]bool, mounted mountedBy) {
-	process := filepath.Join(s.procfs, strconv.Itoa(pid))
-	if examined[pid] || s.skip(process) {
-		return
+// unfinished is why the pass has not ended.
+func (s *rivalSearch) unfinished() string {
+	if s.unread != nil {
+		return s.unread.Error()
 	}
-	examined[pid] = true
-	for _, p := range watchedBy(process, mounted.of(process), time.Now().Add(rivalTime)) {
-		if len(s.found[p.dir]) < maxRivals {
-			s.found[p.dir] = append(s.found[p.dir], Rival{p.dir, pid, readLine(process, "comm"), cgroupOf(process)})
+	for _, pid := range s.left {
+		if f, is := s.failed[pid]; is {
+			return fmt.Sprintf("process %d: %v", pid, f.why)
 		}
+	}
+	return "there are more processes than one look can examine"
+}
+
+// unexamined is a process that the passes end without, and why.
+func (s *rivalSearch) unexamined() (pid int, why error) {
+	for _, pid := range slices.Sorted(maps.Keys(s.failed)) {
+		if f := s.failed[pid]; f.times >= maxRivalTries {
+			return pid, f.why
+		}
+	}
+	return 0, nil
+}
+
+// begin begins a pass.
+func (s *rivalSearch) begin(places []location) {
+	s.left, s.unread = processes(s.procfs)
+	s.places = places
+	maps.DeleteFunc(s.failed, func(pid int, _ failedTries) bool { return !slices.Contains(s.left, pid) })
+}
+
+// examine adds a process to those found, once in a look, if it is a rival. It returns
+// why that is not known, if the process still exists. A process whose examination takes
+// long has more time at the next try.
+func (s *rivalSearch) examine(pid int, examined map[int]error, mounted mountedBy) error {
+	process := filepath.Join(s.procfs, strconv.Itoa(pid))
+	if err, is := examined[pid]; is {
+		return err
+	}
+	if s.skip(process) {
+		return nil
+	}
+	tried := s.failed[pid].times
+	until := time.Now().Add(rivalTime << (tried % maxRivalTries))
+	places, err := mounted.of(process, until)
+	if err == nil {
+		places, err = watchedBy(process, places, until)
+		for _, p := range places {
+			s.add(p.dir, Rival{p.dir, pid, readLine(process, "comm"), cgroupOf(process)})
+		}
+	}
+	if _, gone := os.Lstat(process); errors.Is(gone, os.ErrNotExist) {
+		err = nil
+	}
+	examined[pid] = err
+	delete(s.failed, pid)
+	if err != nil {
+		if s.failed == nil {
+			s.failed = map[int]failedTries{}
+		}
+		if tried++; errors.Is(err, os.ErrPermission) {
+			tried = maxRivalTries // the next try would be refused, too
+		}
+		s.failed[pid] = failedTries{min(tried, maxRivalTries), err}
+	}
+	return err
+}
+
+// add adds a rival to those found, once.
+func (s *rivalSearch) add(dir string, r Rival) {
+	same := func(o Rival) bool { return o.PID == r.PID }
+	if list := s.found[dir]; len(list) < maxRivals && !slices.ContainsFunc(list, same) {
+		s.found[dir] = append(list, r)
 	}
 }
 
@@ -124,28 +211,39 @@ type mountedBy struct {
 	spaces map[string][]location
 }
 
-func (m mountedBy) of(process string) []location {
+// of returns what a process has among its mounts. An empty list of mounts says nothing
+// about the others of the namespace: the process may see none below its root (chroot(2)).
+func (m mountedBy) of(process string, until time.Time) ([]location, error) {
 	space, err := os.Readlink(filepath.Join(process, "ns/mnt"))
-	mounted, known := m.spaces[space]
-	if err != nil || !known {
-		mounted = mountedIn(process, m.places)
+	if mounted, known := m.spaces[space]; err == nil && known {
+		return mounted, nil
+	}
+	mounts, unread := mountsOf(process, until)
+	if unread != nil {
+		return nil, unread
+	}
+	mounted := mountedIn(mounts, m.places)
+	if err == nil && len(mounts) > 0 {
 		m.spaces[space] = mounted
 	}
-	return mounted
+	return mounted, nil
 }
 
-// processes returns the processes of procfs.
-func processes(procfs string) (pids []int) {
+// processes returns the processes of procfs, of which there is one at least.
+func processes(procfs string) (pids []int, err error) {
 	entries, err := os.ReadDir(procfs)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
 			pids = append(pids, pid)
 		}
 	}
-	return pids
+	if len(pids) == 0 {
+		return nil, fmt.Errorf("no process in %s", procfs)
+	}
+	return pids, nil
 }
 
 func readLine(process, name string) string {
@@ -173,10 +271,21 @@ type location struct {
 	within string
 }
 
+// watch is how fdinfo writes a watch on it.
+func (p location) watch() (ino, sdev string) {
+	major, minor, _ := strings.Cut(p.device, ":")
+	ma, _ := strconv.ParseUint(major, 10, 32) // of the kernel
+	mi, _ := strconv.ParseUint(minor, 10, 32)
+	return fmt.Sprintf("ino:%x", p.inode), fmt.Sprintf("sdev:%x", ma<<20|mi)
+}
+
 // locationsOf returns the locations of the existing directories, by this process's
 // mounts.
-func locationsOf(dirs []string) (list []location) {
-	mounts := mountsOf("/proc/self")
+func locationsOf(dirs []string) (list []location, err error) {
+	mounts, err := mountsOf("/proc/self", time.Now().Add(firstRivalTime))
+	if err != nil {
+		return nil, err
+	}
 	for _, dir := range dirs {
 		resolved, err := filepath.EvalSymlinks(dir)
 		var st unix.Stat_t
@@ -193,12 +302,11 @@ func locationsOf(dirs []string) (list []location) {
 			list = append(list, location{dir, at.device, st.Ino, filepath.Join(at.root, rel)})
 		}
 	}
-	return list
+	return list, nil
 }
 
-// mountedIn returns the directories that a process has among its mounts.
-func mountedIn(process string, places []location) (list []location) {
-	mounts := mountsOf(process)
+// mountedIn returns the directories that are among these mounts.
+func mountedIn(mounts []mount, places []location) (list []location) {
 	for _, p := range places {
 		if slices.ContainsFunc(mounts, func(m mount) bool { return m.device == p.device && below(m.root, p.within) }) {
 			list = append(list, p)
@@ -216,17 +324,39 @@ func below(dir, path string) bool {
 // where.
 type mount struct{ device, root, point string }
 
-// mountsOf returns the mounts of a process (proc_pid_mountinfo(5)); none if
-// they cannot be read.
-func mountsOf(process string) (list []mount) {
-	text := readLimited(filepath.Join(process, "mountinfo"))
+// mountsOf returns the mounts of a process (proc_pid_mountinfo(5)), all of them unless
+// there is an error. One that has ended and is not yet waited for has none (EINVAL).
+func mountsOf(process string, until time.Time) (list []mount, err error) {
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		if f := strings.Fields(lines.Text()); len(f) > 4 {
+	err = eachLine(filepath.Join(process, "mountinfo"), until, func(f []string) {
+		if len(f) > 4 {
 			list = append(list, mount{f[2], unescape.Replace(f[3]), unescape.Replace(f[4])})
 		}
+	})
+	if errors.Is(err, unix.EINVAL) {
+		err = nil
 	}
-	return list
+	return list, err
+}
+
+var errRivalTime = errors.New("it takes too long")
+
+// eachLine reads the fields of each line of a file, until the time limit.
+func eachLine(path string, until time.Time, do func(fields []string)) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxRivalBytes)
+	for lines.Scan() {
+		if time.Now().After(until) {
+			return fmt.Errorf("%s: %w", path, errRivalTime)
+		}
+		do(strings.Fields(lines.Text()))
+	}
+	return lines.Err()
 }
 
 // readLimited reads the first maxRivalBytes of a file.
@@ -243,53 +373,58 @@ func readLimited(path string) []byte {
 	return text
 }
 
-// watchedBy returns the directories that a process watches, until the time limit.
-func watchedBy(process string, places []location, until time.Time) (list []location) {
+// watchedBy returns the directories that a process watches: all of them unless there is
+// an error. It reads until the time limit.
+func watchedBy(process string, places []location, until time.Time) (list []location, err error) {
 	if len(places) == 0 {
-		return nil
+		return nil, nil
 	}
 	dir, err := os.Open(filepath.Join(process, "fd"))
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer dir.Close()
-	names, err := dir.Readdirnames(maxRivalFds)
-	if err != nil {
-		return nil
-	}
-	for _, name := range names {
-		if time.Now().After(until) {
-			break
-		}
-		if to, err := os.Readlink(filepath.Join(process, "fd", name)); err != nil || to != "anon_inode:inotify" {
-			continue
-		}
-		text := readLimited(filepath.Join(process, "fdinfo", name))
-		for _, p := range places {
-			if hasWatch(text, p) && !slices.Contains(list, p) {
-				list = append(list, p)
+	for {
+		names, err := dir.Readdirnames(rivalFdBatch)
+		for _, name := range names {
+			if time.Now().After(until) {
+				return list, fmt.Errorf("%s: %w", dir.Name(), errRivalTime)
+			}
+			to, err := os.Readlink(filepath.Join(process, "fd", name))
+			if err == nil && to == "anon_inode:inotify" {
+				err = watches(filepath.Join(process, "fdinfo", name), places, until, &list)
+			}
+			if err != nil && !errors.Is(err, os.ErrNotExist) { // it was closed meanwhile
+				return list, err
 			}
 		}
-	}
-	return list
-}
-
-// hasWatch reports whether an inotify descriptor watches a directory. Its lines
-// are "inotify wd:1 ino:9e7e sdev:800013 …", in hexadecimal, the device with 20
-// bits of minor.
-func hasWatch(text []byte, p location) bool {
-	var major, minor uint64
-	if _, err := fmt.Sscanf(p.device, "%d:%d", &major, &minor); err != nil {
-		return false
-	}
-	ino, sdev := fmt.Sprintf("ino:%x", p.inode), fmt.Sprintf("sdev:%x", major<<20|minor)
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		f := strings.Fields(lines.Text())
-		if len(f) > 0 && f[0] == "inotify" && slices.Contains(f, ino) && slices.Contains(f, sdev) {
-			return true
+		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrNotExist) {
+			return list, nil
+		}
+		if err != nil {
+			return list, err
 		}
 	}
-	return false
+}
+
+// watches adds the directories that an inotify descriptor watches, once. Its lines are
+// "inotify wd:1 ino:9e7e sdev:800013 …", in hexadecimal, the device with 20 bits of
+// minor.
+func watches(path string, places []location, until time.Time, list *[]location) error {
+	inodes, devices := make([]string, len(places)), make([]string, len(places))
+	for i, p := range places {
+		inodes[i], devices[i] = p.watch()
+	}
+	return eachLine(path, until, func(f []string) {
+		if len(f) == 0 || f[0] != "inotify" {
+			return
+		}
+		for i, p := range places {
+			if slices.Contains(f, inodes[i]) && slices.Contains(f, devices[i]) && !slices.Contains(*list, p) {
+				*list = append(*list, p)
+			}
+		}
+	})
 }
 
 // selfIn is this process in a /proc, which may be that of the host; 0: not in it.

@@ -36,6 +36,14 @@ func process(t *testing.T, procfs, pid, name, mountinfo string, fdinfo ...string
 	}
 }
 
+func locationOf(t *testing.T, dir string) location {
+	t.Helper()
+	list, err := locationsOf([]string{dir})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	return list[0]
+}
+
 func none(string) bool { return false }
 
 // search has the time that a busy machine needs.
@@ -71,7 +79,7 @@ func watching(t *testing.T, p location) string {
 func TestRivals(t *testing.T) {
 	t.Parallel()
 	dir := socketDir(t)
-	p := locationsOf([]string{dir})[0]
+	p := locationOf(t, dir)
 	watch := watching(t, p)
 	elsewhere := strings.Replace(watch, "sdev:", "sdev:f", 1)
 	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
@@ -130,12 +138,12 @@ func TestRivalSearchSkipsPods(t *testing.T) {
 func TestRivalSearchIsBounded(t *testing.T) {
 	t.Parallel()
 	dir, procfs := socketDir(t), t.TempDir()
-	p := locationsOf([]string{dir})[0]
+	p := locationOf(t, dir)
 	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
 	full := filepath.Join(t.TempDir(), "full")
 	require.NoError(t, os.WriteFile(full, bytes.Repeat([]byte("inotify wd:1 ino:1 sdev:1 mask:1\n"), 20_000), 0o600))
 	process(t, procfs, "1", "many-descriptors", host)
-	for fd := range maxRivalFds {
+	for fd := range rivalFdBatch {
 		require.NoError(t, os.Symlink("anon_inode:inotify", filepath.Join(procfs, "1", "fd", fmt.Sprint(fd))))
 		require.NoError(t, os.Symlink(full, filepath.Join(procfs, "1", "fdinfo", fmt.Sprint(fd))))
 	}
@@ -165,7 +173,7 @@ func TestRivalSearchIsBounded(t *testing.T) {
 func TestRivalsOfADirectoryAreFew(t *testing.T) {
 	t.Parallel()
 	dir, procfs := socketDir(t), t.TempDir()
-	p := locationsOf([]string{dir})[0]
+	p := locationOf(t, dir)
 	for pid := range 3 * maxRivals {
 		process(t, procfs, fmt.Sprint(pid+1), "many", fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device), watching(t, p))
 	}
@@ -175,7 +183,7 @@ func TestRivalsOfADirectoryAreFew(t *testing.T) {
 func TestRivalsStayTheSame(t *testing.T) {
 	t.Parallel()
 	dir, procfs := socketDir(t), t.TempDir()
-	p := locationsOf([]string{dir})[0]
+	p := locationOf(t, dir)
 	for pid := range 5 {
 		process(t, procfs, fmt.Sprint(pid+1), "rival", fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device), watching(t, p))
 	}
@@ -191,7 +199,7 @@ func TestRivalsStayTheSame(t *testing.T) {
 func TestRivalSearchInManyLooks(t *testing.T) {
 	t.Parallel()
 	dir, later, procfs := socketDir(t), socketDir(t), t.TempDir()
-	p := locationsOf([]string{dir})[0]
+	p := locationOf(t, dir)
 	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
 	const processes = 7
 	for pid := range processes - 1 {
@@ -278,7 +286,7 @@ func TestBesideAnUnfinishedSearch(t *testing.T) {
 func TestRivalSearchWithoutTime(t *testing.T) {
 	t.Parallel()
 	dir, procfs := socketDir(t), t.TempDir()
-	p := locationsOf([]string{dir})[0]
+	p := locationOf(t, dir)
 	for _, pid := range []string{"1", "2"} {
 		process(t, procfs, pid, "rival", fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device), watching(t, p))
 	}
@@ -287,4 +295,131 @@ func TestRivalSearchWithoutTime(t *testing.T) {
 	both := s.again(t, dir, time.Minute)
 	require.Len(t, both[dir], 2)
 	assert.Equal(t, both, s.again(t, dir, -1), "a node under pressure forgets no rival")
+}
+
+// looks returns the directories that are searched after so many looks.
+func (s *rivalSearch) looks(t *testing.T, n int, dir string) (searched []string) {
+	t.Helper()
+	for range n {
+		s.again(t, dir, time.Minute)
+	}
+	for _, p := range s.searched {
+		searched = append(searched, p.dir)
+	}
+	return searched
+}
+
+func TestRivalSearchIncomplete(t *testing.T) {
+	t.Parallel()
+	dir := socketDir(t)
+	p := locationOf(t, dir)
+	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
+	rival := func(t *testing.T) (s *rivalSearch, at string) {
+		t.Helper()
+		s = newSearch(t.TempDir())
+		process(t, s.procfs, "1", "rival", host, watching(t, p))
+		return s, filepath.Join(s.procfs, "1")
+	}
+	// A file in the place of a directory, and a directory in the place of a file,
+	// cannot be read, whoever reads.
+	swap := func(t *testing.T, path string) {
+		t.Helper()
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.NoError(t, os.Rename(path, path+".old"))
+		if info.IsDir() {
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			return
+		}
+		require.NoError(t, os.Mkdir(path, 0o700))
+	}
+	restore := func(t *testing.T, path string) {
+		t.Helper()
+		require.NoError(t, os.Remove(path))
+		require.NoError(t, os.Rename(path+".old", path))
+	}
+	for _, file := range []string{"mountinfo", "fd", "fdinfo/0"} {
+		t.Run("a process whose "+file+" cannot be read is left", func(t *testing.T) {
+			t.Parallel()
+			s, at := rival(t)
+			swap(t, filepath.Join(at, file))
+			require.Empty(t, s.looks(t, 1, dir))
+			assert.Contains(t, s.unfinished(), "process 1: ")
+			restore(t, filepath.Join(at, file))
+			require.Equal(t, []string{dir}, s.looks(t, 1, dir))
+			require.Len(t, s.found[dir], 1)
+			swap(t, filepath.Join(at, file))
+			s.looks(t, 2, dir)
+			assert.Len(t, s.found[dir], 1, "one that is known stays")
+			require.NoError(t, os.RemoveAll(at))
+			process(t, s.procfs, "2", "other", host)
+			s.looks(t, 1, dir)
+			assert.Empty(t, s.found, "until it has gone")
+		})
+	}
+	t.Run("one that can never be examined holds back nothing for ever", func(t *testing.T) {
+		t.Parallel()
+		s, at := rival(t)
+		swap(t, filepath.Join(at, "fd"))
+		require.Empty(t, s.looks(t, maxRivalTries-1, dir))
+		require.Equal(t, []string{dir}, s.looks(t, 1, dir))
+		pid, why := s.unexamined()
+		assert.Equal(t, 1, pid)
+		assert.Error(t, why)
+		restore(t, filepath.Join(at, "fd"))
+		s.looks(t, 1, dir)
+		assert.Len(t, s.found[dir], 1, "it is examined in each pass all the same")
+		_, why = s.unexamined()
+		assert.NoError(t, why)
+	})
+	t.Run("time is over", func(t *testing.T) {
+		t.Parallel()
+		s, at := rival(t)
+		_, err := watchedBy(at, []location{p}, time.Now().Add(-1))
+		require.ErrorIs(t, err, errRivalTime)
+		_, err = mountedBy{spaces: map[string][]location{}}.of(at, time.Now().Add(-1))
+		require.ErrorIs(t, err, errRivalTime)
+		assert.Equal(t, []string{dir}, s.looks(t, 1, dir))
+	})
+	t.Run("processes that cannot be listed", func(t *testing.T) {
+		t.Parallel()
+		s, at := rival(t)
+		good := s.procfs
+		for _, bad := range []string{filepath.Join(at, "comm"), t.TempDir(), "/nowhere"} {
+			s.procfs = bad
+			require.Empty(t, s.looks(t, 2*maxRivalTries, dir))
+			assert.Contains(t, s.unfinished(), bad)
+		}
+		s.procfs = good
+		assert.Equal(t, []string{dir}, s.looks(t, 1, dir))
+	})
+	t.Run("more descriptors than one batch", func(t *testing.T) {
+		t.Parallel()
+		s := newSearch(t.TempDir())
+		process(t, s.procfs, "1", "rival", host)
+		at := filepath.Join(s.procfs, "1")
+		for fd := range rivalFdBatch + 20 {
+			require.NoError(t, os.Symlink("anon_inode:inotify", filepath.Join(at, "fd", fmt.Sprint(fd))))
+		}
+		names, err := os.Open(filepath.Join(at, "fd"))
+		require.NoError(t, err)
+		defer names.Close()
+		all, err := names.Readdirnames(-1)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(at, "fdinfo", all[len(all)-1]), []byte(watching(t, p)), 0o600))
+		found, err := watchedBy(at, []location{p}, time.Now().Add(time.Minute))
+		require.NoError(t, err)
+		assert.Equal(t, []location{p}, found)
+	})
+	t.Run("no mounts seen say nothing about the mount namespace", func(t *testing.T) {
+		t.Parallel()
+		s, at := rival(t)
+		process(t, s.procfs, "0", "in-a-chroot", "") // examined first
+		for _, pid := range []string{at, filepath.Join(s.procfs, "0")} {
+			require.NoError(t, os.Remove(filepath.Join(pid, "ns/mnt")))
+			require.NoError(t, os.Symlink("mnt:[1]", filepath.Join(pid, "ns/mnt")))
+		}
+		assert.Equal(t, []string{dir}, s.looks(t, 1, dir))
+		assert.Len(t, s.found[dir], 1)
+	})
 }
