@@ -254,3 +254,45 @@ func TestVerdictKey(t *testing.T) {
 		assert.Equal(t, "memory-stall/node", verdictKey(pressing()))
 	})
 }
+
+// In a state of version 1 the key of a/b's verdict about c is a/b/c, which is that of a's
+// about b/c, too.
+func TestAdoptKeys(t *testing.T) {
+	v := pressing(named("b", 40)) // it names the victim no more
+	v.Plugin, v.Scope = "a/b", "c"
+	old := func() Input {
+		in := round(0, []pods.Pod{pod("a"), pod("b")}, v)
+		in.State.Victims = []Chosen{{
+			Victim: Victim{UID: "a", Namespace: "shop", Name: "web-a", GraceSeconds: 20},
+			Relief: map[string]float64{"a/b/c": 40}, Outcome: Evicted, Time: at(-1),
+		}}
+		return in
+	}
+	t.Run("a pod that is terminating still counts", func(t *testing.T) {
+		in := old()
+		d, _ := play(in, &api{})
+		require.Equal(t, CodeEvicted, codes(d)["b"], "else the rest shows nothing")
+		in = old()
+		in.State.AdoptKeys()
+		d, _ = play(in, &api{})
+		assert.NotEqual(t, CodeEvicted, codes(d)["b"], d.Reason)
+	})
+	t.Run("every map", func(t *testing.T) {
+		both := map[string]time.Time{"a/b/c": at(1), "a%2Fb/c": at(1), "memory-stall/node": at(2)}
+		m := State{
+			Cooldowns:     map[string]time.Time{"a/b/c": at(1), "memory-stall/node": at(2)},
+			Covered:       map[string]time.Time{"a/b/c": at(1), "memory-stall/node": at(2)},
+			DryRunEvicted: map[string]Chosen{"a/b/c": {Relief: map[string]float64{"a/b/c": 1}}},
+		}
+		m.AdoptKeys()
+		assert.Equal(t, both, m.Cooldowns)
+		assert.Equal(t, both, m.Covered)
+		for _, key := range []string{"a/b/c", "a%2Fb/c"} {
+			assert.Equal(t, map[string]float64{"a/b/c": 1, "a%2Fb/c": 1}, m.DryRunEvicted[key].Relief)
+		}
+		assert.Len(t, m.DryRunEvicted, 2)
+		none := State{}
+		none.AdoptKeys()
+		assert.Equal(t, State{}, none)
+	})
+}

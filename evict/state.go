@@ -10,7 +10,7 @@ import (
 )
 
 // StateVersion is increased when an older program would misread a State.
-const StateVersion = 1
+const StateVersion = 2
 
 // State is the state that a round needs of those before it. It is saved, and
 // survives a restart of the agent. In the zero value all token buckets are empty.
@@ -99,6 +99,31 @@ type Backoff struct {
 // NoSavedState is the state of an agent that finds none saved: as if a pod had just
 // been evicted and all rate limits were reached.
 func NoSavedState(now time.Time, c Config) State { return State{CooldownUntil: now.Add(c.Cooldown)} }
+
+// AdoptKeys reads the keys of a state of version 1, in which those of verdicts had the
+// slashes of a plugin's name as they are. Such a key may be of several plugins: it counts
+// for each, so that a pod that is terminating is not evicted for anew.
+func (m *State) AdoptKeys() {
+	adoptKeys(m.Cooldowns)
+	adoptKeys(m.Covered)
+	adoptKeys(m.DryRunEvicted)
+	for _, c := range m.Victims {
+		adoptKeys(c.Relief)
+	}
+	for _, c := range m.DryRunEvicted {
+		adoptKeys(c.Relief)
+	}
+}
+
+func adoptKeys[V any](of map[string]V) {
+	for key, v := range maps.Clone(of) {
+		for i, r := range key {
+			if r == '/' {
+				of[keyOf(key[:i], key[i+1:])] = v
+			}
+		}
+	}
+}
 
 func (m State) clone() State {
 	m.Marks, m.Cooldowns, m.Backoffs = cloned(m.Marks), cloned(m.Cooldowns), cloned(m.Backoffs)

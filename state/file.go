@@ -24,6 +24,8 @@ type File[T any] struct {
 	// Version of the value's format, 1 when 0: raise it when an older program would
 	// misread the value. The version before is read as well.
 	Version int
+	// Adopt changes a value of the version before into one of this; nil: they are the same.
+	Adopt func(*T)
 }
 
 // stored is the file: the value and its checksum.
@@ -61,6 +63,9 @@ func (f File[T]) Load() (T, error) {
 	}
 	if err := json.Unmarshal(s.Value, &v); err != nil {
 		return none, fmt.Errorf("state: %s: %w", f.Path, err)
+	}
+	if f.Adopt != nil && s.Version < f.version() {
+		f.Adopt(&v)
 	}
 	return v, nil
 }

@@ -265,3 +265,23 @@ func fileVersionBefore(t *testing.T) {
 		assert.Zero(t, back)
 	}
 }
+
+func TestFileAdopt(t *testing.T) {
+	t.Parallel()
+	adopt := func(m *map[string]int) { (*m)["adopted"]++ }
+	before := File[map[string]int]{Path: filepath.Join(t.TempDir(), "evict.json"), Version: 1, Adopt: adopt}
+	require.NoError(t, before.Save(map[string]int{"a": 1}))
+	now := before
+	now.Version = 2
+	for want, s := range map[int]File[map[string]int]{0: before, 1: now} {
+		back, err := s.Load()
+		require.NoError(t, err)
+		assert.Equal(t, want, back["adopted"], "only a value of the version before")
+	}
+	back, err := now.Load()
+	require.NoError(t, err)
+	require.NoError(t, now.Save(back))
+	back, err = now.Load()
+	require.NoError(t, err)
+	assert.Equal(t, 1, back["adopted"], "once")
+}

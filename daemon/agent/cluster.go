@@ -99,7 +99,7 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 		tainter: &kube.Tainter{Nodes: core, Node: node, Log: log},
 		cnr:     &cnr{marker: &kube.CNRMarker{REST: core.RESTClient(), Node: node, Log: log}},
 		events:  kube.NewAnnouncer(core, node, log),
-		store:   state.File[evict.State]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.StateVersion},
+		store:   state.File[evict.State]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.StateVersion, Adopt: (*evict.State).AdoptKeys},
 		status:  &lease.Status{Node: node, Nodes: core, Log: log},
 	}
 	cl.disruptions = &pods.DisruptionReader{REST: core.RESTClient(), Pods: cl.pods, Log: log}
