@@ -1,6 +1,7 @@
 package outer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -51,7 +52,8 @@ func (h *Host) knownRivals() knownRivals {
 	return knownRivals{}
 }
 
-// updateRivals looks for rivals, and wakes the sockets when something has changed.
+// updateRivals looks for rivals, and wakes the sockets when those or the searched
+// directories have changed.
 func (h *Host) updateRivals(ctx context.Context, limit time.Duration) {
 	self := filepath.Join(h.Procfs, strconv.Itoa(selfIn(h.Procfs)))
 	h.search.procfs, h.search.skip = h.Procfs, func(process string) bool { return process == self }
@@ -63,7 +65,19 @@ func (h *Host) updateRivals(ctx context.Context, limit time.Duration) {
 	}
 	h.rivals.Store(&now)
 	h.logSearch(now, dirs)
-	h.logRivals(before.byDir, now.byDir)
+	if h.logRivals(before.byDir, now.byDir) || !maps.Equal(before.searched, now.searched) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for _, s := range h.sockets {
+			s.retry()
+		}
+	}
+}
+
+// unsearched reports whether a directory is not searched yet.
+func (h *Host) unsearched(dirs []string) bool {
+	known := h.knownRivals().searched
+	return slices.ContainsFunc(dirs, func(dir string) bool { return !known[dir] })
 }
 
 // logSearch logs when plugins begin, or end, to wait for the search, and for which
@@ -77,7 +91,9 @@ func (h *Host) logSearch(now knownRivals, dirs []string) {
 	h.rivalsAwaited = why
 	switch {
 	case why != "" && why != waited:
-		h.Log.Info("not all processes are examined yet that may watch plugin directories; plugins there only report until they are", "dirs", missing, "reason", why)
+		beside := h.Settings().Beside
+		h.Log.Info("not all processes are examined yet that may watch plugin directories; until they are, plugins.beside decides about the plugins there",
+			"dirs", missing, "reason", why, "beside", beside, "plugins", untilSearched(beside))
 	case waited != "" && why == "":
 		h.Log.Info("all processes are examined that may watch plugin directories")
 	}
@@ -89,10 +105,25 @@ func (h *Host) logSearch(now knownRivals, dirs []string) {
 	h.unexaminedLogged = err != nil
 }
 
-func (h *Host) logRivals(before, now map[string][]Rival) {
+// untilSearched is what plugins.beside makes of the plugins of a directory that is not
+// searched yet.
+func untilSearched(beside string) string {
+	switch beside {
+	case BesideExclusive:
+		return "are not registered"
+	case BesideMark:
+		return "mark the node and evict no pod"
+	case BesideAct:
+		return "act as any other"
+	}
+	return "only report"
+}
+
+// logRivals logs the rivals when they have changed.
+func (h *Host) logRivals(before, now map[string][]Rival) (changed bool) {
 	same := func(a, b Rival) bool { return a.PID == b.PID && a.Cgroup == b.Cgroup }
 	if maps.EqualFunc(before, now, func(a, b []Rival) bool { return slices.EqualFunc(a, b, same) }) {
-		return
+		return false
 	}
 	for _, r := range h.Rivals() {
 		h.Log.Warn("another process watches a plugin directory; what becomes of its plugins is plugins.beside",
@@ -101,11 +132,7 @@ func (h *Host) logRivals(before, now map[string][]Rival) {
 	if len(now) == 0 {
 		h.Log.Info("no other process watches a plugin directory any more")
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, s := range h.sockets {
-		s.retry()
-	}
+	return true
 }
 
 // listener is the process that listens on a plugin's socket, with the cgroup that it had
@@ -132,13 +159,20 @@ func (h *Host) rivalOf(path string, by listener) (Rival, bool) {
 	return Rival{}, false
 }
 
-// leftToRival is why a plugin is left to a rival; nil: it is not.
+// errSearching: there may be a rival, for whom once-only answers are.
+var errSearching = fmt.Errorf("%w: not all processes are examined yet that may watch its directory", errRefused)
+
+// leftToRival is why a plugin is left to a rival, or to one that may yet be found
+// (errSearching); nil: it is not.
 func (h *Host) leftToRival(c Config, path string, by listener) error {
 	if c.Beside != BesideExclusive {
 		return nil
 	}
 	if r, is := h.rivalOf(path, by); is {
 		return fmt.Errorf("%w: %s and may ask this plugin, too; stop it, or set plugins.beside", errRefused, r)
+	}
+	if known := h.knownRivals(); !known.searched[filepath.Dir(path)] {
+		return fmt.Errorf("%w: %s", errSearching, cmp.Or(known.unfinished, "its directory is new"))
 	}
 	return nil
 }

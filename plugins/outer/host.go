@@ -16,6 +16,9 @@ const (
 	// scanEvery is the interval of the scans that find what inotify missed: a
 	// directory that did not exist before, a queue that overflowed.
 	scanEvery = 10 * time.Second
+	// lookEvery is the interval of the looks for rivals while a directory is not
+	// searched yet, such as a new one: its plugins wait for that.
+	lookEvery = time.Second
 	// minScanPause and scanPauseFactor limit the cost of a storm of files: after a scan
 	// follows a pause of scanPauseFactor times its duration. newPerScan limits the
 	// cost of a storm of sockets: the remaining ones are left to the next scan.
@@ -46,6 +49,7 @@ type Host struct {
 	rivalsAwaited string // why not all directories are searched, as it was logged
 	// unexaminedLogged: a process cannot be examined, and that was logged.
 	unexaminedLogged bool
+	searching        bool // a directory of the last scan is not searched yet
 
 	mu         sync.Mutex         // guards all below
 	registered map[string]*plugin // by name
@@ -68,6 +72,8 @@ func (h *Host) Run(ctx context.Context) error {
 	}
 	tick := time.NewTicker(scanEvery)
 	defer tick.Stop()
+	soon := time.NewTicker(lookEvery)
+	defer soon.Stop()
 	h.updateRivals(ctx, firstRivalTime)
 	for look := false; ; {
 		if look {
@@ -84,6 +90,10 @@ func (h *Host) Run(ctx context.Context) error {
 		if rest {
 			continue
 		}
+		var again <-chan time.Time
+		if h.searching {
+			again = soon.C
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -92,6 +102,8 @@ func (h *Host) Run(ctx context.Context) error {
 		case err := <-errs: // queue overflow: the next scan finds what was lost
 			h.Log.Debug("inotify failed", "error", err)
 		case <-tick.C:
+			look = true
+		case <-again:
 			look = true
 		}
 	}
@@ -118,6 +130,7 @@ func (h *Host) scan(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 	if h.watch(watcher, now.dirs) { // a socket may appear between the scan and the watch
 		now = discover(c.Dirs)
 	}
+	h.searching = h.unsearched(now.dirs)
 	if now.incompleteDir != "" && !h.limitLogged {
 		h.limitLogged = true
 		h.Log.Warn("plugin directories exceed the scan limits, so some sockets are not found; remove files that are not plugin sockets",

@@ -383,7 +383,7 @@ func (w *pluginEnv) beside() map[string]plugins.Beside {
 
 func TestOuterReconnects(t *testing.T) {
 	t.Parallel()
-	w := newPluginEnv(t)
+	w := newPluginEnv(t, func(c *Config) { c.Beside = BesideAct }) // its first connection is that of the plugin
 	f := newFake("p")
 	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", w.path("p.sock"))
 	require.NoError(t, err)

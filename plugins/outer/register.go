@@ -125,7 +125,8 @@ func (s *socket) admit(l *connection, info *registration.PluginInfo) (*plugin, e
 }
 
 // allowed checks a plugin against the configuration, at registration and after
-// each change.
+// each change. A registered one stays while its directory is searched anew: whoever may
+// replace the directory must not end it.
 func (p *plugin) allowed(c Config) error {
 	if len(c.Names) > 0 && !slices.Contains(c.Names, p.name) {
 		return fmt.Errorf("%w: name %q is not in plugins.names", errRefused, p.name)
@@ -133,7 +134,11 @@ func (p *plugin) allowed(c Config) error {
 	if !within(c.Dirs, p.socket.path) {
 		return fmt.Errorf("%w: its socket is %w", errRefused, errOutside)
 	}
-	return cmp.Or(p.link.allowed(c), p.endpoint.allowed(c), p.host.leftToRival(c, p.socket.path, p.listener))
+	left := p.host.leftToRival(c, p.socket.path, p.listener)
+	if errors.Is(left, errSearching) {
+		left = nil
+	}
+	return cmp.Or(p.link.allowed(c), p.endpoint.allowed(c), left)
 }
 
 func (l *connection) allowed(c Config) error {

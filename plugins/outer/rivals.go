@@ -118,8 +118,14 @@ func (s *rivalSearch) look(ctx context.Context, dirs []string, limit time.Durati
 	for n := len(s.left); n > 0 && ctx.Err() == nil && time.Now().Before(until); n-- {
 		pid := s.left[0]
 		s.left = s.left[1:]
-		if s.examine(pid, examined, mounted) != nil && s.failed[pid].times < maxRivalTries {
-			s.left = append(s.left, pid)
+		err := s.examine(pid, examined, mounted)
+		if err == nil || s.failed[pid].times >= maxRivalTries {
+			continue
+		}
+		s.left = append(s.left, pid)
+		if errors.Is(err, errRivalTime) { // it may have more in this look, after the others
+			delete(examined, pid)
+			n++
 		}
 	}
 	if len(s.left) == 0 && s.unread == nil {
@@ -134,6 +140,9 @@ func (s *rivalSearch) look(ctx context.Context, dirs []string, limit time.Durati
 func (s *rivalSearch) unfinished() string {
 	if s.unread != nil {
 		return s.unread.Error()
+	}
+	if len(s.left) == 0 {
+		return ""
 	}
 	for _, pid := range s.left {
 		if f, is := s.failed[pid]; is {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -276,9 +277,19 @@ func TestBesideAnUnfinishedSearch(t *testing.T) {
 			p := &plugin{host: w.Host, socket: s, listener: listener{pid: 1 << 30}}
 			w.Host.updateRivals(t.Context(), -1)
 			assert.Equal(t, want, p.beside())
-			assert.NoError(t, w.Host.leftToRival(w.config, s.path, p.listener), "no rival is known that it is left to")
+			left := w.Host.leftToRival(w.config, s.path, p.listener)
+			if beside == BesideExclusive {
+				require.ErrorIs(t, left, errSearching, "it may be a rival's")
+				assert.ErrorContains(t, left, "more processes than one look can examine")
+			} else {
+				assert.NoError(t, left)
+			}
+			w.Host.counts.keep("p")
+			w.Host.counts.unregistered("p", s.path, p.listener, time.Now())
+			assert.False(t, w.Host.Counts()["p"].LeftToRival, "no rival is known")
 			w.Host.updateRivals(t.Context(), time.Minute)
 			assert.Empty(t, p.beside(), "it may act")
+			assert.NoError(t, w.Host.leftToRival(w.config, s.path, p.listener))
 		})
 	}
 }
@@ -422,4 +433,91 @@ func TestRivalSearchIncomplete(t *testing.T) {
 		assert.Equal(t, []string{dir}, s.looks(t, 1, dir))
 		assert.Len(t, s.found[dir], 1)
 	})
+}
+
+// With exclusive, a plugin is not even registered before the search is complete, and
+// then at once.
+func TestExclusiveWaitsForTheSearch(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	good := t.TempDir()
+	w.Procfs = filepath.Join(good, "proc") // there is none yet
+	f := newFake("p")
+	f.serve(t, w.path("p.sock"))
+	w.run()
+	eventually(t, "refused", func() bool {
+		all := w.Status(time.Now())
+		return len(all) == 1 && strings.Contains(all[0].Problem, "not all processes are examined yet") && strings.Contains(all[0].Problem, w.Procfs)
+	})
+	assert.Empty(t, f.calls(), "its answers are those of a rival that may be found")
+	process(t, filepath.Join(good, "new"), "1", "init", "")
+	require.NoError(t, os.Rename(filepath.Join(good, "new"), w.Procfs))
+	begun := deadline.Start()
+	w.waitFor("p")
+	assert.Less(t, begun.Elapsed(), scanEvery, "the next look is soon")
+
+	t.Run("a directory made later", func(t *testing.T) {
+		dir := w.path("later")
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		later := newFake("q")
+		later.serve(t, filepath.Join(dir, "q.sock"))
+		begun := deadline.Start()
+		w.waitFor("p", "q")
+		assert.Less(t, begun.Elapsed(), scanEvery)
+	})
+	t.Run("a registered plugin outlives its directory", func(t *testing.T) {
+		require.NoError(t, os.Rename(w.path("later"), w.path(".later")))
+		w.Host.rivals.Store(&knownRivals{})
+		for _, p := range w.plugins() {
+			assert.NoError(t, p.allowed(w.config))
+		}
+	})
+}
+
+// A change of what is searched wakes the sockets, as one of the rivals does.
+func TestSearchWakesSockets(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	s := w.newSocket(t.Context(), w.path("p.sock"), fileIdentity{})
+	w.Host.sockets = map[string]*socket{s.path: s}
+	w.Host.updateRivals(t.Context(), -1)
+	assert.Empty(t, s.wake)
+	w.Host.updateRivals(t.Context(), time.Minute)
+	assert.Len(t, s.wake, 1)
+	<-s.wake
+	w.Host.updateRivals(t.Context(), time.Minute)
+	assert.Empty(t, s.wake)
+}
+
+func TestSearchLogged(t *testing.T) {
+	t.Parallel()
+	for beside, want := range map[string]string{
+		BesideExclusive: "are not registered", BesideReport: "only report",
+		BesideMark: "mark the node and evict no pod", BesideAct: "act as any other",
+	} {
+		t.Run(beside, func(t *testing.T) {
+			t.Parallel()
+			w := newPluginEnv(t, func(c *Config) { c.Beside = beside })
+			var out bytes.Buffer
+			w.Log = slog.New(slog.NewTextHandler(&out, nil))
+			w.Procfs = filepath.Join(t.TempDir(), "none")
+			w.Host.updateRivals(t.Context(), time.Minute)
+			first := out.String()
+			assert.Contains(t, first, want)
+			assert.Contains(t, first, "beside="+beside)
+			assert.Contains(t, first, w.Procfs+": no such file", "the cause")
+			w.Host.updateRivals(t.Context(), time.Minute)
+			assert.Equal(t, first, out.String(), "once")
+
+			process(t, w.Procfs, "1", "init", "")
+			require.NoError(t, os.Remove(filepath.Join(w.Procfs, "1", "mountinfo")))
+			require.NoError(t, os.Mkdir(filepath.Join(w.Procfs, "1", "mountinfo"), 0o700))
+			for range maxRivalTries + 3 {
+				w.Host.updateRivals(t.Context(), time.Minute)
+			}
+			assert.Contains(t, out.String(), "process 1: ")
+			assert.Contains(t, out.String(), "all processes are examined")
+			assert.Equal(t, 1, strings.Count(out.String(), "a process cannot be examined"))
+		})
+	}
 }

@@ -2,6 +2,7 @@ package outer
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -82,7 +83,10 @@ func (h *Host) Unmarked(why map[string]string) {
 // after a plugin unregistered.
 func (h *Host) Counts() map[string]Counts {
 	c := h.Settings()
-	return h.counts.all(time.Now(), func(socket string, by listener) bool { return h.leftToRival(c, socket, by) != nil })
+	return h.counts.all(time.Now(), func(socket string, by listener) bool {
+		err := h.leftToRival(c, socket, by)
+		return err != nil && !errors.Is(err, errSearching)
+	})
 }
 
 func (p *plugin) status(now time.Time) Status {
