@@ -114,7 +114,17 @@ func (s *rivalSearch) look(ctx context.Context, dirs []string, limit time.Durati
 			}
 		}
 	}
-	until := time.Now().Add(limit)
+	s.pass(ctx, examined, mounted, time.Now().Add(limit))
+	if len(s.left) == 0 && s.unread == nil {
+		s.searched = slices.DeleteFunc(slices.Clone(s.places), moved)
+	}
+	for _, list := range s.found {
+		slices.SortFunc(list, func(a, b Rival) int { return cmp.Compare(a.PID, b.PID) })
+	}
+}
+
+// pass goes on with the pass, and leaves the processes that could not be examined.
+func (s *rivalSearch) pass(ctx context.Context, examined map[int]error, mounted mountedBy, until time.Time) {
 	for n := len(s.left); n > 0 && ctx.Err() == nil && time.Now().Before(until); n-- {
 		pid := s.left[0]
 		s.left = s.left[1:]
@@ -127,12 +137,6 @@ func (s *rivalSearch) look(ctx context.Context, dirs []string, limit time.Durati
 			delete(examined, pid)
 			n++
 		}
-	}
-	if len(s.left) == 0 && s.unread == nil {
-		s.searched = slices.DeleteFunc(slices.Clone(s.places), moved)
-	}
-	for _, list := range s.found {
-		slices.SortFunc(list, func(a, b Rival) int { return cmp.Compare(a.PID, b.PID) })
 	}
 }
 
@@ -399,21 +403,30 @@ func watchedBy(process string, places []location, until time.Time) (list []locat
 			if time.Now().After(until) {
 				return list, fmt.Errorf("%s: %w", dir.Name(), errRivalTime)
 			}
-			to, err := os.Readlink(filepath.Join(process, "fd", name))
-			if err == nil && to == "anon_inode:inotify" {
-				err = watches(filepath.Join(process, "fdinfo", name), places, until, &list)
-			}
-			if err != nil && !errors.Is(err, os.ErrNotExist) { // it was closed meanwhile
+			if err := watchesOf(process, name, places, until, &list); err != nil {
 				return list, err
 			}
 		}
-		if errors.Is(err, io.EOF) || errors.Is(err, os.ErrNotExist) {
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrNotExist):
 			return list, nil
-		}
-		if err != nil {
+		case err != nil:
 			return list, err
 		}
 	}
+}
+
+// watchesOf adds the directories that a descriptor watches. One that was closed
+// meanwhile watches none.
+func watchesOf(process, fd string, places []location, until time.Time, list *[]location) error {
+	to, err := os.Readlink(filepath.Join(process, "fd", fd))
+	if err == nil && to == "anon_inode:inotify" {
+		err = watches(filepath.Join(process, "fdinfo", fd), places, until, list)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // watches adds the directories that an inotify descriptor watches, once. Its lines are
