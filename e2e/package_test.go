@@ -59,6 +59,7 @@ func TestPackagesHoldTheSame(t *testing.T) {
 		}
 	}
 	assert.Equal(t, "/etc/plimsoll/agent.yaml\n/etc/plimsoll/controller.yaml\n", about(t, redHat, "rpm", "-qcp"), "what an upgrade keeps")
+	assert.Equal(t, "localhost", about(t, redHat, "rpm", "-qp", "--qf", "%{BUILDHOST}"), "another machine makes the same bytes")
 }
 
 // lineWith is the line of a list that ends with a path.
