@@ -104,15 +104,28 @@ func TestMakeReleaseRefuses(t *testing.T) {
 	t.Parallel()
 	c := newTagged(t)
 	begin := c.must("git", "rev-parse", "HEAD")
+	c.git("config", "status.showUntrackedFiles", "no")
+	write(t, filepath.Join(c.dir, ".git/info/exclude"), "hidden*\n")
 	for _, refused := range []struct {
 		name, says string
 		do         func(c tagged)
 	}{
 		{"a commit without a tag", "release: no tag on HEAD; deploy/Chart.yaml has " + releasedTag + ": git tag -s " + releasedTag, func(c tagged) { c.retag("") }},
+		{"for none of what make and editors leave behind", "release: no tag on HEAD", func(c tagged) {
+			c.retag("")
+			for _, left := range []string{"bin/plimsoll", "e2e/last-green.txt", "e2e.test", ".main.go.swp"} {
+				write(c.t, filepath.Join(c.dir, left), "")
+			}
+		}},
 		{"a tag that is no version", "release: the tag on HEAD is no version: 9.8.7: want one such as v1.2.3, or v1.2.3-rc.1", func(c tagged) { c.retag("9.8.7") }},
 		{"another version than the chart's", `release: HEAD is tagged v9.9.0, and deploy/Chart.yaml has version "` + releasedNumber + `"`, func(c tagged) { c.retag("v9.9.0") }},
 		{"a change that is not committed", "release: not committed, so no commit has what would be built: commit or remove\nM README.md", func(c tagged) { c.edit("README.md", "# Plimsoll", "# Plimsol") }},
 		{"a file that is not committed", "commit or remove\n?? deploy/mine.yaml", func(c tagged) { write(c.t, filepath.Join(c.dir, "deploy/mine.yaml"), "a: b\n") }},
+		{"a file that this user's git ignores", "commit or remove\n?? daemon/web/hidden.html", func(c tagged) { write(c.t, filepath.Join(c.dir, "daemon/web/hidden.html"), "") }},
+		{"a file that hides itself", "commit or remove\n?? plugins/.gitignore\n?? plugins/mine.go", func(c tagged) {
+			write(c.t, filepath.Join(c.dir, "plugins/.gitignore"), "*\n")
+			write(c.t, filepath.Join(c.dir, "plugins/mine.go"), "package plugins\n")
+		}},
 		{"a changelog without the version", `release: CHANGELOG.md: no heading "## ` + releasedNumber + ` - YYYY-MM-DD"`, func(c tagged) {
 			c.edit("CHANGELOG.md", "## "+releasedNumber+" - ", "## 9.8.6 - ")
 			c.commit()

@@ -238,10 +238,10 @@ func (b build) checksums() error {
 }
 
 // environment without what would change what is built: the variables of the make that
-// runs this, and those of Go that the command line of a user may have.
+// runs this, and those of Go that a user may have in the shell or by go env -w.
 func (b build) environment(user []string) []string {
 	ours := []string{
-		"CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false", "GOWORK=off", "GOOS=", "GOARCH=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOFIPS140=off",
+		"CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false", "GOENV=off", "GOWORK=off", "GOOS=", "GOARCH=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOFIPS140=off",
 		fmt.Sprint("SOURCE_DATE_EPOCH=", b.created), "HELM_CONFIG_HOME=" + b.work, "HELM_CACHE_HOME=" + b.work, "HELM_DATA_HOME=" + b.work, "TZ=UTC",
 		"PACKAGES=", "PACKAGE_ARCH=", "PACKAGE_VERSION=", "MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", "MAKEOVERRIDES=",
 	}

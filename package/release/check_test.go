@@ -102,9 +102,9 @@ func TestNotes(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	b := build{source: source{created: 7}, work: "/w"}
-	have := b.environment([]string{"HOME=/h", "GOFLAGS=-tags=x", "GOARCH=mips", "GOEXPERIMENT=y", "SOURCE_DATE_EPOCH=1", "PACKAGE_VERSION=9", "MAKEFLAGS=VERSION=8", "GOPROXY=p", "TZ=Asia/Tokyo"})
+	have := b.environment([]string{"HOME=/h", "GOFLAGS=-tags=x", "GOENV=/h/env", "GOARCH=mips", "GOEXPERIMENT=y", "SOURCE_DATE_EPOCH=1", "PACKAGE_VERSION=9", "MAKEFLAGS=VERSION=8", "GOPROXY=p", "TZ=Asia/Tokyo"})
 	assert.Equal(t, []string{
-		"HOME=/h", "GOPROXY=p", "CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0", "GOFIPS140=off",
+		"HOME=/h", "GOPROXY=p", "CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false", "GOENV=off", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0", "GOFIPS140=off",
 		"SOURCE_DATE_EPOCH=7", "HELM_CONFIG_HOME=/w", "HELM_CACHE_HOME=/w", "HELM_DATA_HOME=/w", "TZ=UTC",
 	}, have)
 }
