@@ -119,8 +119,7 @@ func addCulprits(all map[culpritKey][]CulpritNode, a *Judged) (known bool) {
 	for i := range a.Contention.Resources {
 		r := &a.Contention.Resources[i]
 		w, some := r.Culprit()
-		itself := len(r.Sufferers) > 0 && w.Name == r.Sufferers[0].Name
-		if !some || itself || w.Ratio < minShare || r.Coverage != nil && *r.Coverage < minCoverage {
+		if !some || w.Ratio < minShare || r.Coverage != nil && *r.Coverage < minCoverage {
 			known = false
 			continue
 		}

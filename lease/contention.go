@@ -53,14 +53,14 @@ type Workload struct {
 	Ratio float64 `json:"ratio"`
 }
 
-// Culprit is the largest one that is not the main sufferer itself, or else the
-// largest; false: none is known.
+// Culprit is the largest one that is not the main sufferer itself; false: none is
+// known.
 func (r *ResourceContention) Culprit() (Workload, bool) {
-	if len(r.Culprits) == 0 {
+	i := slices.IndexFunc(r.Culprits, func(w Workload) bool { return len(r.Sufferers) == 0 || w.Name != r.Sufferers[0].Name })
+	if i < 0 {
 		return Workload{}, false
 	}
-	i := slices.IndexFunc(r.Culprits, func(w Workload) bool { return len(r.Sufferers) == 0 || w.Name != r.Sufferers[0].Name })
-	return r.Culprits[max(0, i)], true
+	return r.Culprits[i], true
 }
 
 // Bounds of a NodeContention.
