@@ -25,6 +25,7 @@ func spreadTypes() map[string]string {
 		"daemon/top.frame":     "it is what all parts of the screen write into",
 		"daemon/view.State":    "each file formats one part of it, for all outputs alike",
 		"daemon/web.PodSeries": "which pods have series, their cache and their rows are read apart",
+		"daemon/web.pages":     "each page is a file that is named after it",
 		"daemon/web.Server":    "each page and endpoint is a file that is named after it",
 		"e2e/bench.bench":      "each file measures one thing",
 		"e2e/cluster.Cluster":  "each file starts one part of a control plane",

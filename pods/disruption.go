@@ -182,20 +182,3 @@ func selectingPDBs(items []policyv1.PodDisruptionBudget) ([]selectingPDB, error)
 	}
 	return list, nil
 }
-
-// labelled returns the metadata of these pods of the node, with their labels, as far as
-// all labels are known.
-func (w *Watcher) labelled(uids []string) []metav1.ObjectMeta {
-	wanted := map[string]bool{}
-	for _, uid := range uids {
-		wanted[uid] = true
-	}
-	var list []metav1.ObjectMeta
-	for _, s := range w.all() {
-		var m metav1.PartialObjectMetadata // its metadata has the same field number as a pod's
-		if wanted[string(s.UID)] && m.Unmarshal(s.encoded) == nil && len(m.Labels) == s.labels {
-			list = append(list, metav1.ObjectMeta{Namespace: s.Namespace, UID: s.UID, Labels: m.Labels})
-		}
-	}
-	return list
-}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -185,4 +186,21 @@ func (w *Watcher) transform(object any) (any, error) {
 		return s, nil
 	}
 	return nil, fmt.Errorf("strip pod: unexpected type %T", object)
+}
+
+// labelled returns the metadata of these pods of the node, with their labels, as far as
+// all labels are known.
+func (w *Watcher) labelled(uids []string) []metav1.ObjectMeta {
+	wanted := map[string]bool{}
+	for _, uid := range uids {
+		wanted[uid] = true
+	}
+	var list []metav1.ObjectMeta
+	for _, s := range w.all() {
+		var m metav1.PartialObjectMetadata // its metadata has the same field number as a pod's
+		if wanted[string(s.UID)] && m.Unmarshal(s.encoded) == nil && len(m.Labels) == s.labels {
+			list = append(list, metav1.ObjectMeta{Namespace: s.Namespace, UID: s.UID, Labels: m.Labels})
+		}
+	}
+	return list
 }

@@ -253,14 +253,14 @@ func (b build) environment(user []string) []string {
 	return append(list, slices.DeleteFunc(ours, func(our string) bool { return strings.HasSuffix(our, "=") })...)
 }
 
-// output of a command, without the space around it.
-func output(ctx context.Context, name string, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, name, args...).Output()
+// git is what git prints, without the space around it.
+func git(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "git", args...).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = fmt.Errorf("%w: %s", err, trimmed(exit.Stderr))
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+		return "", fmt.Errorf("git %s: %w", strings.Join(args, " "), err)
 	}
 	return trimmed(out), nil
 }

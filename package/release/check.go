@@ -33,7 +33,7 @@ func check(ctx context.Context) (source, error) {
 	if err := committed(ctx); err != nil {
 		return s, err
 	}
-	tags, err := output(ctx, "git", "tag", "--points-at", "HEAD")
+	tags, err := git(ctx, "tag", "--points-at", "HEAD")
 	if err != nil {
 		return s, err
 	}
@@ -58,7 +58,7 @@ func check(ctx context.Context) (source, error) {
 	if s.date, s.changes, err = section(string(changelog), s.number()); err != nil {
 		return s, fmt.Errorf("CHANGELOG.md: %w", err)
 	}
-	created, err := output(ctx, "git", "log", "-1", "--format=%ct")
+	created, err := git(ctx, "log", "-1", "--format=%ct")
 	if err != nil {
 		return s, err
 	}
@@ -72,11 +72,11 @@ func check(ctx context.Context) (source, error) {
 // be compiled in, too. The record that make e2e leaves is part of nothing that is built.
 func committed(ctx context.Context) error {
 	const record = ":(exclude,top)e2e/last-green.txt"
-	changed, err := output(ctx, "git", "status", "--porcelain", "--untracked-files=no", "--", ".", record)
+	changed, err := git(ctx, "status", "--porcelain", "--untracked-files=no", "--", ".", record)
 	if err != nil {
 		return err
 	}
-	others, err := output(ctx, "git", "ls-files", "--others", "--exclude-from=.gitignore", "--", ".", record)
+	others, err := git(ctx, "ls-files", "--others", "--exclude-from=.gitignore", "--", ".", record)
 	if err != nil {
 		return err
 	}
