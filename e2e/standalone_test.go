@@ -341,6 +341,7 @@ func copyProc(t *testing.T, to string) {
 	} {
 		copyFile(t, filepath.Join("/proc", f), filepath.Join(to, f))
 	}
+	require.NoError(t, os.Mkdir(filepath.Join(to, "1/fd"), 0o700)) // it watches nothing
 }
 
 func copyFile(t *testing.T, from, to string) {
