@@ -177,7 +177,7 @@ func (w *world) says(millicpu, memory string) {
 func TestEvictReclaimedOvercommit(t *testing.T) {
 	t.Parallel()
 	w := startWorldOf(t, cluster.New(t, cluster.Options{Audit: true}))
-	w.rules = "  reclaimedOvercommit: {enabled: true, cpuRate: 100, for: 1s, clearFor: 2s}\n"
+	w.rules = "  reclaimedOvercommit: {enabled: true, cpuRate: 100, softCpuRate: 100, for: 1s, clearFor: 2s}\n"
 	w.configure()
 	w.lends("40k", "10Gi")
 	w.deploy("large", 5, borrows("20k", "1Gi"))

@@ -92,7 +92,7 @@ func TestScrapeNeedsReviewedToken(t *testing.T) {
 	may, mayNot := scrapers(t, c)
 	examined(agentsFile, `PASS +web configuration +none; clients need a token of the cluster`, `PASS +rights +all `)
 	require.NoError(t, c.Apply(t.Context(), []byte(customNodeResources)))
-	examined(agentsFile, `FAIL +rights +3 of \d+ missing: get customnoderesources\.node\.katalyst\.kubewharf\.io, .* \(apply .*deploy/rbac-katalyst\.yaml, `)
+	examined(agentsFile, `FAIL +rights +4 of \d+ missing: get customnoderesources\.node\.katalyst\.kubewharf\.io, .* \(apply .*deploy/rbac-katalyst\.yaml, `)
 	require.NoError(t, c.Apply(t.Context(), deploy.RBACKatalyst))
 	examined(agentsFile, `PASS +rights +all `)
 	controllersFile, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-controller", cluster.BoundTo{})
