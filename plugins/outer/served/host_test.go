@@ -121,6 +121,7 @@ func register(t *testing.T, p kit.Plugin) *outer.Host {
 		Settings: func() outer.Config {
 			c := outer.DefaultConfig()
 			c.Uids, c.Dirs, c.Deadline = []string{strconv.Itoa(os.Getuid())}, []string{dir}, 30*time.Second
+			c.Beside = outer.BesideAct // its procfs has no process to examine
 			return c
 		},
 		Procfs: t.TempDir(), Log: slog.New(slog.DiscardHandler),
