@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
@@ -124,13 +126,37 @@ func TestReadProcesses(t *testing.T) {
 		assert.NotEqual(t, pidsOf(first), pidsOf(second))
 	})
 	t.Run("IO that may not be read says what it needs", func(t *testing.T) {
+		pid := 1 // of another user
 		if os.Geteuid() == 0 {
-			t.Skip("root may read everything")
+			sleep := exec.CommandContext(t.Context(), "sleep", "60") // it has capabilities, who reads has none
+			require.NoError(t, sleep.Start())
+			t.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
+			pid = sleep.Process.Pid
 		}
-		list := read(cgroupOfPIDs(t, 1))
+		paths := Paths{Procfs: "/proc", Cgroupfs: cgroupOfPIDs(t, pid)}
+		var list ProcessList
+		require.NoError(t, withoutCapabilities(func() (err error) {
+			list, err = ReadProcesses(t.Context(), paths, "/pod", 50*time.Millisecond)
+			return err
+		}))
 		require.Len(t, list.Processes, 1)
 		assert.Equal(t, snapshot.Absent{"io": "permission denied: it needs CAP_SYS_PTRACE"}, list.Processes[0].Absent)
 	})
+}
+
+// withoutCapabilities runs do on a thread that has none, and ends the thread.
+func withoutCapabilities(do func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: nothing else may run on it
+		none := [2]unix.CapUserData{}
+		err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
+		if err == nil {
+			err = do()
+		}
+		done <- err
+	}()
+	return <-done
 }
 
 func pidsOf(l ProcessList) (pids []int) {
@@ -181,4 +207,42 @@ func TestProcessReplaced(t *testing.T) {
 	got := list.rates(t.Context(), fs, first, []int{1, 2})
 	assert.Equal(t, []int{2}, pidsOf(ProcessList{Processes: got}), "and the third has left the workload")
 	assert.Equal(t, []UnreadProcesses{{2, "ended, or left the workload, while they were read"}}, list.Unread)
+}
+
+func TestProcessRates(t *testing.T) {
+	const never = -1
+	at := time.Unix(100, 0)
+	reading := func(after time.Duration, cpu float64, read, written int) Process {
+		p := Process{PID: 1, at: at.Add(after), cpu: cpu}
+		if read != never {
+			p.io = snapshot.Some(procfs.ProcIO{ReadBytes: uint64(read), WriteBytes: uint64(written)})
+		}
+		return p
+	}
+	rated := func(cores, read, written float64) Process {
+		return Process{
+			CPUCores: snapshot.Some(cores), ReadBytesPerSecond: snapshot.Some(read), WrittenBytesPerSecond: snapshot.Some(written),
+		}
+	}
+	before := reading(0, 5, 1000, 50)
+	for name, row := range map[string]struct {
+		was, is, want Process
+	}{
+		"two seconds":               {before, reading(2*time.Second, 6, 5000, 150), rated(0.5, 2000, 50)},
+		"nothing was done":          {before, reading(time.Second, 5, 1000, 50), rated(0, 0, 0)},
+		"no time passed":            {before, reading(0, 6, 2000, 60), Process{Absent: snapshot.Absent{"rates": "no time passed between the readings"}}},
+		"the CPU time went back":    {before, reading(time.Second, 4, 1000, 50), rated(0, 0, 0)},
+		"the bytes went back":       {before, reading(time.Second, 6, 10, 50), Process{CPUCores: snapshot.Some(1.0), Absent: snapshot.Absent{"io": "it was not read twice"}}},
+		"IO was not read at first":  {reading(0, 5, never, never), reading(time.Second, 6, 10, 50), Process{CPUCores: snapshot.Some(1.0), Absent: snapshot.Absent{"io": "it was not read twice"}}},
+		"IO is not read any longer": {before, reading(time.Second, 6, never, never), Process{CPUCores: snapshot.Some(1.0)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row.is.rate(&row.was)
+			got := Process{
+				CPUCores: row.is.CPUCores, ReadBytesPerSecond: row.is.ReadBytesPerSecond,
+				WrittenBytesPerSecond: row.is.WrittenBytesPerSecond, Absent: row.is.Absent,
+			}
+			assert.Equal(t, row.want, got)
+		})
+	}
 }
