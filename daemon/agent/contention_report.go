@@ -14,7 +14,7 @@ import (
 // contentionReport is the contention of a state as the Lease carries it.
 func contentionReport(s *view.State) lease.NodeContention {
 	n := lease.NodeContention{Version: process.Version()}
-	for _, c := range s.Contention() {
+	for _, c := range view.Contention(s) {
 		switch c.State {
 		case snapshot.ContentionPresent:
 			n.Resources = append(n.Resources, resourceContention(&c, s.Cluster))

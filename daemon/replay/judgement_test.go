@@ -316,7 +316,7 @@ func (w *watch) saysSo(not labelled.NotJudged) int {
 	names := slices.ContainsFunc(s.Unjudged(), func(u plugins.Unjudged) bool {
 		return u.Resource == not.Resource && u.Scope == not.Scope && u.Why != justStarted
 	})
-	waits := slices.ContainsFunc(s.Contention(), func(c snapshot.Contention) bool {
+	waits := slices.ContainsFunc(view.Contention(s), func(c snapshot.Contention) bool {
 		return string(c.Resource) == string(not.Resource) && c.Device == not.Scope && c.State == snapshot.ContentionUnknown &&
 			slices.ContainsFunc(c.Sufferers, func(s snapshot.Sufferer) bool {
 				return s.PodUID == not.Sufferer && s.Waited >= snapshot.WaitedThreshold

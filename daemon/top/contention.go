@@ -13,42 +13,42 @@ import (
 // partiesShown of each kind; the page and the API have more.
 const partiesShown = 3
 
-// contention shows culprits and sufferers in about room lines: in full while
+// contentionLines show culprits and sufferers in about room lines: in full while
 // they fit, then in one line each. In a small frame the devices without
-// contention are listed in the heading.
-func (f *frame) contention(s *view.State, room int) {
-	list := s.Contention()
+// contention are listed in the heading. Without any there is no line.
+func contentionLines(s *view.State, width int, roomy bool, room int) []line {
+	list := view.Contention(s)
 	if len(list) == 0 {
-		return
+		return nil
 	}
 	head := "CONTENTION"
 	if w := s.Snapshot.WindowSeconds; w > 0 {
 		head += " " + view.Seconds(w)
 	}
-	if f.roomy && list[0].State == snapshot.ContentionPresent { // these come first
+	if roomy && list[0].State == snapshot.ContentionPresent { // these come first
 		head += "  culprits by share, sufferers by time waited"
 	}
-	list, quiet := f.chooseShown(list, room)
-	f.add(line{{head, dim}, {quiet, plain}})
+	list, quiet := chooseShown(list, roomy, room)
+	lines := []line{{{head, dim}, {quiet, plain}}}
 	room -= 1 + len(list)
 	for i := range list {
 		c := &list[i]
-		rows := f.parties(c)
+		rows := parties(c, width)
 		if c.State == snapshot.ContentionBusy || len(rows) > room {
-			f.add(f.contentionLine(c))
+			lines = append(lines, contentionLine(c, width))
 			continue
 		}
 		room -= len(rows)
-		f.add(append([]line{contentionHead(c)}, rows...)...)
+		lines = append(append(lines, contentionHead(c)), rows...)
 	}
-	f.gap()
+	return lines
 }
 
 // chooseShown separates the list into those that get lines, chosen by the longest
 // waits, and a summary of the others.
-func (f *frame) chooseShown(list []snapshot.Contention, room int) (shown []snapshot.Contention, others string) {
+func chooseShown(list []snapshot.Contention, roomy bool, room int) (shown []snapshot.Contention, others string) {
 	n := len(list)
-	for n > 0 && !f.roomy && list[n-1].State == snapshot.ContentionBusy {
+	for n > 0 && !roomy && list[n-1].State == snapshot.ContentionBusy {
 		n--
 	}
 	shown = view.Busiest(list[:n], max(1, room-1), view.WaitedShare)
@@ -95,12 +95,9 @@ func contentionStyle(s snapshot.ContentionState) style {
 }
 
 // contentionLine is the short form: the first of each kind.
-func (f *frame) contentionLine(c *snapshot.Contention) line {
+func contentionLine(c *snapshot.Contention, width int) line {
 	l := contentionHead(c)
-	left := f.width
-	for _, s := range l {
-		left -= columns(s.text)
-	}
+	left := width - l.columns()
 	const numbers = 9 + 15 // width of the numbers of both kinds
 	s, waits := view.MainSufferer(c)
 	waits = waits && c.State != snapshot.ContentionBusy
@@ -124,15 +121,15 @@ const maxColumns = 140
 
 // parties are culprits beside sufferers; the names share the width that the
 // numbers leave.
-func (f *frame) parties(c *snapshot.Contention) []line {
+func parties(c *snapshot.Contention, width int) []line {
 	const numbers = 2 + 6 + 2 + 9 + 2 + 2 + 6 + 2 // width of all but the names
-	names := max(8, (min(f.width, maxColumns)-numbers)/2)
+	names := max(8, (min(width, maxColumns)-numbers)/2)
 	n := min(partiesShown, max(len(c.Culprits), len(c.Sufferers)))
 	rows := make([]line, 0, n+1)
 	for i := range n {
 		left, right := culprit(c, i, names), sufferer(c, i, names)
 		if len(right) > 0 {
-			left[len(left)-1].text += strings.Repeat(" ", max(0, names+23-width(left)))
+			left[len(left)-1].text += strings.Repeat(" ", max(0, names+23-left.columns()))
 		}
 		rows = append(rows, append(left, right...))
 	}
@@ -157,14 +154,6 @@ func culprit(c *snapshot.Contention, i, width int) line {
 		text = shorten(view.NoCulprit(c), width+19)
 	}
 	return line{{"  " + text, dim}}
-}
-
-func width(l line) int {
-	all := 0
-	for _, s := range l {
-		all += columns(s.text)
-	}
-	return all
 }
 
 func sufferer(c *snapshot.Contention, i, width int) line {

@@ -8,20 +8,21 @@ import (
 // throttledShown in a frame.
 const throttledShown = 3
 
-// dataMovers shows data movers, where there are any or something limits them.
-func (f *frame) dataMovers(s *view.State) {
+// dataMoverLines show data movers, where there are any or something limits them.
+func dataMoverLines(s *view.State) []line {
 	if s.Cluster == nil || s.Cluster.DataMovers == nil {
-		return
+		return nil
 	}
 	l := s.Cluster.DataMovers
 	if l.Running == 0 && l.Budget == nil && l.StartHoldUntil.IsZero() && len(l.Throttled) == 0 && l.Problem == "" {
-		return
+		return nil
 	}
-	f.add(line{{"data movers", bold}, {"  " + l.Text(), levelStyle(max(l.Level, plugins.None))}})
+	lines := []line{{{"data movers", bold}, {"  " + l.Text(), levelStyle(max(l.Level, plugins.None))}}}
 	for _, t := range l.Throttled[:min(throttledShown, len(l.Throttled))] {
-		f.add(line{{"  throttled: ", dim}, {t.Text(), plain}})
+		lines = append(lines, line{{"  throttled: ", dim}, {t.Text(), plain}})
 	}
 	if l.Problem != "" {
-		f.add(line{{"  " + view.Printable(l.Problem), yellow}})
+		lines = append(lines, line{{"  " + view.Printable(l.Problem), yellow}})
 	}
+	return lines
 }

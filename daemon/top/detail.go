@@ -127,7 +127,7 @@ func (d *detail) workloadWaits(w *snapshot.WorkloadState) {
 	d.fact("cpu", stall(r.Pressure.CPU))
 	d.fact("memory", stall(r.Pressure.Memory))
 	d.fact("io", stall(r.Pressure.IO))
-	for _, c := range d.state.Contention() {
+	for _, c := range view.Contention(d.state) {
 		for _, p := range c.Sufferers {
 			if p.Cgroup == w.Cgroup {
 				d.add(view.ContentionTitle(&c) + ": " + view.ContentionText(&c) + "; it waits " + view.Ratio(p.Waited) + " of the time" + d.window())
@@ -149,7 +149,7 @@ func (d *detail) window() string {
 func (d *detail) asCulprit(w *snapshot.WorkloadState) {
 	d.section("AS CULPRIT: WHAT IT USES MOST, AND WHICH WORKLOADS WAIT THERE")
 	before := len(d.lines)
-	for _, c := range d.state.Contention() {
+	for _, c := range view.Contention(d.state) {
 		for _, p := range c.Culprits {
 			if p.Cgroup != w.Cgroup {
 				continue
@@ -219,7 +219,7 @@ func (d *detail) cellsOf(t table) {
 
 // contention of a device; several links are shown together, without a name.
 func (d *detail) contention(resource snapshot.SharedResource, name string) {
-	for _, c := range d.state.Contention() {
+	for _, c := range view.Contention(d.state) {
 		if c.Resource != resource || c.Device != name && c.Device != "" {
 			continue
 		}

@@ -45,21 +45,18 @@ func (s Screen) heights() (head, rows int) {
 // summary is what stands above the list, the most important lines first.
 func (s Screen) summary() []line {
 	lost := s.lost()
-	f := &frame{width: s.width, old: len(lost) > 0}
-	f.header(s.state)
-	all := slices.Insert(f.lines, 1, lost...)
-	f.lines = nil
-	f.add(stallLine(s.state.Snapshot))
-	for _, c := range s.state.Contention() {
+	all := slices.Insert(headerLines(s.state, s.width, len(lost) > 0), 1, lost...)
+	all = append(all, stallLine(s.state.Snapshot))
+	for _, c := range view.Contention(s.state) {
 		if c.State != snapshot.ContentionBusy {
-			f.add(f.contentionLine(&c))
+			all = append(all, contentionLine(&c, s.width))
 		}
 	}
-	f.dataMovers(s.state)
+	all = append(all, dataMoverLines(s.state)...)
 	if s.height >= roomyHeight {
-		f.add(memoryLine(s.state.Snapshot), restLine(s.state.Snapshot))
+		all = append(all, memoryLine(s.state.Snapshot), restLine(s.state.Snapshot))
 	}
-	return append(all, f.lines...)
+	return all
 }
 
 // stallLine is the node's pressure in one line.
@@ -175,7 +172,7 @@ func (s Screen) tabs(shown int) line {
 		l = append(l, label(k))
 	}
 	first := 0
-	for first < int(s.list) && width(l[first:s.list+1]) > s.width {
+	for first < int(s.list) && l[first:s.list+1].columns() > s.width {
 		first++
 	}
 	return l[first:]

@@ -10,42 +10,39 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-func (f *frame) header(s *view.State) {
+// headerLines are the headline, the mode and what was not judged. The values are old if
+// no newer ones come: they are no all-clear.
+func headerLines(s *view.State, width int, old bool) []line {
 	text, level := s.Headline()
 	clock := s.Snapshot.Time.UTC().Format("15:04:05 UTC")
 	style := headStyle(s, level)
-	if f.old && style == green {
+	if old && style == green {
 		style = bold
 	}
 	left := line{{"Plimsoll  ", dim}, {s.Agent.Node, bold}, {"  ", plain}, {text, style}}
-	used := 0
-	for _, p := range left {
-		used += columns(p.text)
-	}
-	if space := f.width - used - len(clock); space > 1 {
+	if space := width - left.columns() - len(clock); space > 1 {
 		left = append(left, span{strings.Repeat(" ", space) + clock, dim})
 	}
 	facts := " · up " + view.Age(s.Age(s.Agent.Started)) + " · last sample took " + view.Seconds(s.Agent.TickDurationSeconds)
 	if s.Agent.TicksMissed > 0 {
 		facts += " · " + view.Count(s.Agent.TicksMissed) + " samples missed"
 	}
-	f.add(left, line{{s.ModeText(), modeStyle(s)}, {facts, dim}})
-	f.notJudged(s)
-	f.gap()
+	return append([]line{left, {{s.ModeText(), modeStyle(s)}, {facts, dim}}}, notJudgedLines(s)...)
 }
 
 // notJudgedShown lines in a frame; the page shows more, the API all.
 const notJudgedShown = 2
 
-// notJudged shows what the headline does not cover, with the reasons.
-func (f *frame) notJudged(s *view.State) {
+// notJudgedLines show what the headline does not cover, with the reasons.
+func notJudgedLines(s *view.State) (lines []line) {
 	list := s.UnjudgedText()
 	for i, text := range list[:min(notJudgedShown, len(list))] {
 		if more := len(list) - notJudgedShown; i == notJudgedShown-1 && more > 0 {
 			text = fmt.Sprintf("%d more · ", more) + text
 		}
-		f.add(line{{"not judged: ", bold}, {text, plain}})
+		lines = append(lines, line{{"not judged: ", bold}, {text, plain}})
 	}
+	return lines
 }
 
 // modeStyle highlights what keeps an agent in a cluster from evicting.
@@ -74,7 +71,8 @@ func verdictStyle(v plugins.Verdict) style {
 // candidatesShown in a frame; the page shows more, the API all.
 const candidatesShown = 3
 
-func (f *frame) verdicts(s *view.State) {
+// verdictLines are the verdicts with their candidates, and the last eviction.
+func verdictLines(s *view.State) (lines []line) {
 	calm := calmScopes(s.Levels.Verdicts)
 	for _, v := range s.Levels.Verdicts {
 		if slices.ContainsFunc(calm, func(c plugins.Verdict) bool { return c.Plugin == v.Plugin && c.Scope == v.Scope }) {
@@ -90,13 +88,13 @@ func (f *frame) verdicts(s *view.State) {
 		if t, ok := v.Threshold.Get(); ok {
 			head = append(head, span{"  " + gauge(v, 20) + "  ", verdictStyle(v)}, span{"threshold " + v.Operator + " " + view.Quantity(t, v.Unit), dim})
 		}
-		f.add(head, line{{"  " + v.Reason, plain}})
-		f.candidates(v.Candidates)
+		lines = append(append(lines, head, line{{"  " + v.Reason, plain}}), candidateLines(v.Candidates)...)
 	}
-	f.calm(calm)
+	lines = append(lines, calmLines(calm)...)
 	if e := s.LastEviction; e != nil {
-		f.add(line{{"last eviction, " + view.Age(s.Age(e.Time)) + " ago: ", dim}, {e.Text(), plain}})
+		lines = append(lines, line{{"last eviction, " + view.Age(s.Age(e.Time)) + " ago: ", dim}, {e.Text(), plain}})
 	}
+	return lines
 }
 
 // pluginName of a plugin with its scope, if that is not the node.
@@ -121,24 +119,26 @@ func calmScopes(list []plugins.Verdict) []plugins.Verdict {
 	})
 }
 
-// calm writes a line for each plugin.
-func (f *frame) calm(list []plugins.Verdict) {
+// calmLines are a line for each plugin.
+func calmLines(list []plugins.Verdict) (lines []line) {
 	for i, v := range list {
 		value := "  " + v.Scope + " " + view.Optional(v.Observed, func(o float64) string { return view.Quantity(o, v.Unit) })
 		if i == 0 || list[i-1].Plugin != v.Plugin {
-			f.add(line{{v.Plugin, bold}, {" ", plain}, {v.Level.String(), verdictStyle(v)}})
+			lines = append(lines, line{{v.Plugin, bold}, {" ", plain}, {v.Level.String(), verdictStyle(v)}})
 		}
-		last := len(f.lines) - 1
-		f.lines[last] = append(f.lines[last], span{value, plain})
+		last := len(lines) - 1
+		lines[last] = append(lines[last], span{value, plain})
 	}
+	return lines
 }
 
-func (f *frame) candidates(list []plugins.Candidate) {
+func candidateLines(list []plugins.Candidate) (lines []line) {
 	lead := "  candidates:  "
 	for _, c := range list[:min(candidatesShown, len(list))] {
-		f.add(line{{lead, dim}, {c.Name, bold}, {"  " + c.Why, plain}})
+		lines = append(lines, line{{lead, dim}, {c.Name, bold}, {"  " + c.Why, plain}})
 		lead = "               "
 	}
+	return lines
 }
 
 // gauge draws the observed value against the threshold: [####|    ].
@@ -161,7 +161,8 @@ func gauge(v plugins.Verdict, width int) string {
 // sparkWidth is the most columns of a plot: five seconds each.
 const sparkWidth = 24
 
-func (f *frame) pressure(s *view.State) {
+// pressureLines are the stalls of the node and its other values.
+func pressureLines(s *view.State, width int) []line {
 	n, trend := s.Snapshot, s.Snapshot.Trend()
 	name := "PRESSURE"
 	if n.WindowSeconds > 0 {
@@ -170,7 +171,7 @@ func (f *frame) pressure(s *view.State) {
 	stalls := table{head: []string{name, "some", "full"}}
 	add := func(name string, r snapshot.StallRatio, of func(snapshot.TrendPoint) snapshot.StallRatio) {
 		l := row{cells: []cell{text(name), value(r.Some, view.Ratio), value(r.Full, view.Ratio)}}
-		if plot := spark(trend, min(sparkWidth, f.width-36), of); plot != "" {
+		if plot := spark(trend, min(sparkWidth, width-36), of); plot != "" {
 			l.note = line{{"  " + plot, dim}}
 			stalls.note = "  some, the last 2 min"
 		}
@@ -179,8 +180,7 @@ func (f *frame) pressure(s *view.State) {
 	add("cpu", n.Pressure.CPU, func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.CPU })
 	add("memory", n.Pressure.Memory, func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.Memory })
 	add("io", n.Pressure.IO, func(p snapshot.TrendPoint) snapshot.StallRatio { return p.Stall.IO })
-	f.add(stalls.lines(min(f.width, 34))...)
-	f.add(memoryLine(n), restLine(n))
+	return append(stalls.lines(min(width, 34)), memoryLine(n), restLine(n))
 }
 
 func memoryLine(n *snapshot.Snapshot) line {

@@ -43,13 +43,19 @@ type span struct {
 // line is spans next to each other.
 type line []span
 
+// columns that the line takes once printable.
+func (l line) columns() int {
+	all := 0
+	for _, s := range l {
+		all += columns(s.text)
+	}
+	return all
+}
+
 // cut makes the text printable and cuts it at width. All text for the terminal
 // goes through it.
 func (l line) cut(width int) line {
-	total := 0
-	for _, s := range l {
-		total += columns(s.text)
-	}
+	total := l.columns()
 	left := width
 	if total > width {
 		left = max(0, width-1) // reserve the ellipsis

@@ -148,7 +148,7 @@ func atOwnLimit(s *view.State) map[string]bool {
 
 func probeLines(prev, now *view.State) []string {
 	failed := map[string]bool{}
-	for _, p := range prev.FailedProbes() {
+	for _, p := range view.FailedProbes(prev.Snapshot.Probes) {
 		failed[p.Name] = true
 	}
 	var list []string
@@ -167,7 +167,7 @@ func probeLines(prev, now *view.State) []string {
 // every tick.
 func noteLines(prev, now *view.State) []string {
 	noted := map[string]bool{}
-	for _, p := range prev.NotedProbes() {
+	for _, p := range view.NotedProbes(prev.Snapshot.Probes) {
 		noted[p.Name] = true
 	}
 	var list []string

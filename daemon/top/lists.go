@@ -8,38 +8,36 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// lists divides the remaining lines between devices and workloads: up to a
+// listTables divide the remaining lines between devices and workloads: up to a
 // third for devices, the rest for workloads; unused lines go to the next list.
-func (f *frame) lists(s *view.State, height int) {
+func listTables(s *view.State, roomy bool, height int) []table {
 	heads := 3
-	if f.roomy {
+	if roomy {
 		heads *= 2 // each after an empty line
 	}
-	mounts, more := s.Filesystems(filesystemsShown)
-	if !f.roomy || len(mounts) == 0 { // in a small frame the note of its probe reports a mount that hangs
+	mounts, more := view.Filesystems(s.Snapshot.Filesystems, filesystemsShown)
+	if !roomy || len(mounts) == 0 { // in a small frame the note of its probe reports a mount that hangs
 		mounts = nil
 	} else {
 		heads += 2 + len(mounts)
 	}
 	free := max(3, height-heads)
-	disks, _ := s.Disks()
-	nics, _ := s.NICs()
-	workloads := s.ByPressure()
+	disks, _ := view.Disks(s.Snapshot.Disks)
+	nics, _ := view.NICs(s.Snapshot.NICs)
+	workloads := view.ByPressure(s.Snapshot.Workloads)
 	unused := max(0, free-len(workloads))
 	disksShown := view.BusiestDisks(disks, max(1, free/5, unused/2))
 	nicsShown := view.BusiestNICs(nics, max(1, free/6, unused-len(disksShown)))
 	room := max(1, free-len(disksShown)-len(nicsShown))
-	f.section(workloadTable(workloads[:min(room, len(workloads))], len(workloads), func(w *snapshot.WorkloadState) string { return w.Name }))
-	f.section(diskTable(disksShown, len(disks)))
-	f.section(nicTable(nicsShown, len(nics)))
-	if len(mounts) > 0 {
-		f.section(filesystemTable(mounts, len(mounts)+len(more)))
+	tables := []table{
+		workloadTable(workloads[:min(room, len(workloads))], len(workloads), func(w *snapshot.WorkloadState) string { return w.Name }),
+		diskTable(disksShown, len(disks)),
+		nicTable(nicsShown, len(nics)),
 	}
-}
-
-func (f *frame) section(t table) {
-	f.gap()
-	f.add(t.lines(f.width)...)
+	if len(mounts) > 0 {
+		tables = append(tables, filesystemTable(mounts, len(mounts)+len(more)))
+	}
+	return tables
 }
 
 // headWithCount adds how many of all are shown, if not all are.
@@ -130,7 +128,7 @@ func warnings(s *view.State, roomy bool) []line {
 		more := len(list) - most + 1
 		list = append(list[:most-1], line{{fmt.Sprintf("and %d more: see the status page", more), yellow}})
 	}
-	return append(list, absences(s.Absences(), roomy)...)
+	return append(list, absences(view.Absences(s), roomy)...)
 }
 
 func allWarnings(s *view.State) []line {
@@ -138,13 +136,13 @@ func allWarnings(s *view.State) []line {
 	if e := s.Agent.ConfigError; e != "" {
 		list = append(list, line{{"configuration: ", yellow}, {"reload failed, the previous one stays in force: " + e, plain}})
 	}
-	for _, p := range s.FailedProbes() {
+	for _, p := range view.FailedProbes(s.Snapshot.Probes) {
 		list = append(list, line{{"probe " + p.Name + " failed: ", yellow}, {p.Error, plain}})
 	}
 	for _, n := range s.Agent.Restrictions {
 		list = append(list, line{{"note: ", dim}, {n, plain}})
 	}
-	for _, p := range s.NotedProbes() {
+	for _, p := range view.NotedProbes(s.Snapshot.Probes) {
 		list = append(list, line{{"probe " + p.Name + ": ", dim}, {p.Note, plain}})
 	}
 	return list

@@ -144,7 +144,7 @@ func TestScreenFits(t *testing.T) {
 				lines := s.lines()
 				assert.LessOrEqual(t, len(lines), size[1], "%s %v", name, size)
 				for _, l := range lines {
-					assert.LessOrEqual(t, width(l), size[0], "%s %v: %v", name, size, l)
+					assert.LessOrEqual(t, l.columns(), size[0], "%s %v: %v", name, size, l)
 				}
 			}
 		}

@@ -29,10 +29,10 @@ func (k list) name() string {
 func (k list) table(s *view.State) table {
 	switch k {
 	case diskList:
-		disks, idle := s.Disks()
+		disks, idle := view.Disks(s.Snapshot.Disks)
 		return diskTable(append(disks, idle...), len(disks)+len(idle))
 	case nicList:
-		nics, idle := s.NICs()
+		nics, idle := view.NICs(s.Snapshot.NICs)
 		return nicTable(append(nics, idle...), len(nics)+len(idle))
 	case filesystemList:
 		return filesystemTable(s.Snapshot.Filesystems, len(s.Snapshot.Filesystems))
@@ -42,7 +42,7 @@ func (k list) table(s *view.State) table {
 		return noteTable(s)
 	case workloadList, lists:
 	}
-	return workloadTable(s.ByPressure(), len(s.Snapshot.Workloads), s.WorkloadName)
+	return workloadTable(view.ByPressure(s.Snapshot.Workloads), len(s.Snapshot.Workloads), s.WorkloadName)
 }
 
 // size is the number of its rows without a filter.
@@ -89,7 +89,7 @@ func notes(s *view.State) []line {
 	for _, u := range s.UnjudgedText() {
 		list = append(list, line{{"not judged: ", bold}, {u, plain}})
 	}
-	for _, a := range s.Absences() {
+	for _, a := range view.Absences(s) {
 		list = append(list, line{{a.Where + " ", dim}, {a.What + ": " + a.Reason, plain}})
 	}
 	return list

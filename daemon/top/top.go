@@ -41,23 +41,29 @@ func Render(w io.Writer, s *view.State, width, height int, color bool) {
 
 func (f *frame) state(s *view.State, height int) {
 	f.roomy = height >= roomyHeight
-	f.header(s)
-	f.contention(s, 2*height/5)
-	f.verdicts(s)
-	f.dataMovers(s)
+	f.add(headerLines(s, f.width, false)...)
 	f.gap()
-	f.pressure(s)
+	if contention := contentionLines(s, f.width, f.roomy, 2*height/5); len(contention) > 0 {
+		f.add(contention...)
+		f.gap()
+	}
+	f.add(verdictLines(s)...)
+	f.add(dataMoverLines(s)...)
+	f.gap()
+	f.add(pressureLines(s, f.width)...)
 	footer := warnings(s, f.roomy)
-	f.lists(s, height-len(f.lines)-len(footer))
-	f.lines = append(f.lines, footer...)
+	for _, t := range listTables(s, f.roomy, height-len(f.lines)-len(footer)) {
+		f.gap()
+		f.add(t.lines(f.width)...)
+	}
+	f.add(footer...)
 }
 
-// frame collects lines.
+// frame collects the lines of all parts: each part makes its own.
 type frame struct {
 	width int
 	color bool
 	roomy bool
-	old   bool // the values are: they are no all-clear
 	lines []line
 }
 

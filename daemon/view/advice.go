@@ -71,15 +71,15 @@ func RivalsAdvice() Advice {
 }
 
 // AdviceOf a verdict; false: there is nothing to do.
-func (s *State) AdviceOf(v *plugins.Verdict) (Advice, bool) {
+func AdviceOf(s *State, v *plugins.Verdict) (Advice, bool) {
 	switch {
 	case v.Level > plugins.None && v.PerWorkload:
 		return Advice{"Correct the requests or limits of the workload that the rule names.", "reading.md#plugins"}, true
 	case v.Level > plugins.None:
-		return Advice{s.relieve(v), "alerts.md#plimsollpressure" + v.Level.String()}, true
+		return Advice{relieve(s, v), "alerts.md#plimsollpressure" + v.Level.String()}, true
 	case v.Partial:
 		return Advice{"Wait: it is judged five minutes after a boot or a start, and a minute after its rule was changed.", "reading.md#headline-and-verdicts"}, true
-	case v.Absent != "" && s.noSpeed(v):
+	case v.Absent != "" && noSpeed(s.Snapshot, v):
 		return Advice{"Name the speed of the link in network.devices.", "reading.md#headline-and-verdicts"}, true
 	case v.Absent != "":
 		return Advice{"plimsoll doctor on the node names what the rule lacks.", "reading.md#when-a-value-is-absent"}, true
@@ -88,14 +88,14 @@ func (s *State) AdviceOf(v *plugins.Verdict) (Advice, bool) {
 }
 
 // relieve is what ends the pressure of a verdict.
-func (s *State) relieve(v *plugins.Verdict) string {
+func relieve(s *State, v *plugins.Verdict) string {
 	switch v.Resource {
 	case plugins.Memory, plugins.Disk, plugins.NetworkIO, plugins.CPU:
-		p, known := s.causeOf(v)
+		p, known := causeOf(s, v)
 		if !known {
 			return findOut
 		}
-		return s.relieveFrom(&p, snapshot.SharedResource(v.Resource))
+		return relieveFrom(s.Cluster, &p, snapshot.SharedResource(v.Resource))
 	case plugins.Filesystem:
 		return "Find what fills it (du -x " + Printable(v.Scope) + ") and whose it is before you delete anything, or enlarge the filesystem."
 	}
@@ -104,14 +104,14 @@ func (s *State) relieve(v *plugins.Verdict) string {
 
 // causeOf a verdict is its first candidate, or else the main culprit of its resource;
 // false: neither is known.
-func (s *State) causeOf(v *plugins.Verdict) (snapshot.Party, bool) {
+func causeOf(s *State, v *plugins.Verdict) (snapshot.Party, bool) {
 	if len(v.Candidates) > 0 {
 		c := &v.Candidates[0]
 		p := snapshot.Party{Cgroup: c.Cgroup, Name: c.Name, PodUID: c.PodUID}
 		s.Cluster.resolveName(&p)
 		return p, true
 	}
-	for _, c := range s.Contention() {
+	for _, c := range Contention(s) {
 		if plugins.Resource(c.Resource) != v.Resource || c.Device != "" && c.Device != v.Scope {
 			continue
 		}
@@ -123,12 +123,12 @@ func (s *State) causeOf(v *plugins.Verdict) (snapshot.Party, bool) {
 }
 
 // noSpeed reports whether a link is not judged because its speed is not known.
-func (s *State) noSpeed(v *plugins.Verdict) bool {
+func noSpeed(s *snapshot.Snapshot, v *plugins.Verdict) bool {
 	if v.Resource != plugins.NetworkIO {
 		return false
 	}
-	for i := range s.Snapshot.NICs {
-		if n := &s.Snapshot.NICs[i]; n.Name == v.Scope {
+	for i := range s.NICs {
+		if n := &s.NICs[i]; n.Name == v.Scope {
 			return n.SpeedBytesPerSecond.IsZero()
 		}
 	}
@@ -136,11 +136,11 @@ func (s *State) noSpeed(v *plugins.Verdict) bool {
 }
 
 // UnjudgedAdvice is about what was not judged.
-func (s *State) UnjudgedAdvice(u *plugins.Unjudged) Advice {
+func UnjudgedAdvice(s *State, u *plugins.Unjudged) Advice {
 	for i := range s.Levels.Verdicts {
 		v := &s.Levels.Verdicts[i]
 		if u.Plugin != "" && v.Plugin == u.Plugin && v.Resource == u.Resource && v.Scope == u.Scope {
-			if a, some := s.AdviceOf(v); some {
+			if a, some := AdviceOf(s, v); some {
 				return a
 			}
 		}
@@ -149,7 +149,7 @@ func (s *State) UnjudgedAdvice(u *plugins.Unjudged) Advice {
 }
 
 // ContentionAdvice is about a contention; false: no workload waits because of others.
-func (s *State) ContentionAdvice(c *snapshot.Contention) (Advice, bool) {
+func ContentionAdvice(s *State, c *snapshot.Contention) (Advice, bool) {
 	const about = "reading.md#disks-and-culprits-and-sufferers"
 	switch c.State {
 	case snapshot.ContentionBusy:
@@ -162,7 +162,7 @@ func (s *State) ContentionAdvice(c *snapshot.Contention) (Advice, bool) {
 	if !known {
 		return Advice{findOut, about}, true
 	}
-	return Advice{s.relieveFrom(&p.Party, c.Resource), about}, true
+	return Advice{relieveFrom(s.Cluster, &p.Party, c.Resource), about}, true
 }
 
 // CulpritAdvice is about a culprit on several nodes, of a kind and an owner as an agent
@@ -196,9 +196,9 @@ func lookAt(who string) string {
 
 // relieveFrom is what ends the use by a workload. Only a pod of which the API server
 // tells that it is not protected is to be limited or moved.
-func (s *State) relieveFrom(p *snapshot.Party, r snapshot.SharedResource) string {
+func relieveFrom(c *Cluster, p *snapshot.Party, r snapshot.SharedResource) string {
 	who := Printable(p.Name)
-	if c := s.Cluster; p.PodUID != "" && c != nil && c.PodOf != nil {
+	if p.PodUID != "" && c != nil && c.PodOf != nil {
 		if pod, known := c.PodOf(p.PodUID); known && len(pod.Protections) == 0 {
 			return restrain(who, r)
 		}

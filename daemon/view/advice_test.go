@@ -25,18 +25,18 @@ func allAdvice() []Advice {
 	s := &State{Snapshot: &snapshot.Snapshot{NICs: []snapshot.NICState{{NIC: snapshot.NIC{Name: "eth0"}}}}, Levels: &plugins.Levels{}}
 	list := []Advice{
 		StaleAlarm("").Advice, ConfigAlarm("").Advice, ConnectionAlarm("", "").Advice, MissedAlarm(1).Advice, ProbesAdvice(), RivalsAdvice(),
-		s.UnjudgedAdvice(&plugins.Unjudged{Resource: plugins.Disk}), CulpritAdvice("memory", "pod", "shop/ReplicaSet/cart"), CulpritAdvice("disk", "service", "copy.service"),
+		UnjudgedAdvice(s, &plugins.Unjudged{Resource: plugins.Disk}), CulpritAdvice("memory", "pod", "shop/ReplicaSet/cart"), CulpritAdvice("disk", "service", "copy.service"),
 	}
 	for _, v := range []plugins.Verdict{{Level: plugins.Soft}, {Level: plugins.Hard}, {Level: plugins.Soft, PerWorkload: true}, {Partial: true}, {Absent: "x"}, {Absent: "x", Scope: "eth0"}} {
 		for _, r := range resources() {
 			v.Resource = r
-			a, _ := s.AdviceOf(&v) // each of these has one
+			a, _ := AdviceOf(s, &v) // each of these has one
 			list = append(list, a)
 		}
 	}
 	for _, state := range []snapshot.ContentionState{snapshot.ContentionPresent, snapshot.ContentionUnknown} {
 		for _, r := range []snapshot.SharedResource{snapshot.SharedDisk, snapshot.SharedMemory, snapshot.SharedNetwork, snapshot.SharedCPU} {
-			a, _ := s.ContentionAdvice(&snapshot.Contention{Resource: r, State: state}) // each of these has one
+			a, _ := ContentionAdvice(s, &snapshot.Contention{Resource: r, State: state}) // each of these has one
 			list = append(list, a)
 		}
 	}
@@ -71,15 +71,15 @@ func TestAdvice(t *testing.T) {
 		}},
 	}
 	do := func(plugin, scope string, r plugins.Resource) string {
-		return s.UnjudgedAdvice(&plugins.Unjudged{Plugin: plugin, Scope: scope, Resource: r}).Do
+		return UnjudgedAdvice(s, &plugins.Unjudged{Plugin: plugin, Scope: scope, Resource: r}).Do
 	}
 	assert.Contains(t, do("network-contention", "eth0", plugins.NetworkIO), "network.devices")
 	assert.Contains(t, do("network-contention", "eth1", plugins.NetworkIO), "plimsoll doctor")
 	assert.Contains(t, do("disk-contention", "sda", plugins.Disk), "Wait")
 	assert.Contains(t, do("", "", plugins.CPU), "Enable a rule")
-	_, some := s.AdviceOf(&s.Levels.Verdicts[3])
+	_, some := AdviceOf(s, &s.Levels.Verdicts[3])
 	assert.False(t, some, "where nothing is found nothing is to be done")
-	a, _ := s.AdviceOf(&plugins.Verdict{Resource: plugins.Filesystem, Scope: "/data\x1b", Level: plugins.Soft})
+	a, _ := AdviceOf(s, &plugins.Verdict{Resource: plugins.Filesystem, Scope: "/data\x1b", Level: plugins.Soft})
 	assert.Contains(t, a.Do, `/data\x1b`)
 
 	s.Cluster = &Cluster{PodOf: func(uid string) (pods.Pod, bool) { return pods.Pod{}, uid == "du" }}
@@ -88,7 +88,7 @@ func TestAdvice(t *testing.T) {
 		Resource: snapshot.SharedDisk, State: snapshot.ContentionPresent,
 		Culprits: []snapshot.Culprit{{Party: db, Share: 0.6}, {Party: du, Share: 0.3}}, Coverage: snapshot.Some(0.9), Sufferers: []snapshot.Sufferer{{Party: db}},
 	}
-	a, _ = s.ContentionAdvice(&c)
+	a, _ = ContentionAdvice(s, &c)
 	assert.Equal(t, `Limit the IO of du\x1b, or move it to another disk or node.`, a.Do, "not the sufferer itself")
 	for what, change := range map[string]func(c *snapshot.Contention){
 		"no culprit":   func(c *snapshot.Contention) { c.Culprits = nil },
@@ -97,13 +97,13 @@ func TestAdvice(t *testing.T) {
 	} {
 		c := c
 		change(&c)
-		a, _ = s.ContentionAdvice(&c)
+		a, _ = ContentionAdvice(s, &c)
 		assert.Contains(t, a.Do, "no workload accounts for enough of it", what)
 	}
 	c.Coverage = snapshot.Opt[float64]{}
-	a, _ = s.ContentionAdvice(&c)
+	a, _ = ContentionAdvice(s, &c)
 	assert.Contains(t, a.Do, "du", "of several links the coverage is not known")
-	_, some = s.ContentionAdvice(&snapshot.Contention{State: snapshot.ContentionBusy})
+	_, some = ContentionAdvice(s, &snapshot.Contention{State: snapshot.ContentionBusy})
 	assert.False(t, some)
 }
 
@@ -140,13 +140,13 @@ func TestAdviceRestrains(t *testing.T) {
 				contention := of(c.party, r)
 				s := &State{Snapshot: &snapshot.Snapshot{}, Cluster: c.cluster}
 				v := plugins.Verdict{Resource: r, Level: plugins.Soft, Candidates: []plugins.Candidate{{Cgroup: c.party.Cgroup, Name: c.party.Name, PodUID: c.party.PodUID}}}
-				byCandidate, _ := s.AdviceOf(&v)
+				byCandidate, _ := AdviceOf(s, &v)
 				v.Candidates = nil
-				none, _ := s.AdviceOf(&v)
+				none, _ := AdviceOf(s, &v)
 				assert.True(t, strings.HasPrefix(none.Do, find), "neither a candidate nor a culprit: %s", none.Do)
 				s.Snapshot.Contention = []snapshot.Contention{contention}
-				byCulprit, _ := s.AdviceOf(&v)
-				byContention, _ := s.ContentionAdvice(&contention)
+				byCulprit, _ := AdviceOf(s, &v)
+				byContention, _ := ContentionAdvice(s, &contention)
 				for _, a := range []Advice{byCandidate, byCulprit, byContention} {
 					assert.Equal(t, !c.may, strings.HasPrefix(a.Do, look), a.Do)
 					assert.Contains(t, a.Do, c.party.Name)
@@ -160,13 +160,13 @@ func TestAdviceRestrains(t *testing.T) {
 		c := of(party("du", "du"), plugins.Disk)
 		c.Device = "sdb"
 		s := &State{Snapshot: &snapshot.Snapshot{Contention: []snapshot.Contention{c}}, Cluster: inCluster}
-		a, _ := s.AdviceOf(&plugins.Verdict{Resource: plugins.Disk, Scope: "sda", Level: plugins.Soft})
+		a, _ := AdviceOf(s, &plugins.Verdict{Resource: plugins.Disk, Scope: "sda", Level: plugins.Soft})
 		assert.True(t, strings.HasPrefix(a.Do, find), a.Do)
-		a, _ = s.AdviceOf(&plugins.Verdict{Resource: plugins.Disk, Scope: "sdb", Level: plugins.Soft})
+		a, _ = AdviceOf(s, &plugins.Verdict{Resource: plugins.Disk, Scope: "sdb", Level: plugins.Soft})
 		assert.Contains(t, a.Do, "Limit the IO of batch/du")
 	})
 	t.Run("a filesystem: nothing is to be deleted unseen", func(t *testing.T) {
-		a, _ := (&State{}).AdviceOf(&plugins.Verdict{Resource: plugins.Filesystem, Scope: "/", Level: plugins.Hard})
+		a, _ := AdviceOf(&State{}, &plugins.Verdict{Resource: plugins.Filesystem, Scope: "/", Level: plugins.Hard})
 		assert.True(t, strings.HasPrefix(a.Do, "Find what fills it (du -x /)"), a.Do)
 	})
 	t.Run("a culprit on several nodes, by its owner", func(t *testing.T) {

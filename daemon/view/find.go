@@ -74,7 +74,7 @@ func (s *State) Search(text string, decisions []evict.Decision) Found {
 		return slices.ContainsFunc(values, func(v string) bool { return strings.Contains(strings.ToLower(v), text) })
 	}
 	var f Found
-	for _, w := range s.ByPressure() {
+	for _, w := range ByPressure(s.Snapshot.Workloads) {
 		if has(s.WorkloadName(w), w.Cgroup, w.PodUID) {
 			f.Workloads = append(f.Workloads, w)
 		}

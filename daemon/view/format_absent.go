@@ -19,7 +19,7 @@ type Absence struct {
 }
 
 // Absences are all missing measurements with their reasons, the node's first.
-func (s *State) Absences() []Absence {
+func Absences(s *State) []Absence {
 	var list absences
 	n := s.Snapshot
 	list.add("node", "nodes", n.Absent, n.Memory.Absent, pressureAbsences(n.Pressure.Totals.Absent), n.Network.Absent)
@@ -91,10 +91,10 @@ func (a *absences) all() []Absence {
 	return a.list
 }
 
-// FailedProbes are the probes that failed in the newest sample.
-func (s *State) FailedProbes() []snapshot.Probe {
+// FailedProbes are those of a sample's probes that failed.
+func FailedProbes(all []snapshot.Probe) []snapshot.Probe {
 	var list []snapshot.Probe
-	for _, p := range s.Snapshot.Probes {
+	for _, p := range all {
 		if p.Error != "" {
 			list = append(list, p)
 		}
@@ -102,11 +102,11 @@ func (s *State) FailedProbes() []snapshot.Probe {
 	return list
 }
 
-// NotedProbes are the probes of the newest sample that have a note, such as
-// that they read less often than every tick.
-func (s *State) NotedProbes() []snapshot.Probe {
+// NotedProbes are those of a sample's probes that have a note, such as that they read
+// less often than every tick.
+func NotedProbes(all []snapshot.Probe) []snapshot.Probe {
 	var list []snapshot.Probe
-	for _, p := range s.Snapshot.Probes {
+	for _, p := range all {
 		if p.Note != "" {
 			list = append(list, p)
 		}

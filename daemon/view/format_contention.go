@@ -12,7 +12,7 @@ import (
 
 // Contention of each device in use and of memory, with the pods' names from the
 // API server. Contention comes first, then unknown, then busy.
-func (s *State) Contention() []snapshot.Contention {
+func Contention(s *State) []snapshot.Contention {
 	list := slices.Clone(s.Snapshot.Contention)
 	for i := range list {
 		c := &list[i]

@@ -81,7 +81,7 @@ func TestContentionOrder(t *testing.T) {
 		{Device: "e", State: snapshot.ContentionPresent},
 	}
 	order := ""
-	for _, c := range s.Contention() {
+	for _, c := range view.Contention(s) {
 		order += c.Device
 	}
 	assert.Equal(t, "cebad", order)
@@ -98,13 +98,13 @@ func TestContentionHasPodNames(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b, &heard))
 	require.Len(t, heard.Contention, 4)
 	assert.Equal(t, "batch-analytics/du-of-the-whole-data-lake-28f7c-x2k9p", heard.Contention[0].Culprits[0].Name)
-	assert.Equal(t, s.Contention(), heard.State(s.Snapshot).Contention(), "a client of the socket sees the same names")
+	assert.Equal(t, view.Contention(s), view.Contention(heard.State(s.Snapshot)), "a client of the socket sees the same names")
 	assert.Equal(t, raw, s.Snapshot.Contention[0].Culprits[0].Name)
 }
 
 // The scene is what the tests of the page and of the terminal look at.
 func TestContentionSceneFromRealSamples(t *testing.T) {
-	list := scenes.Contended().Contention()
+	list := view.Contention(scenes.Contended())
 	var states []snapshot.ContentionState
 	for _, c := range list {
 		states = append(states, c.State)

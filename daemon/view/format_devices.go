@@ -16,9 +16,9 @@ const maxVirtual = 8
 // idleNIC is the traffic below which a virtual NIC is idle, in bytes/s.
 const idleNIC = 1000
 
-// Disks of the state, leaves first, and separately the idle loop and RAM disks.
-func (s *State) Disks() (shown, idle []snapshot.DiskState) {
-	for _, d := range s.Snapshot.Disks {
+// Disks of a snapshot, leaves first, and separately the idle loop and RAM disks.
+func Disks(all []snapshot.DiskState) (shown, idle []snapshot.DiskState) {
+	for _, d := range all {
 		if isMinorDisk(d.Name) && DiskRequests(d) <= 0 {
 			idle = append(idle, d)
 		} else {
@@ -93,11 +93,11 @@ func DiskRequests(d snapshot.DiskState) float64 {
 	return r.ReadsPerSecond + r.WritesPerSecond
 }
 
-// NICs of the state, leaves first: hardware, then the busiest virtual ones; and
+// NICs of a snapshot, leaves first: hardware, then the busiest virtual ones; and
 // separately lo and idle ones.
-func (s *State) NICs() (shown, rest []snapshot.NICState) {
+func NICs(all []snapshot.NICState) (shown, rest []snapshot.NICState) {
 	var virtual []snapshot.NICState
-	for _, n := range s.Snapshot.NICs {
+	for _, n := range all {
 		switch {
 		case n.Physical, n.Layer == snapshot.LayerLeaf:
 			shown = append(shown, n)

@@ -7,10 +7,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// Filesystems of the state: at most n that fail or are the fullest, by
-// mountpoint, and the rest.
-func (s *State) Filesystems(n int) (shown, rest []snapshot.Filesystem) {
-	all := s.Snapshot.Filesystems
+// Filesystems of a snapshot: at most n that fail or are the fullest, by mountpoint, and
+// the rest.
+func Filesystems(all []snapshot.Filesystem, n int) (shown, rest []snapshot.Filesystem) {
 	shown = Busiest(all, n, fullness)
 	for i := range all {
 		if !slices.ContainsFunc(shown, func(f snapshot.Filesystem) bool { return f.Mountpoint == all[i].Mountpoint }) {

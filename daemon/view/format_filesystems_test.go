@@ -31,13 +31,11 @@ func TestFilesystemKindText(t *testing.T) {
 func TestFilesystemsShownFirst(t *testing.T) {
 	hung := filled("/c", 100, 100)
 	hung.Absent = snapshot.Absent{"statfs": "statfs hangs"}
-	s := &State{Snapshot: &snapshot.Snapshot{Filesystems: []snapshot.Filesystem{
-		filled("/a", 50, 100), filled("/b", 5, 100), hung, {Mountpoint: "/d"}, filled("/e", 60, 100),
-	}}}
-	shown, rest := s.Filesystems(3)
+	all := []snapshot.Filesystem{filled("/a", 50, 100), filled("/b", 5, 100), hung, {Mountpoint: "/d"}, filled("/e", 60, 100)}
+	shown, rest := Filesystems(all, 3)
 	assert.Equal(t, []string{"/a", "/b", "/c"}, mountpoints(shown), "in the order of their names")
 	assert.Equal(t, []string{"/d", "/e"}, mountpoints(rest))
-	shown, rest = s.Filesystems(9)
+	shown, rest = Filesystems(all, 9)
 	assert.Len(t, shown, 5)
 	assert.Empty(t, rest)
 }
@@ -67,5 +65,5 @@ func TestFilesystemHungIsAbsence(t *testing.T) {
 	}
 	assert.Equal(t, []Absence{
 		{"2 filesystems", "statfs", "statfs hangs"}, {"filesystem /pool", "files", "this filesystem has no inode count"},
-	}, s.Absences())
+	}, Absences(s))
 }

@@ -25,7 +25,7 @@ func TestWorkloadOrder(t *testing.T) {
 		stalled("large", 0, 0, 0.1, 9<<30), stalled("busy", 0.0004, 0, 4, 1), stalled("io", 0.0002, 0.3, 0, 1), stalled("memory", 0.2, 0, 0, 1),
 	}}}
 	var names []string
-	for _, w := range s.ByPressure() {
+	for _, w := range ByPressure(s.Snapshot.Workloads) {
 		names = append(names, w.Name)
 	}
 	assert.Equal(t, []string{"memory", "io", "busy", "large", "unseen"}, names, "what is below a tenth of a percent is noise")
@@ -60,7 +60,7 @@ func TestNICOrder(t *testing.T) {
 	for i := range maxVirtual {
 		list = append(list, nic("z"+string(rune('a'+i)), false, 1e6))
 	}
-	shown, rest := (&State{Snapshot: &snapshot.Snapshot{NICs: list}}).NICs()
+	shown, rest := NICs(list)
 	assert.Equal(t, "eth0", shown[0].Name)
 	assert.Len(t, shown, 1+maxVirtual)
 	var names []string
@@ -75,7 +75,7 @@ func TestLoopDiskShownWhileBusy(t *testing.T) {
 		return snapshot.DiskState{Disk: snapshot.Disk{Name: name}, Rates: snapshot.Some(snapshot.DiskRates{ReadsPerSecond: reads})}
 	}
 	list := []snapshot.DiskState{disk("loop0", 0), disk("loop1", 3), disk("sda", 0), disk("sr0", 0), disk("srv", 0)}
-	shown, idle := (&State{Snapshot: &snapshot.Snapshot{Disks: list}}).Disks()
+	shown, idle := Disks(list)
 	assert.Len(t, shown, 3)
 	assert.Len(t, idle, 2)
 }
@@ -93,7 +93,7 @@ func TestStackedDisksBelowLeaves(t *testing.T) {
 		}
 		return names
 	}
-	shown, _ := (&State{Snapshot: &snapshot.Snapshot{Disks: list}}).Disks()
+	shown, _ := Disks(list)
 	assert.Equal(t, []string{"dm-1", "vda", "old", "sda", "dm-0"}, names(shown))
 	assert.Equal(t, []string{"dm-1", "vda", "old"}, names(BusiestDisks(shown, 3)), "where the room is short the busy LVM is not shown twice, as itself and its disk")
 	assert.Equal(t, []string{"dm-1", "vda", "old", "dm-0"}, names(BusiestDisks(shown, 4)))
@@ -102,7 +102,7 @@ func TestStackedDisksBelowLeaves(t *testing.T) {
 	for i, l := range []snapshot.Layer{snapshot.LayerLeaf, snapshot.LayerStacked, snapshot.LayerPath, snapshot.LayerLeaf} {
 		nics[i].Layer = l
 	}
-	ordered, _ := (&State{Snapshot: &snapshot.Snapshot{NICs: nics}}).NICs()
+	ordered, _ := NICs(nics)
 	require.Len(t, ordered, 4)
 	for i, name := range []string{"bond0", "eth9", "eth0", "br0"} {
 		assert.Equal(t, name, ordered[i].Name)
@@ -149,18 +149,18 @@ func TestAbsencesGroupedByReason(t *testing.T) {
 		{Where: "node", What: "pressure.memory", Reason: "no PSI"},
 		{Where: "3 workloads", What: "io", Reason: "not enabled"},
 		{Where: `workload /c\x1b`, What: "pressure.io", Reason: `no\x0aPSI`},
-	}, s.Absences())
+	}, Absences(s))
 }
 
 func TestFailedProbes(t *testing.T) {
-	s := &State{Snapshot: &snapshot.Snapshot{Probes: []snapshot.Probe{{Name: "cpu"}, {Name: "disks", Error: "no"}}}}
-	assert.Equal(t, []snapshot.Probe{{Name: "disks", Error: "no"}}, s.FailedProbes())
+	all := []snapshot.Probe{{Name: "cpu"}, {Name: "disks", Error: "no"}}
+	assert.Equal(t, []snapshot.Probe{{Name: "disks", Error: "no"}}, FailedProbes(all))
 }
 
 func TestNotedProbes(t *testing.T) {
 	slow := snapshot.Probe{Name: "workloads", Note: "read every 3rd tick: it costs 3 % of a core"}
 	both := snapshot.Probe{Name: "disks", Error: "sdb: input/output error", Note: "read every 2nd tick"}
-	s := &State{Snapshot: &snapshot.Snapshot{Probes: []snapshot.Probe{{Name: "cpu"}, slow, both}}}
-	assert.Equal(t, []snapshot.Probe{slow, both}, s.NotedProbes())
-	assert.Equal(t, []snapshot.Probe{both}, s.FailedProbes())
+	all := []snapshot.Probe{{Name: "cpu"}, slow, both}
+	assert.Equal(t, []snapshot.Probe{slow, both}, NotedProbes(all))
+	assert.Equal(t, []snapshot.Probe{both}, FailedProbes(all))
 }

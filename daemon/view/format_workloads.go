@@ -42,14 +42,14 @@ func Stall(r snapshot.StallRatio) float64 {
 // ByPressure sorts workloads by their memory stall, io stall, CPU and memory.
 // Stalls are compared in tenths of a percent, so that noise does not change the
 // order.
-func (s *State) ByPressure() []*snapshot.WorkloadState {
+func ByPressure(all []snapshot.WorkloadState) []*snapshot.WorkloadState {
 	type ranked struct {
 		w   *snapshot.WorkloadState
 		key [4]float64
 	}
-	list := make([]ranked, len(s.Snapshot.Workloads))
-	for i := range s.Snapshot.Workloads {
-		w := &s.Snapshot.Workloads[i]
+	list := make([]ranked, len(all))
+	for i := range all {
+		w := &all[i]
 		list[i] = ranked{w, pressureKey(w)}
 	}
 	slices.SortFunc(list, func(a, b ranked) int {

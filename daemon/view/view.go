@@ -123,7 +123,7 @@ type Pressure struct {
 func (s *State) Pressure() Pressure {
 	p := Pressure{
 		Time: s.Levels.Time, Agent: s.Agent, Levels: map[plugins.Resource]plugins.Level{},
-		WindowSeconds: s.Snapshot.WindowSeconds, Stall: s.Snapshot.Pressure.Ratios, Verdicts: s.Levels.Verdicts, Contention: s.Contention(),
+		WindowSeconds: s.Snapshot.WindowSeconds, Stall: s.Snapshot.Pressure.Ratios, Verdicts: s.Levels.Verdicts, Contention: Contention(s),
 		Cluster: s.Cluster, LastEviction: s.LastEviction,
 	}
 	p.Unjudged = s.Unjudged()

@@ -65,16 +65,22 @@ func outerPlugins(all []outer.Status) []Plugin {
 	return list
 }
 
-func (s *Server) snapshot(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, func(st *view.State) any { return st.Snapshot })
+// api answers /api/v1/ from the newest state.
+type api struct {
+	state  func() *view.State // nil before the first sample
+	stored func() []evict.Decision
 }
 
-func (s *Server) pressure(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, func(st *view.State) any { return st.Pressure() })
+func (a *api) snapshot(w http.ResponseWriter, _ *http.Request) {
+	a.answer(w, func(st *view.State) any { return st.Snapshot })
 }
 
-func (s *Server) plugins(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, func(st *view.State) any {
+func (a *api) pressure(w http.ResponseWriter, _ *http.Request) {
+	a.answer(w, func(st *view.State) any { return st.Pressure() })
+}
+
+func (a *api) plugins(w http.ResponseWriter, _ *http.Request) {
+	a.answer(w, func(st *view.State) any {
 		list := []Plugin{}
 		for _, v := range st.Levels.Verdicts {
 			if !st.Outer.Has(v.Plugin) {
@@ -89,8 +95,8 @@ func (s *Server) plugins(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-func (s *Server) decisions(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, func(*view.State) any { return Decisions{append([]evict.Decision{}, s.Decisions()...)} })
+func (a *api) decisions(w http.ResponseWriter, _ *http.Request) {
+	a.answer(w, func(*view.State) any { return Decisions{append([]evict.Decision{}, a.stored()...)} })
 }
 
 // Decisions is /api/v1/decisions, newest first.
@@ -98,19 +104,22 @@ type Decisions struct {
 	Decisions []evict.Decision `json:"decisions"`
 }
 
-func (s *Server) reload(w http.ResponseWriter, _ *http.Request) {
-	if err := s.Reload(); err != nil {
-		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
-		return
+// reloadHandler is POST /-/reload.
+func reloadHandler(reload func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := reload(); err != nil {
+			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+			return
+		}
+		writeJSON(w, struct {
+			Reloaded bool `json:"reloaded"`
+		}{true})
 	}
-	writeJSON(w, struct {
-		Reloaded bool `json:"reloaded"`
-	}{true})
 }
 
 // answer writes of(newest state), or 503 before the first sample.
-func (s *Server) answer(w http.ResponseWriter, of func(*view.State) any) {
-	st := s.currentState()
+func (a *api) answer(w http.ResponseWriter, of func(*view.State) any) {
+	st := a.state()
 	if st == nil {
 		http.Error(w, errNoSampleYet.Error(), http.StatusServiceUnavailable)
 		return

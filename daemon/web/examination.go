@@ -13,16 +13,21 @@ const (
 	examinationValid   = 10 * time.Second
 )
 
-// examination is the newest result of Server.Examine.
+// examination is the newest result of Server.Examine, for all addresses.
 type examination struct {
 	mu   sync.Mutex // guards the others, and lets one run at a time
 	rows any
 	at   time.Time
 }
 
-// doctor answers with an examination that is at most examinationValid old.
-func (s *Server) doctor(w http.ResponseWriter, r *http.Request) {
-	e := &s.examination
+// doctorHandler is GET /api/v1/doctor: an examination that is at most examinationValid
+// old.
+type doctorHandler struct {
+	*examination
+	examine func(context.Context) any
+}
+
+func (e *doctorHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !e.mu.TryLock() {
 		http.Error(w, "doctor: another examination is running: ask again in some seconds", http.StatusTooManyRequests)
 		return
@@ -31,7 +36,7 @@ func (s *Server) doctor(w http.ResponseWriter, r *http.Request) {
 	if e.rows == nil || time.Since(e.at) > examinationValid {
 		ctx, cancel := context.WithTimeout(r.Context(), examinationTimeout)
 		defer cancel()
-		rows := s.Examine(ctx)
+		rows := e.examine(ctx)
 		if r.Context().Err() != nil {
 			return // the client is gone, and its rows are about that
 		}

@@ -11,14 +11,14 @@ import (
 
 func TestDoctorEndpoint(t *testing.T) {
 	runs, entered, leave := 0, make(chan struct{}), make(chan struct{})
-	s := &Server{Examine: func(context.Context) any {
+	h := &doctorHandler{&examination{}, func(context.Context) any {
 		runs++
 		close(entered)
 		<-leave
 		return []string{"row"}
 	}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/v1/doctor", s.doctor)
+	mux.Handle("GET /api/v1/doctor", h)
 	get := func() *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api/v1/doctor", http.NoBody))

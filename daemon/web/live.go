@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -39,41 +40,47 @@ const (
 	renderMaxAge = time.Second
 )
 
-// followLive is GET /live: the main part of the page as a server-sent event for each
+// liveHandler is GET /live: the main part of the page as a server-sent event for each
 // published state, until the client disconnects or the server ends.
-func (s *Server) followLive(p *page) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if !s.live.acquire() {
-			http.Error(w, "too many clients follow the page live; it reloads instead", http.StatusServiceUnavailable)
-			return
-		}
-		defer s.live.release()
-		h := w.Header()
-		h.Set("Content-Type", "text/event-stream")
-		h.Set("Cache-Control", "no-store")
-		h.Set("X-Content-Type-Options", "nosniff")
-		if r.Method == http.MethodHead {
-			return
-		}
-		c := http.NewResponseController(w)
-		// A write that blocks must not outlive the server.
-		ended := context.AfterFunc(r.Context(), func() { _ = c.SetWriteDeadline(time.Now()) })
-		defer ended()
-		for s.sendEvent(r.Context(), w, c, p) {
-		}
+type liveHandler struct {
+	live      *live
+	page      *page
+	state     func() *view.State
+	published func() <-chan struct{} // Server.Published
+	log       *slog.Logger
+}
+
+func (f *liveHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !f.live.acquire() {
+		http.Error(w, "too many clients follow the page live; it reloads instead", http.StatusServiceUnavailable)
+		return
+	}
+	defer f.live.release()
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if r.Method == http.MethodHead {
+		return
+	}
+	c := http.NewResponseController(w)
+	// A write that blocks must not outlive the server.
+	ended := context.AfterFunc(r.Context(), func() { _ = c.SetWriteDeadline(time.Now()) })
+	defer ended()
+	for f.sendEvent(r.Context(), w, c) {
 	}
 }
 
 // sendEvent sends the newest state and waits for the next one; false: the
 // client disconnected or does not read, or the server ends.
-func (s *Server) sendEvent(ctx context.Context, w http.ResponseWriter, c *http.ResponseController, p *page) bool {
-	next := s.published() // before reading the state, so that none is missed
-	text, err := s.live.render(s.State(), p)
+func (f *liveHandler) sendEvent(ctx context.Context, w http.ResponseWriter, c *http.ResponseController) bool {
+	next := f.next() // before reading the state, so that none is missed
+	text, err := f.live.render(f.state(), f.page)
 	if err != nil {
-		s.Log.Error("failed to render the status page", "error", err)
+		f.log.Error("failed to render the status page", "error", err)
 		return false
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(cmp.Or(s.live.writeTimeout, eventTimeout)))
+	_ = c.SetWriteDeadline(time.Now().Add(cmp.Or(f.live.writeTimeout, eventTimeout)))
 	if ctx.Err() != nil { // checked after the deadline is set: the end of the context sets another one
 		return false
 	}
@@ -89,11 +96,12 @@ func (s *Server) sendEvent(ctx context.Context, w http.ResponseWriter, c *http.R
 	return true
 }
 
-func (s *Server) published() <-chan struct{} {
-	if s.Published == nil {
+// next is closed with the next state; nil: no notification.
+func (f *liveHandler) next() <-chan struct{} {
+	if f.published == nil {
 		return nil
 	}
-	return s.Published()
+	return f.published()
 }
 
 func (l *live) acquire() bool {

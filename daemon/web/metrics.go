@@ -11,14 +11,6 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
 
-// metrics is the handler of /metrics.
-func (s *Server) metrics() http.Handler {
-	return &metricsHandler{
-		agent: view.Agent{Version: s.Version}, pods: s.Pods,
-		state: func() *view.State { return s.State().WithCluster(s.cluster(), nil).WithOuter(s.outer()) },
-	}
-}
-
 // metricsHandler answers in the Prometheus text format 0.0.4. A scrape reads
 // only the last published State: it never touches the kernel and never waits
 // for a tick. Scrapes may run concurrently.

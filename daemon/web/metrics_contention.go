@@ -12,7 +12,7 @@ const contentionSeries = 16
 // appendContention appends the series of contention. Workloads have series only
 // during contention: at most ten culprits and ten sufferers of each device.
 func appendContention(b []byte, s *view.State) []byte {
-	all := s.Contention()
+	all := view.Contention(s)
 	if len(all) == 0 {
 		return b
 	}

@@ -11,17 +11,14 @@ import (
 // pressure. What is expensive is cached between scrapes: the chosen workloads,
 // and the text before each value. A nil one has no series.
 type PodSeries struct {
-	top, max int
-	families []podFamily
-	disks    []podDiskFamily
+	metrics podMetrics
 
 	mu       sync.Mutex // guards all below; not held while text is written or sent
 	sequence uint64     // of the sample of the last choice
-	entries  map[workloadKey]*podEntry
-	owners   map[podName]workloadKey
+	choice   podChoice
+	cache    podCache
 	dropped  uint64
-	ranks    []podRank                      // scratch of one choice
-	devices  map[string]*snapshot.DiskState // of one scrape, by number
+	disks    podDisks // of one scrape
 }
 
 // NewPodSeries is for top workloads with maxSeries series together; nil for a
@@ -32,9 +29,10 @@ func NewPodSeries(top, maxSeries int) *PodSeries {
 	if top <= 0 {
 		return nil
 	}
+	m := podMetrics{podFamilies(), podDiskFamilies()}
 	return &PodSeries{
-		top: top, max: maxSeries, families: podFamilies(), disks: podDiskFamilies(),
-		entries: map[workloadKey]*podEntry{}, owners: map[podName]workloadKey{}, devices: map[string]*snapshot.DiskState{},
+		metrics: m, choice: podChoice{top: top, max: maxSeries, metrics: m},
+		cache: podCache{metrics: m, entries: map[workloadKey]*podEntry{}, owners: map[podName]workloadKey{}}, disks: podDisks{},
 	}
 }
 
@@ -45,14 +43,7 @@ func (p *PodSeries) append(b []byte, s *view.State, room []podRow) ([]byte, []po
 		return b, room
 	}
 	rows, dropped := p.rows(room[:0], s)
-	slot := 0
-	for i := range p.families {
-		b = p.families[i].append(b, rows, slot)
-		slot += len(p.families[i].of)
-	}
-	for i := range p.disks {
-		b = p.disks[i].append(b, rows, i)
-	}
+	b = p.metrics.append(b, rows)
 	clear(rows) // the reused buffer must not retain the Snapshot
 	return appendFamilies(b, []uint64{dropped}, noLabels, []family[uint64]{
 		{
@@ -68,22 +59,48 @@ func (p *PodSeries) append(b []byte, s *view.State, room []podRow) ([]byte, []po
 func (p *PodSeries) rows(rows []podRow, s *view.State) ([]podRow, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer clear(p.devices)
+	defer clear(p.disks)
 	for i := range s.Snapshot.Disks {
-		p.devices[s.Snapshot.Disks[i].Number] = &s.Snapshot.Disks[i]
+		p.disks[s.Snapshot.Disks[i].Number] = &s.Snapshot.Disks[i]
 	}
 	if s.Snapshot.Sequence > p.sequence || p.sequence == 0 {
-		p.choose(s.Snapshot)
-		p.sequence = s.Snapshot.Sequence
+		chosen, dropped := p.choice.choose(s.Snapshot, p.disks, p.cache.has)
+		p.cache.keep(chosen)
+		p.dropped, p.sequence = p.dropped+dropped, s.Snapshot.Sequence
 	}
-	p.nameAll(s)
+	p.cache.nameAll(s)
 	for i := range s.Snapshot.Workloads {
 		w := &s.Snapshot.Workloads[i]
-		if e, in := p.entries[keyOf(w)]; in {
-			rows = append(rows, p.row(e, w))
+		if e, in := p.cache.entries[keyOf(w)]; in {
+			rows = append(rows, p.cache.row(e, w, p.disks))
 		}
 	}
 	return rows, p.dropped
+}
+
+// podDisks are the disks of one Snapshot, by number.
+type podDisks map[string]*snapshot.DiskState
+
+// name of the disk, or the number of an unknown one.
+func (d podDisks) name(number string) string {
+	if disk, known := d[number]; known {
+		return disk.Name
+	}
+	return number
+}
+
+// usage is a workload's share of the device's busy time, by its share of the requests.
+func (d podDisks) usage(io *snapshot.WorkloadIORates) float64 {
+	disk, known := d[io.Number]
+	if !known {
+		return 0
+	}
+	r, _ := disk.Rates.Get() // zero without rates
+	all := r.ReadsPerSecond + r.WritesPerSecond
+	if all <= 0 {
+		return 0
+	}
+	return min(1, (io.ReadsPerSecond+io.WritesPerSecond)/all) * r.BusyRatio
 }
 
 // podRow is one workload of one Snapshot.
@@ -93,41 +110,4 @@ type podRow struct {
 	prefixes []string
 	// devices are in the order of workload.IO.
 	devices []podDevice
-}
-
-// append omits the family if no workload has a value.
-func (f *podFamily) append(b []byte, rows []podRow, slot int) []byte {
-	start := len(b)
-	b = appendHeader(b, f.name, f.kind, f.help)
-	header := len(b)
-	for i := range f.of {
-		for r := range rows {
-			v, ok := f.of[i].value(rows[r].workload).Get()
-			if !ok {
-				continue
-			}
-			b = append(b, rows[r].prefixes[slot+i]...)
-			b = append(appendScaled(b, v, f.scale), '\n')
-		}
-	}
-	if len(b) == header {
-		return b[:start]
-	}
-	return b
-}
-
-func (f *podDiskFamily) append(b []byte, rows []podRow, slot int) []byte {
-	start := len(b)
-	b = appendHeader(b, f.name, counter, f.help)
-	header := len(b)
-	for r := range rows {
-		for i := range rows[r].devices {
-			b = append(b, rows[r].devices[i].prefixes[slot]...)
-			b = append(appendCount(b, f.value(&rows[r].workload.IO[i])), '\n')
-		}
-	}
-	if len(b) == header {
-		return b[:start]
-	}
-	return b
 }

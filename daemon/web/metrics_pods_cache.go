@@ -49,41 +49,68 @@ type podDevice struct {
 	prefixes     []string // one for each podDiskFamily
 }
 
-// nameAll makes the labels of chosen workloads that are new or were renamed. The
-// caller holds mu.
-func (p *PodSeries) nameAll(s *view.State) {
+// podCache has the chosen workloads with the text before their values.
+type podCache struct {
+	metrics podMetrics
+	entries map[workloadKey]*podEntry
+	owners  map[podName]workloadKey
+}
+
+// has reports whether a workload is among the chosen.
+func (c *podCache) has(key workloadKey) bool { return c.entries[key] != nil }
+
+// keep makes these the chosen workloads, and drops the others.
+func (c *podCache) keep(chosen []workloadKey) {
+	in := make(map[workloadKey]*podEntry, len(chosen))
+	for _, key := range chosen {
+		e, was := c.entries[key]
+		if !was {
+			e = &podEntry{}
+		}
+		in[key] = e
+	}
+	for key, e := range c.entries {
+		if _, stays := in[key]; !stays {
+			c.releaseName(key, e)
+		}
+	}
+	c.entries = in
+}
+
+// nameAll makes the labels of chosen workloads that are new or were renamed.
+func (c *podCache) nameAll(s *view.State) {
 	var unnamed []*snapshot.WorkloadState
 	for i := range s.Snapshot.Workloads {
 		w := &s.Snapshot.Workloads[i]
-		e, in := p.entries[keyOf(w)]
+		e, in := c.entries[keyOf(w)]
 		if !in {
 			continue
 		}
 		if wanted := nameOf(w.PodUID, w.Cgroup, s.Cluster); e.prefixes == nil || e.desired != wanted {
 			// All old names are released first: another workload may take one.
-			p.releaseName(keyOf(w), e)
+			c.releaseName(keyOf(w), e)
 			e.desired = wanted
 			unnamed = append(unnamed, w)
 		}
 	}
 	for _, w := range unnamed {
-		p.assignName(keyOf(w), p.entries[keyOf(w)])
+		c.assignName(keyOf(w), c.entries[keyOf(w)])
 	}
 }
 
 // assignName makes the labels, unique for each workload: a pod may leave a second
 // cgroup behind, and Prometheus refuses duplicate series.
-func (p *PodSeries) assignName(key workloadKey, e *podEntry) {
+func (c *podCache) assignName(key workloadKey, e *podEntry) {
 	e.assigned = e.desired
-	if _, taken := p.owners[e.assigned]; taken {
+	if _, taken := c.owners[e.assigned]; taken {
 		e.assigned.cgroup = key.cgroup
 	}
-	p.owners[e.assigned] = key
+	c.owners[e.assigned] = key
 	e.labels = e.assigned.labels()
 	var parts []string
-	for i := range p.families {
-		for _, v := range p.families[i].of {
-			text := p.families[i].name + e.labels
+	for i := range c.metrics.families {
+		for _, v := range c.metrics.families[i].of {
+			text := c.metrics.families[i].name + e.labels
 			if v.resource != "" {
 				text += `,resource="` + v.resource + `"`
 			}
@@ -94,9 +121,9 @@ func (p *PodSeries) assignName(key workloadKey, e *podEntry) {
 }
 
 // releaseName releases a name.
-func (p *PodSeries) releaseName(key workloadKey, e *podEntry) {
-	if p.owners[e.assigned] == key {
-		delete(p.owners, e.assigned)
+func (c *podCache) releaseName(key workloadKey, e *podEntry) {
+	if c.owners[e.assigned] == key {
+		delete(c.owners, e.assigned)
 	}
 }
 
@@ -113,48 +140,40 @@ func (n podName) labels() string {
 	return string(b)
 }
 
-// row is a workload with its text. The caller holds mu.
-func (p *PodSeries) row(e *podEntry, w *snapshot.WorkloadState) podRow {
-	if !p.sameDevices(e.devices, w.IO) {
-		e.devices = p.deviceEntries(e, w.IO)
+// row is a workload with its text.
+func (c *podCache) row(e *podEntry, w *snapshot.WorkloadState, disks podDisks) podRow {
+	if !sameDevices(e.devices, w.IO, disks) {
+		e.devices = c.deviceEntries(e, w.IO, disks)
 	}
 	return podRow{workload: w, prefixes: e.prefixes, devices: e.devices}
 }
 
-func (p *PodSeries) sameDevices(have []podDevice, want []snapshot.WorkloadIO) bool {
+func sameDevices(have []podDevice, want []snapshot.WorkloadIO, disks podDisks) bool {
 	if len(have) != len(want) {
 		return false
 	}
 	for i := range want {
-		if have[i].number != want[i].Number || have[i].name != p.device(want[i].Number) {
+		if have[i].number != want[i].Number || have[i].name != disks.name(want[i].Number) {
 			return false
 		}
 	}
 	return true
 }
 
-// device is the disk's name, or the number of an unknown one.
-func (p *PodSeries) device(number string) string {
-	if d, known := p.devices[number]; known {
-		return d.Name
-	}
-	return number
-}
-
 // deviceEntries makes the text for devices and reuses what is cached.
-func (p *PodSeries) deviceEntries(e *podEntry, list []snapshot.WorkloadIO) []podDevice {
+func (c *podCache) deviceEntries(e *podEntry, list []snapshot.WorkloadIO, disks podDisks) []podDevice {
 	devices := make([]podDevice, len(list))
 	for i := range list {
 		number := list[i].Number
-		name := p.device(number)
+		name := disks.name(number)
 		if was := slices.IndexFunc(e.devices, func(d podDevice) bool { return d.number == number && d.name == name }); was >= 0 {
 			devices[i] = e.devices[was]
 			continue
 		}
 		label := string(appendPair([]byte{','}, "device", name)) + "} "
-		devices[i] = podDevice{number: number, name: name, prefixes: make([]string, len(p.disks))}
-		for f := range p.disks {
-			devices[i].prefixes[f] = p.disks[f].name + e.labels + label
+		devices[i] = podDevice{number: number, name: name, prefixes: make([]string, len(c.metrics.disks))}
+		for f := range c.metrics.disks {
+			devices[i].prefixes[f] = c.metrics.disks[f].name + e.labels + label
 		}
 	}
 	return devices

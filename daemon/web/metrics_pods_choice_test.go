@@ -99,12 +99,12 @@ func TestPodSeriesCgroupReplaced(t *testing.T) {
 	p := NewPodSeries(1, 1000)
 	a := using("a", 50)
 	namesIn(t, podText(p, sampled(1, a, using("b", 10))))
-	first := p.entries[keyOf(&a)]
+	first := p.cache.entries[keyOf(&a)]
 	a.Inode++
 	assert.Equal(t, []string{"a"}, namesIn(t, podText(p, sampled(2, a, using("b", 10)))))
-	assert.NotSame(t, first, p.entries[keyOf(&a)])
-	assert.Len(t, p.entries, 1)
-	assert.Len(t, p.owners, 1)
+	assert.NotSame(t, first, p.cache.entries[keyOf(&a)])
+	assert.Len(t, p.cache.entries, 1)
+	assert.Len(t, p.cache.owners, 1)
 }
 
 func TestPodSeriesPrefixMadeOnce(t *testing.T) {
@@ -112,11 +112,11 @@ func TestPodSeriesPrefixMadeOnce(t *testing.T) {
 	s := manyPods(3)
 	podText(p, s)
 	w := &s.Snapshot.Workloads[1]
-	e := p.entries[keyOf(w)]
+	e := p.cache.entries[keyOf(w)]
 	prefix, device := &e.prefixes[0], &e.devices[0]
 	s.Snapshot.Sequence++
 	podText(p, s)
-	assert.Same(t, e, p.entries[keyOf(w)])
+	assert.Same(t, e, p.cache.entries[keyOf(w)])
 	assert.Same(t, prefix, &e.prefixes[0])
 	assert.Same(t, device, &e.devices[0])
 
@@ -127,9 +127,9 @@ func TestPodSeriesPrefixMadeOnce(t *testing.T) {
 	assert.Same(t, prefix, &e.prefixes[0])
 
 	podText(p, sampled(9))
-	assert.Empty(t, p.entries, "no entry of an ended workload")
-	assert.Empty(t, p.owners)
-	assert.Empty(t, p.devices)
+	assert.Empty(t, p.cache.entries, "no entry of an ended workload")
+	assert.Empty(t, p.cache.owners)
+	assert.Empty(t, p.disks)
 }
 
 func TestPodSeriesWithinLimit(t *testing.T) {
@@ -172,15 +172,15 @@ func TestPodSeriesChoiceRandomized(t *testing.T) {
 		for i := range uint64(20) {
 			s := randomPods(r, i+1)
 			families := parseMetrics(t, []byte(podText(p, s)))
-			require.LessOrEqual(t, len(p.entries), p.maxKept())
-			require.LessOrEqual(t, countSeries(families)-1, p.max)
-			require.Len(t, p.owners, len(p.entries))
+			require.LessOrEqual(t, len(p.cache.entries), p.choice.maxKept())
+			require.LessOrEqual(t, countSeries(families)-1, p.choice.max)
+			require.Len(t, p.cache.owners, len(p.cache.entries))
 			for _, f := range families {
 				valuesIn(t, f) // none is there twice
 			}
 			checkPlaces(t, p, s, in)
 			in = map[workloadKey]bool{}
-			for key := range p.entries {
+			for key := range p.cache.entries {
 				in[key] = true
 			}
 		}
@@ -193,14 +193,14 @@ func TestPodSeriesChoiceRandomized(t *testing.T) {
 func checkPlaces(t *testing.T, p *PodSeries, s *view.State, before map[workloadKey]bool) {
 	all := 0
 	for i := range s.Snapshot.Workloads {
-		all += p.seriesOf(&s.Snapshot.Workloads[i])
+		all += p.metrics.seriesOf(&s.Snapshot.Workloads[i])
 	}
-	if all > p.max-p.max/3 {
+	if all > p.choice.max-p.choice.max/3 {
 		return
 	}
-	for place, r := range p.ranks {
-		_, in := p.entries[r.key]
-		require.Equal(t, place < p.top || before[r.key] && place < p.top+p.top/2, in, "place %d of top %d", place, p.top)
+	for place, r := range p.choice.ranks {
+		_, in := p.cache.entries[r.key]
+		require.Equal(t, place < p.choice.top || before[r.key] && place < p.choice.top+p.choice.top/2, in, "place %d of top %d", place, p.choice.top)
 	}
 }
 

@@ -2,6 +2,38 @@ package web
 
 import "github.com/plimsoll-dev/plimsoll/snapshot"
 
+// podMetrics are all metrics of workloads.
+type podMetrics struct {
+	families []podFamily
+	disks    []podDiskFamily
+}
+
+// append appends the series of the rows, by metric.
+func (m podMetrics) append(b []byte, rows []podRow) []byte {
+	slot := 0
+	for i := range m.families {
+		b = m.families[i].append(b, rows, slot)
+		slot += len(m.families[i].of)
+	}
+	for i := range m.disks {
+		b = m.disks[i].append(b, rows, i)
+	}
+	return b
+}
+
+// seriesOf counts the series that a workload would have.
+func (m podMetrics) seriesOf(w *snapshot.WorkloadState) int {
+	n := len(m.disks) * len(w.IO)
+	for i := range m.families {
+		for _, v := range m.families[i].of {
+			if !v.value(w).IsZero() {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // podFamily is one metric of workloads.
 type podFamily struct {
 	name, kind, help string
@@ -85,15 +117,39 @@ func podDiskFamilies() []podDiskFamily {
 	}
 }
 
-// seriesOf counts the series that a workload would have.
-func (p *PodSeries) seriesOf(w *snapshot.WorkloadState) int {
-	n := len(p.disks) * len(w.IO)
-	for i := range p.families {
-		for _, v := range p.families[i].of {
-			if !v.value(w).IsZero() {
-				n++
+// append omits the family if no workload has a value.
+func (f *podFamily) append(b []byte, rows []podRow, slot int) []byte {
+	start := len(b)
+	b = appendHeader(b, f.name, f.kind, f.help)
+	header := len(b)
+	for i := range f.of {
+		for r := range rows {
+			v, ok := f.of[i].value(rows[r].workload).Get()
+			if !ok {
+				continue
 			}
+			b = append(b, rows[r].prefixes[slot+i]...)
+			b = append(appendScaled(b, v, f.scale), '\n')
 		}
 	}
-	return n
+	if len(b) == header {
+		return b[:start]
+	}
+	return b
+}
+
+func (f *podDiskFamily) append(b []byte, rows []podRow, slot int) []byte {
+	start := len(b)
+	b = appendHeader(b, f.name, counter, f.help)
+	header := len(b)
+	for r := range rows {
+		for i := range rows[r].devices {
+			b = append(b, rows[r].devices[i].prefixes[slot]...)
+			b = append(appendCount(b, f.value(&rows[r].workload.IO[i])), '\n')
+		}
+	}
+	if len(b) == header {
+		return b[:start]
+	}
+	return b
 }

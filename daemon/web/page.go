@@ -96,5 +96,3 @@ func writePage(w http.ResponseWriter, t *template.Template, name string, data an
 	w.WriteHeader(status)
 	_, _ = w.Write(b.Bytes()) // the client may be gone
 }
-
-func (s *Server) page() *page { return newPage(s.currentState, s.Decisions) }

@@ -57,7 +57,7 @@ func newPageContention(s *view.State, open bool) pageContention {
 	}
 	when := "the last " + view.Seconds(window)
 	p := pageContention{Open: open}
-	list := s.Contention()
+	list := view.Contention(s)
 	full := view.Busiest(list, contentionsShown, view.WaitedShare)
 	for i := range list {
 		c := &list[i]
@@ -87,7 +87,7 @@ func newContentionRow(s *view.State, c *snapshot.Contention, when string, open b
 	if c.Resource == snapshot.SharedDisk || c.Resource == snapshot.SharedNetwork {
 		r.Device = c.Device
 	}
-	if a, some := s.ContentionAdvice(c); some {
+	if a, some := view.ContentionAdvice(s, c); some {
 		r.Advice = &a
 	}
 	switch c.Resource {

@@ -110,10 +110,10 @@ func (p *page) data(open bool) pageData {
 	if w := s.Snapshot.WindowSeconds; w > 0 {
 		window = view.Seconds(w)
 	}
-	shownNICs, restNICs := s.NICs()
+	shownNICs, restNICs := view.NICs(s.Snapshot.NICs)
 	moreNICs := max(0, len(restNICs)-restNICsShown)
-	mounts, restMounts := s.Filesystems(filesystemsShown)
-	disks, idle := s.Disks()
+	mounts, restMounts := view.Filesystems(s.Snapshot.Filesystems, filesystemsShown)
+	disks, idle := view.Disks(s.Snapshot.Disks)
 	notJudged := pageUnjudged(s)
 	workloads, hidden := workloadRows(s)
 	decisions := pageDecisions(p.decisions(), s.Snapshot.Time, open)
@@ -129,8 +129,8 @@ func (p *page) data(open bool) pageData {
 		Disks: diskRows(s, disks), IdleDisks: diskRows(s, idle), NICs: nicRows(s, shownNICs), RestNICs: nicRows(s, restNICs[:len(restNICs)-moreNICs]), MoreNICs: moreNICs, Rivals: newPageRivals(s.Outer),
 		Filesystems: filesystemRows(mounts), RestFilesystems: filesystemRows(restMounts),
 		Workloads: workloads, Hidden: hidden, Decisions: decisions, Unfolded: unfolded, Earlier: max(0, len(decisions)-unfolded),
-		Failed: printableProbes(s.FailedProbes()), FailedAdvice: view.ProbesAdvice(), Probes: len(s.Snapshot.Probes), Absences: s.Absences(),
-		Noted: printableProbes(s.NotedProbes()),
+		Failed: printableProbes(view.FailedProbes(s.Snapshot.Probes)), FailedAdvice: view.ProbesAdvice(), Probes: len(s.Snapshot.Probes), Absences: view.Absences(s),
+		Noted: printableProbes(view.NotedProbes(s.Snapshot.Probes)),
 	}
 }
 
@@ -144,7 +144,7 @@ const restNICsShown = 40
 func pageUnjudged(s *view.State) []view.Alarm {
 	var list []view.Alarm
 	for _, u := range s.Unjudged() {
-		a := view.Alarm{Text: view.UnjudgedTitle(u) + ": " + view.Printable(u.Why), Advice: s.UnjudgedAdvice(&u)}
+		a := view.Alarm{Text: view.UnjudgedTitle(u) + ": " + view.Printable(u.Why), Advice: view.UnjudgedAdvice(s, &u)}
 		if !slices.Contains(list, a) {
 			list = append(list, a)
 		}

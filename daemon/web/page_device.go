@@ -46,15 +46,17 @@ type userRow struct {
 // usersShown of a disk, those with the most bytes.
 const usersShown = 30
 
-// device is GET /device?name=NAME.
-func (p *pages) device(w http.ResponseWriter, r *http.Request) {
+// deviceHandler is GET /device?name=NAME.
+type deviceHandler struct{ *pages }
+
+func (p *deviceHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rng, err := history.ParseRange(r.URL.Query(), p.now())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	name := r.URL.Query().Get("name")
-	s := p.server.currentState()
+	s := p.state()
 	if s == nil || len(name) > maxName {
 		p.notFound(w, s, "device", name)
 		return
@@ -68,8 +70,8 @@ func (p *pages) device(w http.ResponseWriter, r *http.Request) {
 	d.pageFrame = p.frame(s, d.Name)
 	d.Class = staleClass(d.Class, s, p.now())
 	d.Again = "device?name=" + url.QueryEscape(d.ID)
-	d.Past = p.past(rng, d.Again, p.server.History.Device(d.ID, rng))
-	d.Decisions = latestDecisions(view.DecisionsOn(p.server.Decisions(), name), s)
+	d.Past = newPagePast(p.pages, rng, d.Again, p.past.Device(d.ID, rng))
+	d.Decisions = latestDecisions(view.DecisionsOn(p.decisions(), name), s)
 	p.write(w, "page_device.html", d, http.StatusOK)
 }
 
@@ -83,7 +85,7 @@ func newDevicePage(s *view.State, name string, disks []*snapshot.DiskState, nics
 		d.Kind = view.NICKind(&nic.NIC)
 		d.addNIC(s, nic)
 	}
-	for _, c := range s.Contention() {
+	for _, c := range view.Contention(s) {
 		if c.Device == name {
 			d.Contention = append(d.Contention, newContentionRow(s, &c, "the last "+view.Seconds(s.Snapshot.WindowSeconds), false))
 		}

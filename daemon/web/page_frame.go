@@ -5,16 +5,21 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/history"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
 // pages are those beside the status page: of a workload, a device, and a search. They
 // are rendered once, by the newest state, and do not follow it.
+// Each has a handler, with these in common.
 type pages struct {
-	server   *Server
 	template *template.Template
 	now      func() time.Time
+	// state is nil before the first tick.
+	state     func() *view.State
+	decisions func() []evict.Decision
+	past      *history.Store // nil: no history is served
 }
 
 // pageFrame is what they have around their content.
@@ -62,7 +67,7 @@ func (p *pages) notFound(w http.ResponseWriter, s *view.State, what, name string
 	if s == nil {
 		n.Title, status = view.WaitingText, http.StatusServiceUnavailable
 	} else if name != "" && len(name) <= maxName {
-		stored := p.server.Decisions()
+		stored := p.decisions()
 		found := s.Search(name, nil)
 		n.Workloads, _ = workloadResults(s, found.Workloads)
 		n.Devices, _ = deviceResults(found)

@@ -11,14 +11,19 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
-// answerHistory is GET /api/v1/history.
-func (s *Server) answerHistory(w http.ResponseWriter, r *http.Request) {
-	rng, err := history.ParseRange(r.URL.Query(), s.clock()())
+// historyAPI is GET /api/v1/history.
+type historyAPI struct {
+	store *history.Store
+	now   func() time.Time
+}
+
+func (a *historyAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rng, err := history.ParseRange(r.URL.Query(), a.now())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	b, err := json.Marshal(s.History.Answer(rng, r.URL.Query().Get("workload"))) // without indents, which would be most of it
+	b, err := json.Marshal(a.store.Answer(rng, r.URL.Query().Get("workload"))) // without indents, which would be most of it
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -72,35 +77,38 @@ const (
 	nicsDrawn  = 2
 )
 
-// history is GET /history.
-func (p *pages) history(w http.ResponseWriter, r *http.Request) {
+// historyHandler is GET /history.
+type historyHandler struct{ *pages }
+
+func (p *historyHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rng, err := history.ParseRange(r.URL.Query(), p.now())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	s := p.server.currentState()
-	store, marks := p.server.History, decisionMarks(p.server.Decisions())
+	s, decisions := p.state(), p.decisions()
+	store, marks := p.past, decisionMarks(decisions)
 	rules, calm := store.Rules(rng)
 	disks, nics := store.Devices(rng)
 	d := historyPage{
 		pageFrame: p.frame(s, historyTitle(rng)), From: view.Stamp(rng.From), To: view.Stamp(rng.To), Step: view.Age(rng.Step()),
 		Query: rng.Query(rng.At), Links: historyLinks(rng, p.now(), "history?"), Omitted: store.Omitted(),
 		Rules: marked(rules, marks), Calm: calmText(len(rules), calm), Plots: marked(store.Node(rng), marks),
-		Sections: []historySection{p.section("disks", "Disks", rng, disks, disksDrawn, marks), p.section("network", "Network", rng, nics, nicsDrawn, marks)},
+		Sections: []historySection{newHistorySection(store, "disks", "Disks", rng, disks, disksDrawn, marks), newHistorySection(store, "network", "Network", rng, nics, nicsDrawn, marks)},
 	}
 	d.Again = "history?" + d.Query
-	d.Decisions, d.MoreDecisions = decisionsIn(p.server.Decisions(), rng, p.now())
+	d.Decisions, d.MoreDecisions = decisionsIn(decisions, rng, p.now())
 	p.write(w, "page_history.html", d, http.StatusOK)
 }
 
-// past is the history for the page of one workload or device; nil where none is served.
-func (p *pages) past(r history.Range, again string, plots []history.Plot) *pagePast {
-	if p.server.History == nil {
+// newPagePast is the history for the page of one workload or device; nil where none is
+// served.
+func newPagePast(p *pages, r history.Range, again string, plots []history.Plot) *pagePast {
+	if p.past == nil {
 		return nil
 	}
 	return &pagePast{
-		From: view.Stamp(r.From), To: view.Stamp(r.To), Links: historyLinks(r, p.now(), again+"&"), Plots: marked(plots, decisionMarks(p.server.Decisions())),
+		From: view.Stamp(r.From), To: view.Stamp(r.To), Links: historyLinks(r, p.now(), again+"&"), Plots: marked(plots, decisionMarks(p.decisions())),
 	}
 }
 
@@ -188,11 +196,11 @@ func decisionsIn(list []evict.Decision, r history.Range, now time.Time) (shown [
 	return shown, more
 }
 
-func (p *pages) section(id, title string, r history.Range, names []string, drawn int, marks []history.Mark) historySection {
+func newHistorySection(store *history.Store, id, title string, r history.Range, names []string, drawn int, marks []history.Mark) historySection {
 	s := historySection{ID: id, Title: title}
 	for i, name := range names {
 		if i < drawn {
-			s.Plots = append(s.Plots, marked(p.server.History.Device(name, r), marks)...)
+			s.Plots = append(s.Plots, marked(store.Device(name, r), marks)...)
 			continue
 		}
 		s.More = append(s.More, historyLink{Text: view.Printable(name), Href: "device?name=" + url.QueryEscape(name) + "&" + r.Query(r.At)})

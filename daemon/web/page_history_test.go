@@ -166,10 +166,10 @@ func TestHistoryAPI(t *testing.T) {
 	snap := *s.Snapshot
 	snap.Time = time.Now()
 	store.Add(&snap, s.Levels) // the handler knows only the time of the machine
-	server := &Server{History: store}
+	h := &historyAPI{store, time.Now}
 	get := func(query string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		server.answerHistory(w, httptest.NewRequest("GET", "/api/v1/history"+query, nil))
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/api/v1/history"+query, nil))
 		return w
 	}
 	assert.Equal(t, http.StatusBadRequest, get("?range=year").Code)

@@ -48,17 +48,20 @@ func (t *turns) turn() chan struct{} {
 	return t.one
 }
 
-// processesOf reads the processes of a workload. One reading runs at a time: what a
-// client opens must not cost the node more than that. A reading that hangs holds the
-// place until it ends.
-func (s *Server) processesOf(ctx context.Context, cgroup string) *pageProcesses {
-	if s.Processes == nil {
+// processReader is Server.Processes.
+type processReader func(ctx context.Context, cgroup string) (probes.ProcessList, error)
+
+// read reads the processes of a workload; nil without a reader. One reading runs at a
+// time: what a client opens must not cost the node more than that. A reading that hangs
+// holds the place until it ends.
+func (t *turns) read(ctx context.Context, of processReader, cgroup string) *pageProcesses {
+	if of == nil {
 		return nil
 	}
 	turn, cancel := context.WithTimeout(ctx, turnTimeout)
 	defer cancel()
 	select {
-	case s.processes.turn() <- struct{}{}:
+	case t.turn() <- struct{}{}:
 	case <-turn.Done():
 		return &pageProcesses{Problem: "Not read: another reading has not ended. Read this page again in some seconds."}
 	}
@@ -70,10 +73,10 @@ func (s *Server) processesOf(ctx context.Context, cgroup string) *pageProcesses 
 	defer cancel()
 	done := make(chan result, 1)
 	go func() {
-		defer func() { <-s.processes.turn() }()
+		defer func() { <-t.turn() }()
 		reader, cancel := context.WithTimeout(page, processesTimeout)
 		defer cancel()
-		list, err := s.Processes(reader, cgroup)
+		list, err := of(reader, cgroup)
 		done <- result{list, err}
 	}()
 	select {

@@ -168,7 +168,7 @@ type workloadRow struct {
 const workloadsShown = 15
 
 func workloadRows(s *view.State) (rows []workloadRow, hidden int) {
-	list := s.ByPressure()
+	list := view.ByPressure(s.Snapshot.Workloads)
 	shown := min(workloadsShown, len(list))
 	for _, w := range list[:shown] {
 		rows = append(rows, newWorkload(s, w))

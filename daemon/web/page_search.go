@@ -30,14 +30,16 @@ const (
 	decisionsFound = 20
 )
 
-// search is GET /search?q=TEXT.
-func (p *pages) search(w http.ResponseWriter, r *http.Request) {
+// searchHandler is GET /search?q=TEXT.
+type searchHandler struct{ *pages }
+
+func (p *searchHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query().Get("q")
 	if len(query) > maxQuery {
 		http.Error(w, fmt.Sprintf("search: the text is longer than %d bytes", maxQuery), http.StatusBadRequest)
 		return
 	}
-	s := p.server.currentState()
+	s := p.state()
 	if s == nil {
 		p.notFound(w, nil, "workload", "")
 		return
@@ -46,7 +48,7 @@ func (p *pages) search(w http.ResponseWriter, r *http.Request) {
 	d.Query = view.Printable(query)
 	if d.Asked {
 		d.Title = "Search: " + view.Clip(query)
-		found := s.Search(query, p.server.Decisions())
+		found := s.Search(query, p.decisions())
 		d.Workloads, d.MoreWorkloads = workloadResults(s, found.Workloads)
 		d.Devices, d.MoreDevices = deviceResults(found)
 		d.MoreDecisions = max(0, len(found.Decisions)-decisionsFound)

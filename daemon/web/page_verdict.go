@@ -50,7 +50,7 @@ func newPageVerdict(s *view.State, v *plugins.Verdict, open bool) pageVerdict {
 	if t, ok := v.Threshold.Get(); ok {
 		p.Limit = limit(v.Operator, t, v.Unit)
 	}
-	if a, some := s.AdviceOf(v); some {
+	if a, some := view.AdviceOf(s, v); some {
 		p.Advice = &a
 	}
 	for _, e := range v.Evidence {

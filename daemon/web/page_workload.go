@@ -68,15 +68,21 @@ type roleRow struct {
 // levelRow is a rule that names the workload.
 type levelRow struct{ Title, Device, Level, State, For, Relief, Why string }
 
-// workload is GET /workload?name=CGROUP, or a display name.
-func (p *pages) workload(w http.ResponseWriter, r *http.Request) {
+// workloadHandler is GET /workload?name=CGROUP, or a display name.
+type workloadHandler struct {
+	*pages
+	turns     *turns
+	processes processReader // Server.Processes
+}
+
+func (p *workloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rng, err := history.ParseRange(r.URL.Query(), p.now())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	name := r.URL.Query().Get("name")
-	s := p.server.currentState()
+	s := p.state()
 	if s == nil || len(name) > maxName {
 		p.notFound(w, s, "workload", name)
 		return
@@ -95,9 +101,9 @@ func (p *pages) workload(w http.ResponseWriter, r *http.Request) {
 	d := newWorkloadPage(s, found[0])
 	d.pageFrame = p.frame(s, d.Name)
 	d.Again = "workload?name=" + url.QueryEscape(d.ID)
-	d.Decisions = latestDecisions(view.DecisionsAbout(p.server.Decisions(), found[0].Cgroup, s.WorkloadName(found[0])), s)
-	d.Past = p.past(rng, d.Again, p.server.History.Workload(d.ID, rng))
-	d.Processes = p.server.processesOf(r.Context(), found[0].Cgroup)
+	d.Decisions = latestDecisions(view.DecisionsAbout(p.decisions(), found[0].Cgroup, s.WorkloadName(found[0])), s)
+	d.Past = newPagePast(p.pages, rng, d.Again, p.past.Workload(d.ID, rng))
+	d.Processes = p.turns.read(r.Context(), p.processes, found[0].Cgroup)
 	p.write(w, "page_workload.html", d, http.StatusOK)
 }
 
@@ -108,7 +114,7 @@ func newWorkloadPage(s *view.State, w *snapshot.WorkloadState) workloadPage {
 		Uses: workloadUses(s, w, row), Waits: workloadWaits(s, w), Levels: workloadLevels(s, w), Limits: workloadLimits(w, row),
 	}
 	d.IO, d.NoIO = workloadIO(s, w)
-	for _, c := range s.Contention() {
+	for _, c := range view.Contention(s) {
 		d.addRoles(s, &c, w)
 	}
 	slices.SortStableFunc(d.Culprit, mainFirst)

@@ -500,7 +500,7 @@ func TestPageProcesses(t *testing.T) {
 		read := func(timeout time.Duration) *pageProcesses {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
-			return server.processesOf(ctx, "/a")
+			return server.processes.read(ctx, server.Processes, "/a")
 		}
 		first := make(chan *pageProcesses)
 		go func() { first <- read(50 * time.Millisecond) }()
@@ -518,7 +518,7 @@ func TestPageProcesses(t *testing.T) {
 				return madeUpProcesses(ctx, cgroup)
 			}
 			began := time.Now()
-			p := server.processesOf(t.Context(), "/a")
+			p := server.processes.read(t.Context(), server.Processes, "/a")
 			assert.Empty(t, p.Problem)
 			assert.Len(t, p.Shown, 2)
 			assert.Equal(t, processesTimeout+processesMargin/2, time.Since(began))
@@ -535,9 +535,9 @@ func TestPageProcesses(t *testing.T) {
 			server.processes.turn() <- struct{}{} // another reading, for almost as long as a page waits
 			time.AfterFunc(turnTimeout-time.Millisecond, func() { <-server.processes.turn() })
 			began := time.Now()
-			assert.Contains(t, server.processesOf(t.Context(), "/a").Problem, "did not answer within 3.5 s")
+			assert.Contains(t, server.processes.read(t.Context(), server.Processes, "/a").Problem, "did not answer within 3.5 s")
 			assert.Equal(t, turnTimeout-time.Millisecond+processesTimeout+processesMargin, time.Since(began))
-			assert.Contains(t, server.processesOf(t.Context(), "/a").Problem, "another reading has not ended", "one that hangs keeps the place")
+			assert.Contains(t, server.processes.read(t.Context(), server.Processes, "/a").Problem, "another reading has not ended", "one that hangs keeps the place")
 			close(release)
 		})
 	})

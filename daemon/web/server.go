@@ -182,7 +182,7 @@ func (s *Server) ListenLocal(ctx context.Context, path string) (*Listener, error
 	mux := http.NewServeMux()
 	s.public(mux)
 	s.restricted(mux)
-	mux.HandleFunc("POST /-/reload", s.reload)
+	mux.HandleFunc("POST /-/reload", reloadHandler(s.Reload))
 	return &Listener{Listener: l, server: newServer(mux, s.Log)}, nil
 }
 
@@ -271,24 +271,37 @@ func (s *Server) public(mux *http.ServeMux) {
 	mux.HandleFunc("GET /-/ready", probeHandler(s.Ready))
 }
 
+// restricted are the handlers of addresses that show everything. Each is a small type of
+// its own, in the file that is named after its page or endpoint.
 func (s *Server) restricted(mux *http.ServeMux) {
 	p := s.page()
 	mux.Handle("GET /{$}", p)
-	mux.HandleFunc("GET /live", s.followLive(p))
-	of := &pages{server: s, template: p.template, now: s.clock()}
-	mux.HandleFunc("GET /workload", of.workload)
-	mux.HandleFunc("GET /device", of.device)
-	mux.HandleFunc("GET /search", of.search)
-	mux.HandleFunc("GET /api/v1/snapshot", s.snapshot)
-	mux.HandleFunc("GET /api/v1/pressure", s.pressure)
-	mux.HandleFunc("GET /api/v1/plugins", s.plugins)
-	mux.HandleFunc("GET /api/v1/decisions", s.decisions)
+	mux.Handle("GET /live", &liveHandler{live: &s.live, page: p, state: s.State, published: s.Published, log: s.Log})
+	of := &pages{template: p.template, now: s.clock(), state: s.currentState, decisions: s.Decisions, past: s.History}
+	mux.Handle("GET /workload", &workloadHandler{of, &s.processes, s.Processes})
+	mux.Handle("GET /device", &deviceHandler{of})
+	mux.Handle("GET /search", &searchHandler{of})
+	a := &api{state: s.currentState, stored: s.Decisions}
+	mux.HandleFunc("GET /api/v1/snapshot", a.snapshot)
+	mux.HandleFunc("GET /api/v1/pressure", a.pressure)
+	mux.HandleFunc("GET /api/v1/plugins", a.plugins)
+	mux.HandleFunc("GET /api/v1/decisions", a.decisions)
 	if s.History != nil {
-		mux.HandleFunc("GET /history", of.history)
-		mux.HandleFunc("GET /api/v1/history", s.answerHistory)
+		mux.Handle("GET /history", &historyHandler{of})
+		mux.Handle("GET /api/v1/history", &historyAPI{s.History, s.clock()})
 	}
 	if s.Examine != nil {
-		mux.HandleFunc("GET /api/v1/doctor", s.doctor)
+		mux.Handle("GET /api/v1/doctor", &doctorHandler{&s.examination, s.Examine})
+	}
+}
+
+func (s *Server) page() *page { return newPage(s.currentState, s.Decisions) }
+
+// metrics is the handler of /metrics.
+func (s *Server) metrics() http.Handler {
+	return &metricsHandler{
+		agent: view.Agent{Version: s.Version}, pods: s.Pods,
+		state: func() *view.State { return s.State().WithCluster(s.cluster(), nil).WithOuter(s.outer()) },
 	}
 }
 
