@@ -25,7 +25,7 @@ func (e *callError) Unwrap() error { return e.err }
 // next Ask: no request is repeated and no answer is lost.
 func (h *Host) Ask(ctx context.Context, r Round) []plugins.Verdict {
 	c := h.Settings()
-	list := h.plugins()
+	list := h.registry.plugins()
 	waits := make([]<-chan struct{}, 0, len(list))
 	for _, p := range list {
 		waits = append(waits, p.startRound(r, c))

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -26,17 +28,19 @@ func BesideValues() []string {
 	return []string{BesideExclusive, BesideReport, BesideMark, BesideAct}
 }
 
-// Rivals returns the other processes that watch plugin directories, in order.
-func (h *Host) Rivals() []Rival {
-	var list []Rival
-	byDir := h.knownRivals().byDir
-	for _, dir := range slices.Sorted(maps.Keys(byDir)) {
-		list = append(list, byDir[dir]...)
-	}
-	return list
+// listener is the process that listens on a plugin's socket, with the cgroup that it had
+// at registration: when it has ended, the rest of the plugin is known by that.
+type listener struct {
+	pid    int
+	cgroup string
 }
 
-// knownRivals is what the search for rivals has found so far.
+func listenerOf(procfs string, l *connection) listener {
+	pid := int(l.peer.Pid)
+	return listener{pid, cgroupOf(filepath.Join(procfs, strconv.Itoa(pid)))}
+}
+
+// knownRivals is what the search for rivals has found so far. It never changes.
 type knownRivals struct {
 	byDir map[string][]Rival
 	// searched are the directories for which all processes were examined, and unfinished
@@ -45,64 +49,123 @@ type knownRivals struct {
 	unfinished string
 }
 
-func (h *Host) knownRivals() knownRivals {
-	if known := h.rivals.Load(); known != nil {
+// list returns the rivals by directory.
+func (k knownRivals) list() []Rival {
+	var list []Rival
+	for _, dir := range slices.Sorted(maps.Keys(k.byDir)) {
+		list = append(list, k.byDir[dir]...)
+	}
+	return list
+}
+
+// unsearched reports whether a directory is not searched yet.
+func (k knownRivals) unsearched(dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return !k.searched[dir] })
+}
+
+// of returns the rival that asks a plugin, too: a process that watches the directory of
+// its socket and is not the plugin itself, by process or by cgroup where that is not the
+// root.
+func (k knownRivals) of(path string, by listener) (Rival, bool) {
+	for _, r := range k.byDir[filepath.Dir(path)] {
+		if r.PID != by.pid && (by.cgroup == "" || by.cgroup == "/" || r.Cgroup != by.cgroup) {
+			return r, true
+		}
+	}
+	return Rival{}, false
+}
+
+// errSearching: not all processes were examined, so that a rival may yet be found. Until
+// then the plugin is not asked: it gives some answers only once, and they would be
+// missing to the rival.
+var errSearching = fmt.Errorf("%w: not all processes are examined yet that may watch its directory", errRefused)
+
+// leave is why a plugin is left to a rival by this value of Config.Beside, or to one that
+// may yet be found (errSearching); nil: it is not.
+func (k knownRivals) leave(beside, path string, by listener) error {
+	if beside != BesideExclusive {
+		return nil
+	}
+	if r, is := k.of(path, by); is {
+		return fmt.Errorf("%w: %s and may ask this plugin, too; stop it, or set plugins.beside", errRefused, r)
+	}
+	if !k.searched[filepath.Dir(path)] {
+		return fmt.Errorf("%w: %s", errSearching, cmp.Or(k.unfinished, "its directory is new"))
+	}
+	return nil
+}
+
+// beside is what the verdicts of a plugin are good for by this value of Config.Beside: a
+// plugin that no rival asks may act. While not all processes were examined, there may be
+// one.
+func (k knownRivals) beside(beside, path string, by listener) plugins.Beside {
+	_, is := k.of(path, by)
+	switch {
+	case beside == BesideAct, !is && k.searched[filepath.Dir(path)]:
+		return ""
+	case beside == BesideMark:
+		return plugins.BesideMark
+	}
+	return plugins.BesideReport
+}
+
+// rivalWatch searches for rivals again and again, and logs what has changed.
+type rivalWatch struct {
+	newest atomic.Pointer[knownRivals] // nil before the first look
+
+	// Used by Host.Run only.
+	search  rivalSearch
+	awaited string // why not all directories are searched, as it was logged
+	// unexaminedLogged: a process cannot be examined, and that was logged.
+	unexaminedLogged bool
+}
+
+// known is what the last look found; it may be asked by any goroutine.
+func (w *rivalWatch) known() knownRivals {
+	if known := w.newest.Load(); known != nil {
 		return *known
 	}
 	return knownRivals{}
 }
 
-// updateRivals looks for rivals, and wakes the sockets when those or the searched
-// directories have changed.
-func (h *Host) updateRivals(ctx context.Context, limit time.Duration) {
-	self := filepath.Join(h.Procfs, strconv.Itoa(selfIn(h.Procfs)))
-	h.search.procfs, h.search.skip = h.Procfs, func(process string) bool { return process == self }
-	before, dirs := h.knownRivals(), discover(h.Settings().Dirs).dirs
-	h.search.look(ctx, dirs, limit)
-	now := knownRivals{byDir: h.search.found, searched: map[string]bool{}, unfinished: h.search.unfinished()}
-	for _, p := range h.search.searched {
+// update looks for rivals, and reports whether those or the searched directories have
+// changed.
+func (w *rivalWatch) update(ctx context.Context, procfs string, c Config, log *slog.Logger, limit time.Duration) (changed bool) {
+	self := filepath.Join(procfs, strconv.Itoa(selfIn(procfs)))
+	w.search.procfs, w.search.skip = procfs, func(process string) bool { return process == self }
+	before, dirs := w.known(), discover(c.Dirs).dirs
+	w.search.look(ctx, dirs, limit)
+	now := knownRivals{byDir: w.search.found, searched: map[string]bool{}, unfinished: w.search.unfinished()}
+	for _, p := range w.search.searched {
 		now.searched[p.dir] = true
 	}
-	h.rivals.Store(&now)
-	h.logSearch(now, dirs)
-	if h.logRivals(before.byDir, now.byDir) || !maps.Equal(before.searched, now.searched) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		for _, s := range h.sockets {
-			s.retry()
-		}
-	}
-}
-
-// unsearched reports whether a directory is not searched yet.
-func (h *Host) unsearched(dirs []string) bool {
-	known := h.knownRivals().searched
-	return slices.ContainsFunc(dirs, func(dir string) bool { return !known[dir] })
+	w.newest.Store(&now)
+	w.logSearch(now, dirs, c.Beside, log)
+	return logRivals(before, now, c.Beside, log) || !maps.Equal(before.searched, now.searched)
 }
 
 // logSearch logs when plugins begin, or end, to wait for the search, and for which
 // reason, and when a process cannot be examined.
-func (h *Host) logSearch(now knownRivals, dirs []string) {
+func (w *rivalWatch) logSearch(now knownRivals, dirs []string, beside string, log *slog.Logger) {
 	missing := slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return now.searched[dir] })
-	waited, why := h.rivalsAwaited, ""
+	waited, why := w.awaited, ""
 	if len(missing) > 0 {
 		why = now.unfinished
 	}
-	h.rivalsAwaited = why
+	w.awaited = why
 	switch {
 	case why != "" && why != waited:
-		beside := h.Settings().Beside
-		h.Log.Info("not all processes are examined yet that may watch plugin directories; until they are, plugins.beside decides about the plugins there",
+		log.Info("not all processes are examined yet that may watch plugin directories; until they are, plugins.beside decides about the plugins there",
 			"dirs", missing, "reason", why, "beside", beside, "plugins", untilSearched(beside))
 	case waited != "" && why == "":
-		h.Log.Info("all processes are examined that may watch plugin directories")
+		log.Info("all processes are examined that may watch plugin directories")
 	}
-	pid, err := h.search.unexamined()
-	if err != nil && !h.unexaminedLogged {
-		h.Log.Warn("a process cannot be examined; if it watches a plugin directory, the agent and it may both ask the plugins there; "+
+	pid, err := w.search.unexamined()
+	if err != nil && !w.unexaminedLogged {
+		log.Warn("a process cannot be examined; if it watches a plugin directory, the agent and it may both ask the plugins there; "+
 			"give the agent the right to read /proc of all processes, or set plugins.beside", "pid", pid, "error", err)
 	}
-	h.unexaminedLogged = err != nil
+	w.unexaminedLogged = err != nil
 }
 
 // untilSearched is what plugins.beside makes of the plugins of a directory that is not
@@ -120,73 +183,17 @@ func untilSearched(beside string) string {
 }
 
 // logRivals logs the rivals when they have changed.
-func (h *Host) logRivals(before, now map[string][]Rival) (changed bool) {
+func logRivals(before, now knownRivals, beside string, log *slog.Logger) (changed bool) {
 	same := func(a, b Rival) bool { return a.PID == b.PID && a.Cgroup == b.Cgroup }
-	if maps.EqualFunc(before, now, func(a, b []Rival) bool { return slices.EqualFunc(a, b, same) }) {
+	if maps.EqualFunc(before.byDir, now.byDir, func(a, b []Rival) bool { return slices.EqualFunc(a, b, same) }) {
 		return false
 	}
-	for _, r := range h.Rivals() {
-		h.Log.Warn("another process watches a plugin directory; what becomes of its plugins is plugins.beside",
-			"rival", r.String(), "beside", h.Settings().Beside)
+	for _, r := range now.list() {
+		log.Warn("another process watches a plugin directory; what becomes of its plugins is plugins.beside",
+			"rival", r.String(), "beside", beside)
 	}
-	if len(now) == 0 {
-		h.Log.Info("no other process watches a plugin directory any more")
+	if len(now.byDir) == 0 {
+		log.Info("no other process watches a plugin directory any more")
 	}
 	return true
-}
-
-// listener is the process that listens on a plugin's socket, with the cgroup that it had
-// at registration: when it has ended, the rest of the plugin is known by that.
-type listener struct {
-	pid    int
-	cgroup string
-}
-
-func (h *Host) listenerOf(l *connection) listener {
-	pid := int(l.peer.Pid)
-	return listener{pid, cgroupOf(filepath.Join(h.Procfs, strconv.Itoa(pid)))}
-}
-
-// rivalOf returns the rival that asks a plugin, too: a process that watches the
-// directory of its socket and is not the plugin itself, by process or by cgroup where
-// that is not the root.
-func (h *Host) rivalOf(path string, by listener) (Rival, bool) {
-	for _, r := range h.knownRivals().byDir[filepath.Dir(path)] {
-		if r.PID != by.pid && (by.cgroup == "" || by.cgroup == "/" || r.Cgroup != by.cgroup) {
-			return r, true
-		}
-	}
-	return Rival{}, false
-}
-
-// errSearching: there may be a rival, for whom once-only answers are.
-var errSearching = fmt.Errorf("%w: not all processes are examined yet that may watch its directory", errRefused)
-
-// leftToRival is why a plugin is left to a rival, or to one that may yet be found
-// (errSearching); nil: it is not.
-func (h *Host) leftToRival(c Config, path string, by listener) error {
-	if c.Beside != BesideExclusive {
-		return nil
-	}
-	if r, is := h.rivalOf(path, by); is {
-		return fmt.Errorf("%w: %s and may ask this plugin, too; stop it, or set plugins.beside", errRefused, r)
-	}
-	if known := h.knownRivals(); !known.searched[filepath.Dir(path)] {
-		return fmt.Errorf("%w: %s", errSearching, cmp.Or(known.unfinished, "its directory is new"))
-	}
-	return nil
-}
-
-// beside is what its verdicts are good for: a plugin that no rival asks may act. While
-// not all processes were examined, there may be one.
-func (p *plugin) beside() plugins.Beside {
-	_, is := p.host.rivalOf(p.socket.path, p.listener)
-	beside := p.host.Settings().Beside
-	switch {
-	case beside == BesideAct, !is && p.host.knownRivals().searched[filepath.Dir(p.socket.path)]:
-		return ""
-	case beside == BesideMark:
-		return plugins.BesideMark
-	}
-	return plugins.BesideReport
 }

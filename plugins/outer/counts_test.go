@@ -85,8 +85,8 @@ func TestCountsLeftToItself(t *testing.T) {
 	t.Parallel()
 	h := newPluginEnv(t).Host
 	plugin := listener{pid: 17, cgroup: "/pods/plugin"}
-	h.counts.keep("p")
-	h.counts.unregistered("p", "/p/p.sock", plugin, time.Now())
+	h.registry.counts.keep("p")
+	h.registry.counts.unregistered("p", "/p/p.sock", plugin, time.Now())
 	for what, c := range map[string]struct {
 		rival Rival
 		left  bool
@@ -96,7 +96,7 @@ func TestCountsLeftToItself(t *testing.T) {
 		"a process of another pod": {Rival{Dir: "/p", PID: 19, Cgroup: "/pods/rival"}, true},
 	} {
 		t.Run(what, func(t *testing.T) {
-			h.rivals.Store(&knownRivals{byDir: map[string][]Rival{"/p": {c.rival}}, searched: map[string]bool{"/p": true}})
+			h.rivals.newest.Store(&knownRivals{byDir: map[string][]Rival{"/p": {c.rival}}, searched: map[string]bool{"/p": true}})
 			assert.Equal(t, c.left, h.Counts()["p"].LeftToRival)
 		})
 	}
@@ -104,8 +104,7 @@ func TestCountsLeftToItself(t *testing.T) {
 
 func TestListenerOf(t *testing.T) {
 	t.Parallel()
-	h := newPluginEnv(t).Host
-	h.Procfs = t.TempDir()
-	process(t, h.Procfs, "17", "plugin", "")
-	assert.Equal(t, listener{17, "/of/17"}, h.listenerOf(&connection{peer: &unix.Ucred{Pid: 17}}))
+	procfs := t.TempDir()
+	process(t, procfs, "17", "plugin", "")
+	assert.Equal(t, listener{17, "/of/17"}, listenerOf(procfs, &connection{peer: &unix.Ucred{Pid: 17}}))
 }

@@ -219,7 +219,7 @@ func (w *pluginEnv) path(name string) string { return filepath.Join(w.dir, name)
 // names of the plugins that are registered.
 func (w *pluginEnv) names() []string {
 	list := []string{}
-	for _, p := range w.plugins() {
+	for _, p := range w.registry.plugins() {
 		list = append(list, p.name)
 	}
 	return list
@@ -267,7 +267,7 @@ func (w *pluginEnv) round(pods ...string) []plugins.Verdict {
 
 // pending reports whether an answer of the plugin is ready that no round has taken.
 func (w *pluginEnv) pending(name string) bool {
-	for _, p := range w.plugins() {
+	for _, p := range w.registry.plugins() {
 		if p.name == name {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -279,7 +279,7 @@ func (w *pluginEnv) pending(name string) bool {
 
 // takeAnswers returns what a round would take now, without a call.
 func (w *pluginEnv) takeAnswers() (list []plugins.Verdict) {
-	for _, p := range w.plugins() {
+	for _, p := range w.registry.plugins() {
 		list = append(list, p.takeVerdicts(time.Now(), time.Minute)...)
 	}
 	return list

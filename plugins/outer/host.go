@@ -3,10 +3,8 @@ package outer
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -25,9 +23,6 @@ const (
 	minScanPause    = 20 * time.Millisecond
 	scanPauseFactor = 9
 	newPerScan      = 16
-	// maxPlugins bounds the state kept for plugins that register under ever new
-	// names.
-	maxPlugins = 64
 )
 
 // Host is the agent's side of all outer plugins.
@@ -40,20 +35,10 @@ type Host struct {
 	Procfs string
 	Log    *slog.Logger
 
-	counts counts
-	rivals atomic.Pointer[knownRivals]
+	registry registry
+	rivals   rivalWatch
 
-	// Used by Run only.
-	limitLogged   bool // the scan limits were exceeded and logged
-	search        rivalSearch
-	rivalsAwaited string // why not all directories are searched, as it was logged
-	// unexaminedLogged: a process cannot be examined, and that was logged.
-	unexaminedLogged bool
-	searching        bool // a directory of the last scan is not searched yet
-
-	mu         sync.Mutex         // guards all below
-	registered map[string]*plugin // by name
-	sockets    map[string]*socket // by path
+	limitLogged bool // the scan limits were exceeded and logged; used by Run only
 }
 
 // Run discovers plugins and registers them until ctx is done; then it closes
@@ -80,7 +65,7 @@ func (h *Host) Run(ctx context.Context) error {
 			h.updateRivals(ctx, rivalTime)
 		}
 		begun := time.Now()
-		rest := h.scan(ctx, watcher, &all)
+		rest, searching := h.scan(ctx, watcher, &all)
 		look = false
 		select {
 		case <-ctx.Done():
@@ -91,7 +76,7 @@ func (h *Host) Run(ctx context.Context) error {
 			continue
 		}
 		var again <-chan time.Time
-		if h.searching {
+		if searching {
 			again = soon.C
 		}
 		select {
@@ -123,53 +108,33 @@ func drain(events <-chan fsnotify.Event) {
 }
 
 // scan scans the directories, starts new sockets, ends those that were removed
-// or are no longer allowed, and reports whether some are left to start.
-func (h *Host) scan(ctx context.Context, watcher *fsnotify.Watcher, all *sync.WaitGroup) (rest bool) {
+// or are no longer allowed, and reports whether some are left to start, and whether a
+// directory is not searched for rivals yet.
+func (h *Host) scan(ctx context.Context, watcher *fsnotify.Watcher, all *sync.WaitGroup) (rest, searching bool) {
 	c := h.Settings()
 	now := discover(c.Dirs)
 	if h.watch(watcher, now.dirs) { // a socket may appear between the scan and the watch
 		now = discover(c.Dirs)
 	}
-	h.searching = h.unsearched(now.dirs)
 	if now.incompleteDir != "" && !h.limitLogged {
 		h.limitLogged = true
 		h.Log.Warn("plugin directories exceed the scan limits, so some sockets are not found; remove files that are not plugin sockets",
 			"incompleteDir", now.incompleteDir, "maxEntries", maxEntries, "maxDirs", maxDirs, "maxSockets", maxSockets)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.endMissing(c, now.sockets)
-	begun := 0
-	for path, file := range now.sockets { // in random order, so that none is always the last
-		if h.sockets[path] != nil {
-			continue
-		}
-		if begun++; begun > newPerScan {
-			return true
-		}
-		s := h.newSocket(ctx, path, file)
-		h.sockets[path] = s
+	h.registry.endMissing(c, now.sockets)
+	rest = h.registry.startNew(now.sockets, func(path string, file fileIdentity) *socket {
+		s := newSocket(ctx, h, path, file)
 		all.Go(s.run)
-	}
-	return false
+		return s
+	})
+	return rest, h.rivals.known().unsearched(now.dirs)
 }
 
-// endMissing ends plugins and sockets that were removed or are no longer allowed. The
-// caller holds mu.
-func (h *Host) endMissing(c Config, now map[string]fileIdentity) {
-	if h.sockets == nil {
-		h.sockets, h.registered = map[string]*socket{}, map[string]*plugin{}
-	}
-	for _, p := range h.registered {
-		if p.allowed(c) != nil {
-			p.cancel()
-		}
-	}
-	for path, s := range h.sockets {
-		if file, there := now[path]; !there || file != s.file {
-			s.cancelFile()
-			delete(h.sockets, path)
-		}
+// updateRivals looks for rivals, and wakes the sockets when those or the searched
+// directories have changed.
+func (h *Host) updateRivals(ctx context.Context, limit time.Duration) {
+	if h.rivals.update(ctx, h.Procfs, h.Settings(), h.Log, limit) {
+		h.registry.retryAll()
 	}
 }
 
@@ -189,15 +154,4 @@ func (h *Host) watch(watcher *fsnotify.Watcher, dirs []string) (fresh bool) {
 		}
 	}
 	return fresh
-}
-
-// plugins returns the registered plugins, by name.
-func (h *Host) plugins() []*plugin {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	list := make([]*plugin, 0, len(h.registered))
-	for _, name := range slices.Sorted(maps.Keys(h.registered)) {
-		list = append(list, h.registered[name])
-	}
-	return list
 }

@@ -181,10 +181,10 @@ func TestOuterLivesWithConnection(t *testing.T) {
 	f := newFake("p")
 	f.serve(t, w.path("p.sock"))
 	w.run().waitFor("p")
-	registered := w.plugins()[0]
+	registered := w.registry.plugins()[0]
 	require.NoError(t, os.Remove(w.path("p.sock")))
 	w.lookAgain()
-	require.Equal(t, []*plugin{registered}, w.plugins())
+	require.Equal(t, []*plugin{registered}, w.registry.plugins())
 	f.forget()
 	w.round()
 	assert.Contains(t, f.calls(), "ThresholdMet")
@@ -390,9 +390,9 @@ func TestOuterReconnects(t *testing.T) {
 	cut := &cutting{Listener: l, conns: make(chan net.Conn, 10)}
 	f.serveOn(t, cut)
 	w.run().waitFor("p")
-	before := w.plugins()[0]
+	before := w.registry.plugins()[0]
 	require.NoError(t, (<-cut.conns).Close())
-	eventually(t, "registered anew", func() bool { list := w.plugins(); return len(list) == 1 && list[0] != before })
+	eventually(t, "registered anew", func() bool { list := w.registry.plugins(); return len(list) == 1 && list[0] != before })
 }
 
 // cutting hands out its connections.

@@ -133,7 +133,7 @@ func (p *plugin) startRound(r Round, c Config) <-chan struct{} {
 func (p *plugin) round(ctx context.Context, r Round, c Config) error {
 	shown := katalyst.NewVisiblePods(r.Pods, c.AnnotationKeys(p.name))
 	conv := katalyst.Converter{
-		Plugin: p.name, NoExecute: c.NoExecute, ForceGraceZero: c.ForceGraceZero, Shown: shown, Refuse: p.host.counts.refuse(p.name),
+		Plugin: p.name, NoExecute: c.NoExecute, ForceGraceZero: c.ForceGraceZero, Shown: shown, Refuse: p.host.registry.counts.refuse(p.name),
 	}
 	evictPods, err := call(ctx, p, c.CallTimeout, "GetEvictPods", p.client.GetEvictPods, &wire.GetEvictPodsRequest{ActivePods: shown.Wire})
 	p.recordAnswer(&p.namedAnswer, err == nil, func(was plugins.Verdict) plugins.Verdict { return since(conv.Named(evictPods), was, r.Time) })
@@ -224,6 +224,11 @@ func (p *plugin) takeVerdicts(now time.Time, maxAge time.Duration) []plugins.Ver
 	return list
 }
 
+// beside is what its verdicts are good for beside a rival.
+func (p *plugin) beside() plugins.Beside {
+	return p.host.rivals.known().beside(p.host.Settings().Beside, p.socket.path, p.listener)
+}
+
 // staleReason is the reason why the plugin has no new answer.
 func (p *plugin) staleReason(now time.Time) string {
 	switch {
@@ -260,7 +265,7 @@ func call[Request, Answer any](ctx context.Context, p *plugin, limit time.Durati
 	if status.Code(err) == codes.Unimplemented {
 		err, answer = nil, new(Answer)
 	}
-	p.host.counts.call(p.name, method, status.Code(err).String(), time.Since(begun))
+	p.host.registry.counts.call(p.name, method, status.Code(err).String(), time.Since(begun))
 	if err != nil {
 		return nil, &callError{method, err}
 	}

@@ -39,7 +39,7 @@ func (s *socket) register() error {
 	if l.file != s.file {
 		return errSocketReplaced // another one has replaced it
 	}
-	if err := s.host.leftToRival(s.host.Settings(), s.path, s.host.listenerOf(l)); err != nil {
+	if err := s.host.rivals.known().leave(s.host.Settings().Beside, s.path, listenerOf(s.host.Procfs, l)); err != nil {
 		s.report(err.Error()) // the plugin is not told: it is registered with the rival
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *socket) register() error {
 		notifyStatus(s.fileCtx, client, err)
 		return err
 	}
-	defer s.host.release(p)
+	defer s.host.registry.release(p)
 	s.report("")
 	notifyStatus(p.ctx, client, nil)
 	s.host.Log.Info("plugin registered", "plugin", p.name, "socket", s.path, "uid", l.peer.Uid, "pid", l.peer.Pid)
@@ -97,7 +97,7 @@ func (s *socket) admit(l *connection, info *registration.PluginInfo) (*plugin, e
 	case slices.Contains(s.host.Reserved, info.GetName()):
 		return nil, fmt.Errorf("%w: name %q is taken by a built-in plugin", errRefused, info.GetName())
 	}
-	p := &plugin{host: s.host, socket: s, name: info.GetName(), since: time.Now(), uid: l.peer.Uid, listener: s.host.listenerOf(l), link: l, endpoint: l}
+	p := &plugin{host: s.host, socket: s, name: info.GetName(), since: time.Now(), uid: l.peer.Uid, listener: listenerOf(s.host.Procfs, l), link: l, endpoint: l}
 	if err := p.allowed(c); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (s *socket) admit(l *connection, info *registration.PluginInfo) (*plugin, e
 		p.closeEndpoint()
 		return nil, err
 	}
-	if err := s.host.claim(ctx, p); err != nil {
+	if err := s.host.registry.claim(ctx, p, c.CallTimeout); err != nil {
 		p.closeEndpoint()
 		return nil, err
 	}
@@ -125,8 +125,8 @@ func (s *socket) admit(l *connection, info *registration.PluginInfo) (*plugin, e
 }
 
 // allowed checks a plugin against the configuration, at registration and after
-// each change. A registered one stays while its directory is searched anew: whoever may
-// replace the directory must not end it.
+// each change. A registered one stays while its directory is searched anew: a user that
+// may replace the directory must not be able to end it.
 func (p *plugin) allowed(c Config) error {
 	if len(c.Names) > 0 && !slices.Contains(c.Names, p.name) {
 		return fmt.Errorf("%w: name %q is not in plugins.names", errRefused, p.name)
@@ -134,7 +134,7 @@ func (p *plugin) allowed(c Config) error {
 	if !within(c.Dirs, p.socket.path) {
 		return fmt.Errorf("%w: its socket is %w", errRefused, errOutside)
 	}
-	left := p.host.leftToRival(c, p.socket.path, p.listener)
+	left := p.host.rivals.known().leave(c.Beside, p.socket.path, p.listener)
 	if errors.Is(left, errSearching) {
 		left = nil
 	}
@@ -223,62 +223,6 @@ func (p *plugin) authenticate(ctx context.Context, c Config) error {
 	}
 	p.process = "token" // which proves more than the socket
 	return nil
-}
-
-// claim takes the plugin's name if it is available, or if the plugin that holds
-// it no longer answers.
-func (h *Host) claim(ctx context.Context, p *plugin) error {
-	for {
-		other, err := h.take(p)
-		if other == nil || !other.isDead(ctx, h.Settings().CallTimeout) {
-			return err
-		}
-		other.cancel()
-		select {
-		case <-other.released:
-		case <-ctx.Done():
-			return err
-		}
-	}
-}
-
-// take registers the plugin under its name, unless another one holds it.
-func (h *Host) take(p *plugin) (other *plugin, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	p.socket.wantedName = ""
-	if other := h.registered[p.name]; other != nil {
-		p.socket.wantedName = p.name
-		return other, fmt.Errorf("%w: name %q is taken by the plugin at %s", errRefused, p.name, other.socket.path)
-	}
-	if len(h.registered) >= maxPlugins {
-		return nil, fmt.Errorf("%w: limit reached: %d plugins are registered", errRefused, len(h.registered))
-	}
-	p.released = make(chan struct{})
-	h.registered[p.name] = p
-	h.counts.keep(p.name)
-	return nil, nil
-}
-
-// release ends a plugin: it frees the name, wakes the sockets that need it, and
-// waits for running calls.
-func (h *Host) release(p *plugin) {
-	h.mu.Lock()
-	delete(h.registered, p.name)
-	for _, s := range h.sockets {
-		if s.wantedName == p.name {
-			s.retry()
-		}
-	}
-	h.mu.Unlock()
-	close(p.released)
-	p.closeEndpoint()
-	p.calls.Wait()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.registered[p.name] == nil { // no other plugin has taken the name meanwhile
-		h.counts.unregistered(p.name, p.socket.path, p.listener, time.Now())
-	}
 }
 
 // short is a plugin's error, cut to katalyst.MaxText.

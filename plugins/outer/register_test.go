@@ -181,7 +181,7 @@ func TestRegisterStrictToken(t *testing.T) {
 	eventually(t, "outside", func() bool { return len(outside.statuses()) > 0 })
 	assert.Equal(t, "refused: its name is no valid name of a token file", outside.statuses()[0].GetError())
 	w.round()
-	assert.Equal(t, "token", w.plugins()[0].process, "whose process it is says less")
+	assert.Equal(t, "token", w.registry.plugins()[0].process, "whose process it is says less")
 }
 
 func TestRegisterOwnEndpoint(t *testing.T) {
@@ -257,7 +257,7 @@ func TestRegisterSocketReplaced(t *testing.T) {
 	seen, there := identify(w.path("p.sock"))
 	require.True(t, there)
 	second.serve(t, w.path("p.sock"))
-	s := w.newSocket(t.Context(), w.path("p.sock"), seen)
+	s := newSocket(t.Context(), w.Host, w.path("p.sock"), seen)
 	defer s.cancelFile()
 	require.ErrorIs(t, s.register(), errSocketReplaced)
 	assert.Empty(t, second.calls())
@@ -269,7 +269,7 @@ func TestRegisterEndpointUser(t *testing.T) {
 	w := newPluginEnv(t)
 	service := newFake("service")
 	service.serve(t, w.path(".service"))
-	s := w.newSocket(t.Context(), w.path("p.sock"), fileIdentity{})
+	s := newSocket(t.Context(), w.Host, w.path("p.sock"), fileIdentity{})
 	defer s.cancelFile()
 	p := &plugin{}
 	w.config.Uids = []string{"4711"}
@@ -282,12 +282,12 @@ func TestRegisterEndpointUser(t *testing.T) {
 
 func TestRegisterMaxPlugins(t *testing.T) {
 	t.Parallel()
-	h := &Host{registered: map[string]*plugin{}}
+	var r registry
 	for i := range maxPlugins {
-		_, err := h.take(&plugin{name: fmt.Sprint(i), socket: &socket{}})
+		_, err := r.take(&plugin{name: fmt.Sprint(i), socket: &socket{}})
 		require.NoError(t, err)
 	}
-	_, err := h.take(&plugin{name: "another", socket: &socket{}})
+	_, err := r.take(&plugin{name: "another", socket: &socket{}})
 	require.EqualError(t, err, "refused: limit reached: 64 plugins are registered")
 }
 
@@ -295,22 +295,21 @@ func TestRegisterMaxPlugins(t *testing.T) {
 func TestOuterLateEndKeepsNext(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
-	w.registered = map[string]*plugin{}
 	come := func() *plugin {
 		p := &plugin{host: w.Host, name: "p", socket: &socket{}, cancel: func() {}}
-		_, err := w.take(p)
+		_, err := w.registry.take(p)
 		require.NoError(t, err)
 		return p
 	}
 	first, ends, released := come(), make(chan struct{}), make(chan struct{})
 	first.calls.Go(func() { <-ends })
-	go func() { defer close(released); w.release(first) }()
+	go func() { defer close(released); w.registry.release(first) }()
 	<-first.released
 	next := come()
 	close(ends)
 	<-released
-	assert.Equal(t, []*plugin{next}, w.plugins())
-	assert.NotContains(t, w.counts.ended, "p", "it is there")
-	w.release(next)
-	assert.Contains(t, w.counts.ended, "p")
+	assert.Equal(t, []*plugin{next}, w.registry.plugins())
+	assert.NotContains(t, w.registry.counts.ended, "p", "it is there")
+	w.registry.release(next)
+	assert.Contains(t, w.registry.counts.ended, "p")
 }

@@ -277,19 +277,19 @@ func TestBesideAnUnfinishedSearch(t *testing.T) {
 			p := &plugin{host: w.Host, socket: s, listener: listener{pid: 1 << 30}}
 			w.Host.updateRivals(t.Context(), -1)
 			assert.Equal(t, want, p.beside())
-			left := w.Host.leftToRival(w.config, s.path, p.listener)
+			left := w.rivals.known().leave(w.config.Beside, s.path, p.listener)
 			if beside == BesideExclusive {
 				require.ErrorIs(t, left, errSearching, "it may be a rival's")
 				assert.ErrorContains(t, left, "more processes than one look can examine")
 			} else {
 				assert.NoError(t, left)
 			}
-			w.Host.counts.keep("p")
-			w.Host.counts.unregistered("p", s.path, p.listener, time.Now())
+			w.registry.counts.keep("p")
+			w.registry.counts.unregistered("p", s.path, p.listener, time.Now())
 			assert.False(t, w.Host.Counts()["p"].LeftToRival, "no rival is known")
 			w.Host.updateRivals(t.Context(), time.Minute)
 			assert.Empty(t, p.beside(), "it may act")
-			assert.NoError(t, w.Host.leftToRival(w.config, s.path, p.listener))
+			assert.NoError(t, w.rivals.known().leave(w.config.Beside, s.path, p.listener))
 		})
 	}
 }
@@ -467,8 +467,8 @@ func TestExclusiveWaitsForTheSearch(t *testing.T) {
 	})
 	t.Run("a registered plugin outlives its directory", func(t *testing.T) {
 		require.NoError(t, os.Rename(w.path("later"), w.path(".later")))
-		w.Host.rivals.Store(&knownRivals{})
-		for _, p := range w.plugins() {
+		w.rivals.newest.Store(&knownRivals{})
+		for _, p := range w.registry.plugins() {
 			assert.NoError(t, p.allowed(w.config))
 		}
 	})
@@ -478,8 +478,8 @@ func TestExclusiveWaitsForTheSearch(t *testing.T) {
 func TestSearchWakesSockets(t *testing.T) {
 	t.Parallel()
 	w := newPluginEnv(t)
-	s := w.newSocket(t.Context(), w.path("p.sock"), fileIdentity{})
-	w.Host.sockets = map[string]*socket{s.path: s}
+	s := newSocket(t.Context(), w.Host, w.path("p.sock"), fileIdentity{})
+	w.registry.sockets = map[string]*socket{s.path: s}
 	w.Host.updateRivals(t.Context(), -1)
 	assert.Empty(t, s.wake)
 	w.Host.updateRivals(t.Context(), time.Minute)

@@ -30,12 +30,12 @@ type socket struct {
 	wake chan struct{}
 	done chan struct{}
 
-	// guarded by the host's mu
+	// guarded by the registry's mu
 	problem    string // reason why no plugin is registered
 	wantedName string // the name that another plugin holds
 }
 
-func (h *Host) newSocket(ctx context.Context, path string, file fileIdentity) *socket {
+func newSocket(ctx context.Context, h *Host, path string, file fileIdentity) *socket {
 	s := &socket{host: h, path: path, file: file, ctx: ctx, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	s.fileCtx, s.cancelFile = context.WithCancel(ctx)
 	return s
@@ -97,11 +97,7 @@ func (s *socket) sleep(err error, wait time.Duration) bool {
 
 // report stores the reason why no plugin is registered, and logs a new one.
 func (s *socket) report(problem string) {
-	s.host.mu.Lock()
-	news := problem != s.problem
-	s.problem = problem
-	s.host.mu.Unlock()
-	if news && problem != "" {
+	if news := s.host.registry.setProblem(s, problem); news && problem != "" {
 		s.host.Log.Info("plugin socket not registered", "socket", s.path, "reason", problem)
 	}
 }

@@ -1,9 +1,7 @@
 package outer
 
 import (
-	"cmp"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/names"
@@ -44,34 +42,25 @@ type Status struct {
 func (h *Host) Status(now time.Time) []Status {
 	var list []Status
 	up := map[*socket]bool{}
-	for _, p := range h.plugins() {
+	for _, p := range h.registry.plugins() {
 		list = append(list, p.status(now))
 		up[p.socket] = true
 	}
-	h.mu.Lock()
-	var down []Status
-	for path, s := range h.sockets {
-		if !up[s] && !s.ended() {
-			down = append(down, Status{Socket: path, Problem: cmp.Or(s.problem, "registration in progress")})
-		}
-	}
-	h.mu.Unlock()
-	slices.SortFunc(down, func(a, b Status) int { return cmp.Compare(a.Socket, b.Socket) })
-	return append(list, down...)
+	return append(list, h.registry.down(up)...)
 }
 
 // Unmarked takes, by plugin, the reason why some of its conditions or effects
 // were not written in this round. It is counted in each round and logged once
 // per registration.
 func (h *Host) Unmarked(why map[string]string) {
-	for _, p := range h.plugins() {
+	for _, p := range h.registry.plugins() {
 		p.mu.Lock()
 		p.unmarked = why[p.name]
 		news := p.unmarked != "" && !p.warned
 		p.warned = p.warned || news
 		p.mu.Unlock()
 		if why[p.name] != "" {
-			h.counts.refuse(p.name)(refusedUnmarked)
+			h.registry.counts.refuse(p.name)(refusedUnmarked)
 		}
 		if news {
 			h.Log.Warn("plugin reports more conditions or effects than the agent writes; it must report fewer", "plugin", p.name, "reason", why[p.name])
@@ -82,12 +71,15 @@ func (h *Host) Unmarked(why map[string]string) {
 // Counts returns the counts since the agent started, by plugin; for an hour
 // after a plugin unregistered.
 func (h *Host) Counts() map[string]Counts {
-	c := h.Settings()
-	return h.counts.all(time.Now(), func(socket string, by listener) bool {
-		err := h.leftToRival(c, socket, by)
+	beside, rivals := h.Settings().Beside, h.rivals.known()
+	return h.registry.counts.all(time.Now(), func(socket string, by listener) bool {
+		err := rivals.leave(beside, socket, by)
 		return err != nil && !errors.Is(err, errSearching)
 	})
 }
+
+// Rivals returns the other processes that watch plugin directories, in order.
+func (h *Host) Rivals() []Rival { return h.rivals.known().list() }
 
 func (p *plugin) status(now time.Time) Status {
 	p.mu.Lock()
