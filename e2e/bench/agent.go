@@ -49,7 +49,7 @@ type agent struct {
 
 // startAgent starts one that looks at the pods below root; more are its
 // further arguments, normally --standalone.
-func (b *bench) startAgent(ctx context.Context, w *world, root, more string, args ...string) (a *agent, err error) {
+func startAgent(ctx context.Context, o *options, w *world, root, more string, args ...string) (a *agent, err error) {
 	address, err := freePort(ctx)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (b *bench) startAgent(ctx context.Context, w *world, root, more string, arg
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(a.dir))
 	}
-	a.process, err = w.startIn("agent", append([]string{b.plimsoll, "agent", "--config", config}, args...)...)
+	a.process, err = w.startIn("agent", append([]string{o.plimsoll, "agent", "--config", config}, args...)...)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(a.dir))
 	}
@@ -114,15 +114,15 @@ func metric(body []byte, name string) (float64, error) {
 }
 
 // wholeAgent measures the built program on the world's pods.
-func (b *bench) wholeAgent(ctx context.Context, w *world, every int) (rows []Row, used window, err error) {
-	b.say("the whole agent: %s, %s", podCount(len(w.pods)), pace(every))
-	a, err := b.startAgent(ctx, w, w.kubepods(), "", "--standalone")
+func wholeAgent(ctx context.Context, o *options, w *world, every int) (rows []Row, used window, err error) {
+	o.say("the whole agent: %s, %s", podCount(len(w.pods)), pace(every))
+	a, err := startAgent(ctx, o, w, w.kubepods(), "", "--standalone")
 	if err != nil {
 		return nil, window{}, err
 	}
 	defer func() { err = errors.Join(err, a.end()) }()
 	what := fmt.Sprintf("the agent, %s, %s, 1 Hz", podCount(len(w.pods)), pace(every))
-	rows, used, err = a.measure(ctx, what, b.window)
+	rows, used, err = a.measure(ctx, what, o.window)
 	if err != nil {
 		return nil, used, err
 	}

@@ -50,9 +50,9 @@ const documentNotes = `
 `
 
 // document writes the page.
-func (b *bench) document(w io.Writer) {
+func document(w io.Writer, table []Row) {
 	fmt.Fprintf(w, "%s\nMachine: %s.\n\n", documentHead, machine())
-	WriteMarkdown(w, b.table)
+	WriteMarkdown(w, table)
 	fmt.Fprint(w, documentNotes)
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 // hostSample measures a sample of the host without workloads beside procfs.
-func (b *bench) hostSample(ctx context.Context) ([]Row, error) {
-	b.say("the host's files")
+func hostSample(ctx context.Context, o *options) ([]Row, error) {
+	o.say("the host's files")
 	h, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys"}, []string{"/" + ownPrefix + "nowhere"})
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (b *bench) hostSample(ctx context.Context) ([]Row, error) {
 		return err
 	}}
 	peer := &contender{name: "procfs", run: func(int) error { return theirs() }}
-	if err := sideBySide(ctx, 4*b.ticks, warmTicks, func() error { return wait(ctx, time.Millisecond) }, []*contender{ours, peer}); err != nil {
+	if err := sideBySide(ctx, 4*o.ticks, warmTicks, func() error { return wait(ctx, time.Millisecond) }, []*contender{ours, peer}); err != nil {
 		return nil, err
 	}
 	return []Row{{

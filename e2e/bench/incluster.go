@@ -31,8 +31,8 @@ eviction: {dryRun: true}
 
 // inCluster measures the agent as a member of a real control plane, with as
 // many pods bound to its Node as the peers are measured at.
-func (b *bench) inCluster(ctx context.Context) (rows []Row, err error) {
-	b.say("a control plane with %d pods", b.clusterPods())
+func inCluster(ctx context.Context, o *options) (rows []Row, err error) {
+	o.say("a control plane with %d pods", clusterPods(o.sizes))
 	c, err := cluster.Start(ctx, cluster.Options{Without: []string{cluster.Scheduler, cluster.ControllerManager}})
 	if err != nil {
 		return nil, err
@@ -50,10 +50,10 @@ func (b *bench) inCluster(ctx context.Context) (rows []Row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, kubelet.Close()) }()
-	if err := b.clusterPodsRun(ctx, c); err != nil {
+	if err := clusterPodsRun(ctx, o, c); err != nil {
 		return nil, err
 	}
-	w, err := newWorld(b.load)
+	w, err := newWorld(o.load)
 	if err != nil {
 		return nil, err
 	}
@@ -63,20 +63,20 @@ func (b *bench) inCluster(ctx context.Context) (rows []Row, err error) {
 			signalAll(d, syscall.SIGUSR1)
 		}
 	}
-	return b.member(ctx, w, c, root)
+	return member(ctx, o, w, c, root)
 }
 
-func (b *bench) clusterPods() int { return min(peersAt, b.sizes[len(b.sizes)-1]) }
+func clusterPods(sizes []int) int { return min(peersAt, sizes[len(sizes)-1]) }
 
 // clusterPodsRun makes the pods and waits until all run.
-func (b *bench) clusterPodsRun(ctx context.Context, c *cluster.Cluster) error {
+func clusterPodsRun(ctx context.Context, o *options, c *cluster.Cluster) error {
 	pods := c.Client.CoreV1().Pods(metav1.NamespaceDefault)
-	for i := range b.clusterPods() {
+	for i := range clusterPods(o.sizes) {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "pod-" + strconv.Itoa(i), Labels: map[string]string{"app": "bench"}},
 			Spec: corev1.PodSpec{
 				NodeName:   clusterNode,
-				Containers: []corev1.Container{{Name: "load", Image: "none", Command: []string{b.load}, Env: []corev1.EnvVar{{Name: "GOMAXPROCS", Value: "1"}}}},
+				Containers: []corev1.Container{{Name: "load", Image: "none", Command: []string{o.load}, Env: []corev1.EnvVar{{Name: "GOMAXPROCS", Value: "1"}}}},
 			},
 		}
 		if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
@@ -96,30 +96,30 @@ func (b *bench) clusterPodsRun(ctx context.Context, c *cluster.Cluster) error {
 				running++
 			}
 		}
-		if running < b.clusterPods() {
-			return fmt.Errorf("%d of %d do", running, b.clusterPods())
+		if running < clusterPods(o.sizes) {
+			return fmt.Errorf("%d of %d do", running, clusterPods(o.sizes))
 		}
 		return nil
 	})
 }
 
 // member measures the agent until its history is full.
-func (b *bench) member(ctx context.Context, w *world, c *cluster.Cluster, root string) (rows []Row, err error) {
+func member(ctx context.Context, o *options, w *world, c *cluster.Cluster, root string) (rows []Row, err error) {
 	kubeconfig, err := c.ServiceAccount(ctx, "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: clusterNode})
 	if err != nil {
 		return nil, err
 	}
-	a, err := b.startAgent(ctx, w, root, fmt.Sprintf(clusterConfig, kubeconfig, clusterNode))
+	a, err := startAgent(ctx, o, w, root, fmt.Sprintf(clusterConfig, kubeconfig, clusterNode))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.end()) }()
-	fill := min(historyFilled, 4*b.window)
+	fill := min(historyFilled, 4*o.window)
 	if _, err := a.watch(ctx, a.url, fill, scrapePeriod, unseen); err != nil {
 		return nil, err
 	}
-	what := fmt.Sprintf("the agent, cluster connected, %d pods, busy, after %s", b.clusterPods(), (fill + b.window*5/3).Round(time.Second))
-	rows, used, err := a.measure(ctx, what, b.window)
+	what := fmt.Sprintf("the agent, cluster connected, %d pods, busy, after %s", clusterPods(o.sizes), (fill + o.window*5/3).Round(time.Second))
+	rows, used, err := a.measure(ctx, what, o.window)
 	if err != nil {
 		return nil, err
 	}

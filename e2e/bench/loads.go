@@ -16,9 +16,9 @@ const decisionLimit = 50 * time.Millisecond
 
 // loadDecisions runs the benchmarks of the decision about Velero's loads, and the
 // one beside its slow and plain double, which lives among its tests.
-func (b *bench) loadDecisions(ctx context.Context) ([]Row, error) {
-	b.say("decisions about loads")
-	out, err := goBenchmark(ctx, "./vgdp", "^Benchmark(Decide|Model)$", max(2, b.ticks/3))
+func loadDecisions(ctx context.Context, o *options) ([]Row, error) {
+	o.say("decisions about loads")
+	out, err := goBenchmark(ctx, "./vgdp", "^Benchmark(Decide|Model)$", max(2, o.ticks/3))
 	if err != nil {
 		return nil, err
 	}

@@ -44,8 +44,9 @@ func main() {
 	}
 }
 
-// bench is one run.
-type bench struct {
+// options say what is measured. Each measurement is given them and returns its rows: what
+// becomes of those is the matter of the bench alone.
+type options struct {
 	plimsoll, load string // the built programs
 	out            string // the document; empty: none
 	only           []string
@@ -54,12 +55,21 @@ type bench struct {
 	window         time.Duration
 
 	start time.Time
+}
+
+func (o *options) say(format string, a ...any) {
+	fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(o.start).Seconds(), fmt.Sprintf(format, a...))
+}
+
+// bench is one run.
+type bench struct {
+	options
 	table []Row
 	fails []error
 }
 
 func parse(args []string) (*bench, error) {
-	b := &bench{start: time.Now()}
+	b := &bench{options: options{start: time.Now()}}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	only := f.String("only", "", "comma-separated sections: "+strings.Join(sectionNames(), ", "))
 	sizes := f.String("sizes", "1,250,1000", "numbers of pods, growing")
@@ -103,7 +113,7 @@ func (b *bench) run(ctx context.Context) error {
 	}
 	if b.out != "" {
 		var text bytes.Buffer
-		b.document(&text)
+		document(&text, b.table)
 		if err := os.WriteFile(b.out, text.Bytes(), 0o644); err != nil {
 			return err
 		}
@@ -119,8 +129,4 @@ func (b *bench) section(what string, rows []Row, err error) {
 		b.table = append(b.table, Unmeasured(what, err))
 		b.fails = append(b.fails, fmt.Errorf("%s: %w", what, err))
 	}
-}
-
-func (b *bench) say(format string, a ...any) {
-	fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(b.start).Seconds(), fmt.Sprintf(format, a...))
 }

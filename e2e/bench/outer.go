@@ -25,13 +25,13 @@ const outerPlugins = 10
 
 // outerRounds measures a round of outer plugins, which are processes of their
 // own and not measured.
-func (b *bench) outerRounds(ctx context.Context) (rows []Row, err error) {
+func outerRounds(ctx context.Context, o *options) (rows []Row, err error) {
 	dir, err := os.MkdirTemp("", "plimsoll-bench-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	served := exec.CommandContext(ctx, b.load, "-plugins", dir)
+	served := exec.CommandContext(ctx, o.load, "-plugins", dir)
 	served.Stderr = os.Stderr
 	served.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := served.Start(); err != nil {
@@ -48,12 +48,12 @@ func (b *bench) outerRounds(ctx context.Context) (rows []Row, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- host.Run(ctx) }()
 	defer func() { end(); err = errors.Join(err, <-ended) }()
-	for _, n := range b.sizes {
+	for _, n := range o.sizes {
 		if n == 1 {
 			continue
 		}
-		b.say("rounds of %d outer plugins, %s", outerPlugins, podCount(n))
-		row, err := b.roundsWith(ctx, host, n)
+		o.say("rounds of %d outer plugins, %s", outerPlugins, podCount(n))
+		row, err := roundsWith(ctx, o, host, n)
 		if err != nil {
 			return rows, err
 		}
@@ -63,7 +63,7 @@ func (b *bench) outerRounds(ctx context.Context) (rows []Row, err error) {
 }
 
 // roundsWith measures rounds with so many pods.
-func (b *bench) roundsWith(ctx context.Context, host *outer.Host, n int) (Row, error) {
+func roundsWith(ctx context.Context, o *options, host *outer.Host, n int) (Row, error) {
 	shown, size, err := wired(n)
 	if err != nil {
 		return Row{}, err
@@ -82,7 +82,7 @@ func (b *bench) roundsWith(ctx context.Context, host *outer.Host, n int) (Row, e
 		return Row{}, err
 	}
 	var cpu, took []time.Duration
-	for range 4 * b.ticks {
+	for range 4 * o.ticks {
 		start := time.Now()
 		heard := 0
 		used, err := cpuTime(func() error { heard = ask(); return nil })

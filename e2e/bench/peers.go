@@ -12,13 +12,13 @@ import (
 
 // nodeExporter measures node_exporter with its default collectors beside what
 // the agent used.
-func (b *bench) nodeExporter(ctx context.Context, w *world, ours window) (rows []Row, err error) {
-	b.say("node_exporter")
+func nodeExporter(ctx context.Context, o *options, w *world, ours window) (rows []Row, err error) {
+	o.say("node_exporter")
 	address, err := freePort(ctx)
 	if err != nil {
 		return nil, err
 	}
-	programs, err := b.peerPrograms(ctx)
+	programs, err := peerPrograms(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (b *bench) nodeExporter(ctx context.Context, w *world, ours window) (rows [
 		return nil, err
 	}
 	for _, every := range []time.Duration{time.Second, scrapePeriod} {
-		used, err := p.watch(ctx, url, max(b.window/2, 2*every), every, unseen)
+		used, err := p.watch(ctx, url, max(o.window/2, 2*every), every, unseen)
 		if err != nil {
 			return nil, err
 		}
@@ -57,13 +57,13 @@ func oursPerSecond(ours window, pods int) string {
 
 // cAdvisor measures cAdvisor's manager on the world's pods, once a second as we
 // sample.
-func (b *bench) cAdvisor(ctx context.Context, w *world, ours window) (rows []Row, err error) {
-	b.say("cAdvisor")
+func cAdvisor(ctx context.Context, o *options, w *world, ours window) (rows []Row, err error) {
+	o.say("cAdvisor")
 	address, err := freePort(ctx)
 	if err != nil {
 		return nil, err
 	}
-	programs, err := b.peerPrograms(ctx)
+	programs, err := peerPrograms(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (b *bench) cAdvisor(ctx context.Context, w *world, ours window) (rows []Row
 	if err := p.answers(ctx, url); err != nil {
 		return nil, err
 	}
-	if err := wait(ctx, b.window/3); err != nil { // it finds them one by one
+	if err := wait(ctx, o.window/3); err != nil { // it finds them one by one
 		return nil, err
 	}
 	body, err := scrape(ctx, url)
@@ -92,7 +92,7 @@ func (b *bench) cAdvisor(ctx context.Context, w *world, ours window) (rows []Row
 	if err != nil || containers < len(w.pods) {
 		return nil, errors.Join(fmt.Errorf("cadvisor sees %d cgroups of %d pods", containers, len(w.pods)), err)
 	}
-	used, err := p.watch(ctx, url, b.window, 2*b.window, unseen)
+	used, err := p.watch(ctx, url, o.window, 2*o.window, unseen)
 	if err != nil {
 		return nil, err
 	}

@@ -14,10 +14,10 @@ import (
 const nativeStep = 210 * time.Millisecond
 
 // nativePods measures the sampling of as many pods as the world has.
-func (b *bench) nativePods(ctx context.Context, w *world, every int, allocs map[int]uint64) ([]Row, error) {
-	b.say("this host's cgroups: %s, %s", podCount(len(w.pods)), pace(every))
+func nativePods(ctx context.Context, o *options, w *world, every int, allocs map[int]uint64) ([]Row, error) {
+	o.say("this host's cgroups: %s, %s", podCount(len(w.pods)), pace(every))
 	p := w.place()
-	rows, count, err := samplePods(ctx, p, every, b.ticks)
+	rows, count, err := samplePods(ctx, p, every, o.ticks)
 	if every == busy && err == nil {
 		allocs[len(w.pods)] = count
 	}

@@ -9,14 +9,14 @@ import (
 )
 
 // recordedPods measures the sampling of pods on the recorded tree.
-func (b *bench) recordedPods(ctx context.Context) ([]Row, error) {
+func recordedPods(ctx context.Context, o *options) ([]Row, error) {
 	var rows []Row
 	allocs := map[int]uint64{}
 	what := ""
-	for _, n := range b.sizes {
+	for _, n := range o.sizes {
 		for _, every := range paces(n) {
-			b.say("recorded tree: %s, %s", podCount(n), pace(every))
-			more, count, name, err := b.recordedTree(ctx, n, every)
+			o.say("recorded tree: %s, %s", podCount(n), pace(every))
+			more, count, name, err := recordedTree(ctx, o, n, every)
 			if err != nil {
 				return rows, err
 			}
@@ -26,19 +26,19 @@ func (b *bench) recordedPods(ctx context.Context) ([]Row, error) {
 			}
 		}
 	}
-	return append(rows, b.allocationRows(what, allocs)...), nil
+	return append(rows, allocationRows(o.sizes, what, allocs)...), nil
 }
 
 // allocationRows compares the two largest sizes.
-func (b *bench) allocationRows(what string, allocs map[int]uint64) []Row {
-	if len(b.sizes) < 2 {
+func allocationRows(sizes []int, what string, allocs map[int]uint64) []Row {
+	if len(sizes) < 2 {
 		return nil
 	}
-	few, many := b.sizes[len(b.sizes)-2], b.sizes[len(b.sizes)-1]
+	few, many := sizes[len(sizes)-2], sizes[len(sizes)-1]
 	return []Row{allocationRow(what, few, many, allocs)}
 }
 
-func (b *bench) recordedTree(ctx context.Context, n, every int) (rows []Row, allocs uint64, what string, err error) {
+func recordedTree(ctx context.Context, o *options, n, every int) (rows []Row, allocs uint64, what string, err error) {
 	t, err := newTree(n)
 	if err != nil {
 		return nil, 0, "", err
@@ -59,7 +59,7 @@ func (b *bench) recordedTree(ctx context.Context, n, every int) (rows []Row, all
 			t.peer("cgroup2 Stat", 0, cgroup2.StatAll),
 		},
 	}
-	rows, allocs, err = samplePods(ctx, p, every, b.ticks)
+	rows, allocs, err = samplePods(ctx, p, every, o.ticks)
 	return rows, allocs, p.what, err
 }
 

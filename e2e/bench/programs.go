@@ -17,7 +17,7 @@ const peersDir = "e2e/tools/peers"
 // peerPrograms is the directory with the peers' programs. They are built into
 // the user's cache when they are not there: whole or not at all, and whoever
 // comes second waits for the first.
-func (b *bench) peerPrograms(ctx context.Context) (string, error) {
+func peerPrograms(ctx context.Context, o *options) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -41,7 +41,7 @@ func (b *bench) peerPrograms(ctx context.Context) (string, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	b.say("building node_exporter and cAdvisor, once, into %s", dir)
+	o.say("building node_exporter and cAdvisor, once, into %s", dir)
 	return dir, buildPeers(ctx, dir)
 }
 

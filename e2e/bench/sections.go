@@ -25,23 +25,23 @@ func sectionNames() []string {
 }
 
 // wants says whether a section is to be run; pods is two of them.
-func (b *bench) wants(name string) bool {
+func (o *options) wants(name string) bool {
 	if name == secRecorded || name == secNative {
-		if slices.Contains(b.only, "pods") {
+		if slices.Contains(o.only, "pods") {
 			return true
 		}
 	}
-	return len(b.only) == 0 || slices.Contains(b.only, name)
+	return len(o.only) == 0 || slices.Contains(o.only, name)
 }
 
 // measure runs the sections.
 func (b *bench) measure(ctx context.Context) {
 	for _, s := range []struct {
 		name string
-		run  func(context.Context) ([]Row, error)
-	}{{secRecorded, b.recordedPods}, {secHost, b.hostSample}, {secText, b.metricsText}, {secLoads, b.loadDecisions}, {secOuter, b.outerRounds}} {
+		run  func(context.Context, *options) ([]Row, error)
+	}{{secRecorded, recordedPods}, {secHost, hostSample}, {secText, metricsText}, {secLoads, loadDecisions}, {secOuter, outerRounds}} {
 		if b.wants(s.name) && ctx.Err() == nil {
-			rows, err := s.run(ctx)
+			rows, err := s.run(ctx, &b.options)
 			b.section(s.name, rows, err)
 		}
 	}
@@ -50,7 +50,7 @@ func (b *bench) measure(ctx context.Context) {
 	}
 	if b.wants(secCluster) && ctx.Err() == nil {
 		b.needingRoot(secCluster, func() error {
-			rows, err := b.inCluster(ctx)
+			rows, err := inCluster(ctx, &b.options)
 			b.section(secCluster, rows, err)
 			return nil
 		})
@@ -84,7 +84,7 @@ func (b *bench) onThisHost(ctx context.Context) {
 			}
 		}
 		if b.wants(secNative) && ctx.Err() == nil {
-			b.section(secNative, b.allocationRows(w.place().what, allocs), nil)
+			b.section(secNative, allocationRows(b.sizes, w.place().what, allocs), nil)
 		}
 		return ctx.Err()
 	})
@@ -111,18 +111,18 @@ const peersAt = 250
 // atSize measures with the pods there are and as busy as they are.
 func (b *bench) atSize(ctx context.Context, w *world, every int, allocs map[int]uint64) {
 	if b.wants(secNative) && ctx.Err() == nil {
-		rows, err := b.nativePods(ctx, w, every, allocs)
+		rows, err := nativePods(ctx, &b.options, w, every, allocs)
 		b.section(secNative, rows, err)
 	}
 	var ours window
 	if b.wants(secAgent) && ctx.Err() == nil && len(w.pods) > 1 {
-		rows, used, err := b.wholeAgent(ctx, w, every)
+		rows, used, err := wholeAgent(ctx, &b.options, w, every)
 		ours = used
 		b.section(secAgent, rows, err)
 	}
 	if b.wants(secPeers) && ctx.Err() == nil && len(w.pods) == peersAt && every == busy {
-		for _, peer := range []func(context.Context, *world, window) ([]Row, error){b.nodeExporter, b.cAdvisor} {
-			rows, err := peer(ctx, w, ours)
+		for _, peer := range []func(context.Context, *options, *world, window) ([]Row, error){nodeExporter, cAdvisor} {
+			rows, err := peer(ctx, &b.options, w, ours)
 			b.section(secPeers, rows, err)
 		}
 	}

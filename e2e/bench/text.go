@@ -17,9 +17,9 @@ const scrapeLimit = 2500 * time.Microsecond
 
 // metricsText runs the benchmark that turns 5,000 series into text beside
 // client_golang. It lives where the code is, which nobody else may know.
-func (b *bench) metricsText(ctx context.Context) ([]Row, error) {
-	b.say("5,000 series to text")
-	out, err := goBenchmark(ctx, "./daemon/web", "^BenchmarkMetrics$", 5*b.ticks)
+func metricsText(ctx context.Context, o *options) ([]Row, error) {
+	o.say("5,000 series to text")
+	out, err := goBenchmark(ctx, "./daemon/web", "^BenchmarkMetrics$", 5*o.ticks)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
@@ -31,26 +32,25 @@ type mapper struct {
 	client dynamic.Interface
 }
 
-func (c *Cluster) planMapper() error {
-	found, err := discovery.NewDiscoveryClientForConfig(c.Admin)
+func newMapper(as *rest.Config) (m mapper, err error) {
+	found, err := discovery.NewDiscoveryClientForConfig(as)
 	if err != nil {
-		return err
+		return mapper{}, err
 	}
-	c.mapper.kinds = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))
-	c.mapper.client, err = dynamic.NewForConfig(c.Admin)
-	return err
+	m.kinds = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))
+	m.client, err = dynamic.NewForConfig(as)
+	return m, err
 }
 
-// Apply makes or changes every object of the manifests, in their order, as
-// Admin: YAML or JSON, any number of documents, any kind, Lists too.
-func (c *Cluster) Apply(ctx context.Context, manifests ...[]byte) error {
+// apply is [Cluster.Apply].
+func (m mapper) apply(ctx context.Context, manifests ...[]byte) error {
 	for _, manifest := range manifests {
 		objects, err := decode(manifest)
 		if err != nil {
 			return fmt.Errorf("apply: %w", err)
 		}
 		for _, o := range objects {
-			if err := c.applyOne(ctx, o); err != nil {
+			if err := m.applyOne(ctx, o); err != nil {
 				return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 			}
 		}
@@ -86,12 +86,12 @@ func decode(manifest []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-func (c *Cluster) applyOne(ctx context.Context, o *unstructured.Unstructured) error {
-	mapping, err := c.mapper.find(ctx, o)
+func (m mapper) applyOne(ctx context.Context, o *unstructured.Unstructured) error {
+	mapping, err := m.find(ctx, o)
 	if err != nil {
 		return err
 	}
-	to := c.mapper.client.Resource(mapping.Resource)
+	to := m.client.Resource(mapping.Resource)
 	options := metav1.ApplyOptions{FieldManager: "plimsoll-e2e", Force: true}
 	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
 		_, err = to.Apply(ctx, o.GetName(), o, options)

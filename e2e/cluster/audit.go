@@ -24,14 +24,17 @@ type AuditEvent struct {
 	Code                                          int // HTTP status
 }
 
-// auditArgs of API server i, and the policy they name.
-func (c *Cluster) auditArgs(i int) ([]string, error) {
-	if !c.options.Audit {
-		return nil, nil
-	}
+// auditLogs are what the API servers of a control plane record for Options.Audit.
+type auditLogs struct {
+	place place
+	users []string // Options.AuditUsers
+}
+
+// args of API server i, and the policy they name.
+func (a auditLogs) args(i int) ([]string, error) {
 	rules := []map[string]any{{"level": "Metadata", "userGroups": []string{"system:serviceaccounts:" + AuditNamespace}}}
-	if len(c.options.AuditUsers) > 0 {
-		rules = append(rules, map[string]any{"level": "Metadata", "users": c.options.AuditUsers})
+	if len(a.users) > 0 {
+		rules = append(rules, map[string]any{"level": "Metadata", "users": a.users})
 	}
 	policy, err := json.Marshal(map[string]any{
 		"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": []string{"RequestReceived"},
@@ -40,29 +43,26 @@ func (c *Cluster) auditArgs(i int) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit policy: %w", err)
 	}
-	if err := os.WriteFile(c.file("audit-policy.yaml"), policy, 0o600); err != nil {
+	if err := os.WriteFile(a.place.file("audit-policy.yaml"), policy, 0o600); err != nil {
 		return nil, fmt.Errorf("audit policy: %w", err)
 	}
-	return []string{"--audit-policy-file=" + c.file("audit-policy.yaml"), "--audit-log-path=" + c.auditLog(i)}, nil
+	return []string{"--audit-policy-file=" + a.place.file("audit-policy.yaml"), "--audit-log-path=" + a.file(i)}, nil
 }
 
-func (c *Cluster) auditLog(i int) string {
-	return c.file("audit-" + strconv.Itoa(i) + ".log")
-}
+// file of API server i.
+func (a auditLogs) file(i int) string { return a.place.file("audit-" + strconv.Itoa(i) + ".log") }
 
-// AuditEvents are the requests that were recorded so far at all API servers, in
-// the order of their time; a watch that goes on is one too. A request appears
-// shortly after its answer, so whoever expects one asks again.
-func (c *Cluster) AuditEvents() ([]AuditEvent, error) {
+// events of the logs of these API servers, in the order of their time.
+func (a auditLogs) events(servers []*Process) ([]AuditEvent, error) {
 	var all []AuditEvent
-	for i := range c.APIServers {
-		log, err := os.ReadFile(c.auditLog(i))
+	for i := range servers {
+		log, err := os.ReadFile(a.file(i))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // nothing was asked yet
 			return nil, fmt.Errorf("audit log: %w", err)
 		}
 		events, err := parseAudit(log)
 		if err != nil {
-			return nil, fmt.Errorf("audit log of %s: %w", c.APIServers[i].Name(), err)
+			return nil, fmt.Errorf("audit log of %s: %w", servers[i].Name(), err)
 		}
 		all = append(all, events...)
 	}

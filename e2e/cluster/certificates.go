@@ -115,11 +115,12 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// writeCredentials writes the files that the programs are given.
-func (c *Cluster) writeCredentials() error {
-	serving, err := c.authority.server("kube-apiserver", append([]string{
-		c.host, "127.0.0.1", "10.96.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
-	}, c.options.APIServerNames...)...)
+// writeFiles writes the files that the programs are given, into a directory. The API
+// servers are reached under these names and addresses, too.
+func (a *authority) writeFiles(dir string, reached ...string) error {
+	serving, err := a.server("kube-apiserver", append([]string{
+		"127.0.0.1", "10.96.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+	}, reached...)...)
 	if err != nil {
 		return err
 	}
@@ -128,9 +129,9 @@ func (c *Cluster) writeCredentials() error {
 		return fmt.Errorf("key of service account tokens: %w", err)
 	}
 	for name, content := range map[string][]byte{
-		"ca.crt": c.authority.pem, "apiserver.crt": serving.certificate, "apiserver.key": serving.key, "tokens.key": tokens,
+		"ca.crt": a.pem, "apiserver.crt": serving.certificate, "apiserver.key": serving.key, "tokens.key": tokens,
 	} {
-		if err := os.WriteFile(filepath.Join(c.dir, name), content, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return err
 		}
 	}

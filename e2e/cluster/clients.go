@@ -19,37 +19,32 @@ import (
 // tokenSeconds: no test outlives its token.
 const tokenSeconds = 24 * 60 * 60
 
-func (c *Cluster) planClients() error {
-	var err error
-	if c.Admin, err = c.User("admin", "system:masters"); err != nil {
-		return err
-	}
-	if c.Kubeconfig, err = c.WriteKubeconfig("admin", c.Admin); err != nil {
-		return err
-	}
-	if c.Client, err = kubernetes.NewForConfig(c.Admin); err != nil {
-		return err
-	}
-	return c.planMapper()
+// users makes clients of a control plane: users with certificates, service accounts with
+// tokens, and their kubeconfig files.
+type users struct {
+	place     place
+	url       string // of the first API server
+	authority *authority
+	client    kubernetes.Interface // Cluster.Client
 }
 
 // User is a client configuration with a certificate for a user of these groups,
 // such as "system:node:n1" of "system:nodes". It is not throttled by itself.
-func (c *Cluster) User(name string, groups ...string) (*rest.Config, error) {
-	p, err := c.authority.client(name, groups...)
+func (u *users) User(name string, groups ...string) (*rest.Config, error) {
+	p, err := u.authority.client(name, groups...)
 	if err != nil {
 		return nil, err
 	}
-	config := c.anybody()
+	config := u.anonymous()
 	config.CertData, config.KeyData = p.certificate, p.key
 	return config, nil
 }
 
-// anybody knows the first API server and has no identity.
-func (c *Cluster) anybody() *rest.Config {
+// anonymous knows the first API server and has no identity.
+func (u *users) anonymous() *rest.Config {
 	return &rest.Config{
-		Host: c.urls[0], QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{CAData: c.authority.pem},
+		Host: u.url, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAData: u.authority.pem},
 	}
 }
 
@@ -63,27 +58,27 @@ type BoundTo struct {
 // ServiceAccount makes a service account where there is none, and returns a
 // kubeconfig file with a token of it, readable by its owner alone. The
 // namespace must exist.
-func (c *Cluster) ServiceAccount(ctx context.Context, namespace, name string, to BoundTo) (string, error) {
-	config, err := c.ServiceAccountConfig(ctx, namespace, name, to)
+func (u *users) ServiceAccount(ctx context.Context, namespace, name string, to BoundTo) (string, error) {
+	config, err := u.ServiceAccountConfig(ctx, namespace, name, to)
 	if err != nil {
 		return "", err
 	}
-	return c.WriteKubeconfig(namespace+"-"+name, config)
+	return u.WriteKubeconfig(namespace+"-"+name, config)
 }
 
 // ServiceAccountConfig is [Cluster.ServiceAccount] for a client in this process.
-func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name string, to BoundTo) (*rest.Config, error) {
-	token, err := c.token(ctx, namespace, name, to)
+func (u *users) ServiceAccountConfig(ctx context.Context, namespace, name string, to BoundTo) (*rest.Config, error) {
+	token, err := u.token(ctx, namespace, name, to)
 	if err != nil {
 		return nil, fmt.Errorf("service account %s/%s: %w", namespace, name, err)
 	}
-	config := c.anybody()
+	config := u.anonymous()
 	config.BearerToken = token
 	return config, nil
 }
 
-func (c *Cluster) token(ctx context.Context, namespace, name string, to BoundTo) (string, error) {
-	accounts := c.Client.CoreV1().ServiceAccounts(namespace)
+func (u *users) token(ctx context.Context, namespace, name string, to BoundTo) (string, error) {
+	accounts := u.client.CoreV1().ServiceAccounts(namespace)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := accounts.Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return "", err
@@ -102,8 +97,8 @@ func (c *Cluster) token(ctx context.Context, namespace, name string, to BoundTo)
 // WriteKubeconfig writes config as a kubeconfig file, readable by its owner
 // alone, a new one each time. Its Host may have been changed to where somebody
 // else reaches the API server.
-func (c *Cluster) WriteKubeconfig(name string, config *rest.Config) (string, error) {
-	f, err := os.CreateTemp(c.dir, name+"-*.kubeconfig")
+func (u *users) WriteKubeconfig(name string, config *rest.Config) (string, error) {
+	f, err := os.CreateTemp(u.place.dir, name+"-*.kubeconfig")
 	if err != nil {
 		return "", fmt.Errorf("kubeconfig of %s: %w", name, err)
 	}

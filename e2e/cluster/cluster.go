@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,14 +71,14 @@ type Cluster struct {
 	// Client of Admin.
 	Client kubernetes.Interface
 
-	options   Options
-	added     []*Process
-	dir       string
-	claimed   io.Closer // dir is
-	host      string
-	urls      []string // of the API servers
-	authority *authority
-	mapper    mapper
+	place
+	users
+	options Options
+	added   []*Process
+	claimed io.Closer // its directory is
+	urls    []string  // of the API servers
+	audit   auditLogs
+	mapper  mapper
 }
 
 // Start a control plane and wait until it can be used: objects of every kind can
@@ -121,7 +119,8 @@ func prepare(ctx context.Context, o Options) (*Cluster, error) {
 	// An address of its own of the loopback network: there nobody takes a port
 	// while the process that had it is down.
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
-	c := &Cluster{options: o, dir: dir, claimed: claimed, host: host}
+	p := place{dir: dir, host: host, args: o.Args}
+	c := &Cluster{place: p, options: o, claimed: claimed, audit: auditLogs{p, o.AuditUsers}}
 	if err := c.plan(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -129,15 +128,15 @@ func prepare(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 func (c *Cluster) plan(ctx context.Context) error {
-	var err error
-	if c.authority, err = newAuthority(); err != nil {
-		return err
-	}
-	if err := c.writeCredentials(); err != nil {
-		return err
-	}
-	etcd, err := c.planEtcd(ctx)
+	signs, err := newAuthority()
 	if err != nil {
+		return err
+	}
+	if err := signs.writeFiles(c.dir, append([]string{c.host}, c.options.APIServerNames...)...); err != nil {
+		return err
+	}
+	var etcd string
+	if c.Etcd, etcd, err = c.etcd(ctx); err != nil {
 		return err
 	}
 	for i := range c.options.APIServers {
@@ -145,18 +144,79 @@ func (c *Cluster) plan(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.planClients(); err != nil {
+	if err := c.planAdmin(signs); err != nil {
 		return err
 	}
 	if !slices.Contains(c.options.Without, ControllerManager) {
-		if err := c.planControllerManager(ctx); err != nil {
+		// One identity for all its loops, which needs more than that user's own role.
+		if c.ControllerManager, err = c.planClient(ctx, ControllerManager, []string{"system:masters"}, c.controllerManagerArgs(c.options.Graces)...); err != nil {
 			return err
 		}
 	}
 	if !slices.Contains(c.options.Without, Scheduler) {
-		return c.planScheduler(ctx)
+		c.Scheduler, err = c.planClient(ctx, Scheduler, nil)
 	}
-	return nil
+	return err
+}
+
+func (c *Cluster) planAPIServer(ctx context.Context, i int, etcd string) error {
+	port, err := c.freePort(ctx)
+	if err != nil {
+		return err
+	}
+	if c.options.Lines {
+		var line *Line
+		if line, etcd, err = newLine(ctx, c.host, etcd); err != nil {
+			return err
+		}
+		c.Lines = append(c.Lines, line)
+	}
+	c.urls = append(c.urls, "https://"+c.at(port))
+	var audit []string
+	if c.options.Audit {
+		if audit, err = c.audit.args(i); err != nil {
+			return err
+		}
+	}
+	ready := func(ctx context.Context) error {
+		client, err := kubernetes.NewForConfig(c.AdminAt(i))
+		if err != nil {
+			return err
+		}
+		return client.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	}
+	p, err := c.apiServer(ctx, i, port, etcd, ready, audit...)
+	c.APIServers = append(c.APIServers, p)
+	return err
+}
+
+func (c *Cluster) planAdmin(signs *authority) (err error) {
+	c.users = users{place: c.place, url: c.urls[0], authority: signs}
+	if c.Admin, err = c.User("admin", "system:masters"); err != nil {
+		return err
+	}
+	if c.Kubeconfig, err = c.WriteKubeconfig("admin", c.Admin); err != nil {
+		return err
+	}
+	if c.Client, err = kubernetes.NewForConfig(c.Admin); err != nil {
+		return err
+	}
+	c.users.client = c.Client
+	c.mapper, err = newMapper(c.Admin)
+	return err
+}
+
+// planClient plans a program that works through the first API server.
+func (c *Cluster) planClient(ctx context.Context, program string, groups []string, args ...string) (*Process, error) {
+	identity, err := c.User("system:"+program, groups...)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := c.WriteKubeconfig(program, identity)
+	if err != nil {
+		return nil, err
+	}
+	return c.clientOf(ctx, program, kubeconfig, args...)
 }
 
 func (c *Cluster) start(ctx context.Context) error {
@@ -185,6 +245,42 @@ func (c *Cluster) Processes() []*Process {
 }
 
 func leftAway(p *Process) bool { return p == nil }
+
+// Address is one of the cluster's own host, that nobody listens on now.
+func (c *Cluster) Address(ctx context.Context) (string, error) {
+	port, err := c.freePort(ctx)
+	return c.at(port), err
+}
+
+// Add a further program, which is started by the caller and ends with the
+// cluster. env is beside this process's own environment.
+func (c *Cluster) Add(ctx context.Context, program string, ready func(context.Context) error, env []string, args ...string) (*Process, error) {
+	p, err := c.process(ctx, program, fmt.Sprintf("%s-%d", program, len(c.added)), ready, args...)
+	if err != nil {
+		return nil, err
+	}
+	p.env = env
+	c.added = append(c.added, p)
+	return p, nil
+}
+
+// Apply makes or changes every object of the manifests, in their order, as
+// Admin: YAML or JSON, any number of documents, any kind, Lists too.
+func (c *Cluster) Apply(ctx context.Context, manifests ...[]byte) error {
+	return c.mapper.apply(ctx, manifests...)
+}
+
+// AuditEvents are the requests that were recorded so far at all API servers, in
+// the order of their time; a watch that goes on is one too. A request appears
+// shortly after its answer, so whoever expects one asks again.
+func (c *Cluster) AuditEvents() ([]AuditEvent, error) { return c.audit.events(c.APIServers) }
+
+// AdminAt is Admin at API server i, counted from 0.
+func (c *Cluster) AdminAt(i int) *rest.Config {
+	config := rest.CopyConfig(c.Admin)
+	config.Host = c.urls[i]
+	return config
+}
 
 // Close ends everything and throws away what was stored.
 func (c *Cluster) Close() error {
@@ -234,19 +330,6 @@ func until(ctx context.Context, what string, ask func(context.Context) error) er
 	}
 }
 
-// freePort is one that no process listens on now, below the range from which the
-// kernel takes ports for connections: one of those is taken again at any moment.
-func (c *Cluster) freePort(ctx context.Context) (port int, err error) {
-	for range 100 {
-		port = 20000 + rand.IntN(12000)
-		var l net.Listener
-		if l, err = new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(c.host, strconv.Itoa(port))); err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, err
-}
-
 // healthy asks a server that anybody may ask.
 func healthy(url string) func(context.Context) error {
 	// Its certificate is one it made itself.
@@ -269,5 +352,3 @@ func healthy(url string) func(context.Context) error {
 		return nil
 	}
 }
-
-func (c *Cluster) file(name string) string { return filepath.Join(c.dir, name) }

@@ -73,13 +73,13 @@ const (
 	etcdTxn   = "/etcdserverpb.KV/Txn"
 )
 
-// newLine to etcd, and where the API server finds it.
-func (c *Cluster) newLine(ctx context.Context, etcd string) (l *Line, address string, err error) {
+// newLine to etcd, and where the API server finds it, on this host.
+func newLine(ctx context.Context, host, etcd string) (l *Line, address string, err error) {
 	to, err := url.Parse(etcd)
 	if err != nil {
 		return nil, "", err
 	}
-	door, err := new(net.ListenConfig).Listen(ctx, "tcp", c.host+":0")
+	door, err := new(net.ListenConfig).Listen(ctx, "tcp", host+":0")
 	if err != nil {
 		return nil, "", err
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -9,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // NodeLabel is the Node's name on every Node of a cluster: who asks for it comes
@@ -55,4 +58,28 @@ func condition(kind corev1.NodeConditionType, status corev1.ConditionStatus, rea
 		Type: kind, Status: status, Reason: reason, Message: "set by a stand-in for the kubelet",
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	}
+}
+
+// StandIn starts one for a Node that exists. Its cgroups are made below root,
+// such as "/plimsoll-e2e-4711", in every hierarchy that counts something, and no
+// other StandIn may have the same. What StandIns of killed processes have left
+// there, or below another root that is not nested, is ended and removed first. It
+// needs root's rights. The pods that one of leaves is true of are somebody else's
+// to run.
+func (c *Cluster) StandIn(ctx context.Context, node, root string, leaves ...func(*corev1.Pod) bool) (*StandIn, error) {
+	kubelet, err := c.User("system:node:"+node, "system:nodes")
+	if err != nil {
+		return nil, fmt.Errorf("StandIn for node %s: %w", node, err)
+	}
+	s, err := newStandIn(kubelet, node, root, c.file("standin-"+node))
+	if err != nil {
+		return nil, fmt.Errorf("StandIn for node %s: %w", node, err)
+	}
+	s.leaves = leaves
+	ctx, cancel := deadline.Context(ctx, startTime)
+	defer cancel()
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("StandIn for node %s: %w", node, err), s.Close())
+	}
+	return s, nil
 }

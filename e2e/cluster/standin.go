@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
@@ -61,41 +62,18 @@ type StandIn struct {
 	runs map[types.UID]*run // only care's goroutine uses it
 }
 
-// StandIn starts one for a Node that exists. Its cgroups are made below root,
-// such as "/plimsoll-e2e-4711", in every hierarchy that counts something, and no
-// other StandIn may have the same. What StandIns of killed processes have left
-// there, or below another root that is not nested, is ended and removed first. It
-// needs root's rights. The pods that one of leaves is true of are somebody else's
-// to run.
-func (c *Cluster) StandIn(ctx context.Context, node, root string, leaves ...func(*corev1.Pod) bool) (*StandIn, error) {
-	s, err := c.newStandIn(node, root)
-	if err != nil {
-		return nil, fmt.Errorf("StandIn for node %s: %w", node, err)
-	}
-	s.leaves = leaves
-	ctx, cancel := deadline.Context(ctx, startTime)
-	defer cancel()
-	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("StandIn for node %s: %w", node, err), s.Close())
-	}
-	return s, nil
-}
-
-func (c *Cluster) newStandIn(node, root string) (*StandIn, error) {
+// newStandIn as this user; file is the beginning of its log's name.
+func newStandIn(as *rest.Config, node, root, file string) (*StandIn, error) {
 	all, err := trees("/proc/self/mounts")
 	if err != nil {
 		return nil, err
 	}
-	identity, err := c.User("system:node:"+node, "system:nodes")
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(identity)
+	client, err := kubernetes.NewForConfig(as)
 	if err != nil {
 		return nil, err
 	}
 	return &StandIn{
-		node: node, root: root, trees: all, client: client, file: c.file("standin-" + node),
+		node: node, root: root, trees: all, client: client, file: file,
 		stop: func() {}, look: make(chan struct{}, 1), runs: map[types.UID]*run{},
 	}, nil
 }

@@ -17,16 +17,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
-	"k8s.io/client-go/dynamic"
-
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
-	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 )
 
 func main() {
@@ -49,8 +48,6 @@ type show struct {
 	dir           string // of everything it writes
 	cluster       *cluster.Cluster
 	kubelet       *cluster.StandIn
-	velero        *velero.Server
-	dynamic       dynamic.Interface
 	start         time.Time
 }
 
@@ -77,9 +74,10 @@ func run(ctx context.Context, plimsoll, hog string) (err error) {
 
 // play takes one step after the other, and undoes them backwards at the end.
 func (s *show) play(ctx context.Context) error {
+	v := &veleroActs{show: s}
 	for _, step := range []func(context.Context) (undo func() error, err error){
-		s.startCluster, s.startVelero, s.startController, s.queue,
-		s.startNode, s.startPods, s.startNodeAgent, s.startAgent, s.press, s.hold, s.watchEviction, s.explain, s.letGo, s.check,
+		s.startCluster, v.startVelero, v.startController, v.queue,
+		s.startNode, s.startPods, v.startNodeAgent, s.startAgent, s.press, v.hold, s.watchEviction, s.explain, v.letGo, s.check,
 	} {
 		undo, err := step(ctx)
 		if undo != nil {
@@ -103,4 +101,31 @@ func (s *show) undo(undo func() error) {
 
 func (s *show) say(format string, a ...any) {
 	fmt.Printf("%5.1f s  %s\n", time.Since(s.start).Seconds(), fmt.Sprintf(format, a...))
+}
+
+// daemon starts one of ours with its configuration; its log is in a file.
+func (s *show) daemon(role string, args ...string) (undo func() error, err error) {
+	log, err := os.Create(s.log(role))
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(s.plimsoll, append([]string{role, "--config", s.config(role)}, args...)...) //nolint:noctx // it is ended by its own signal
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return func() error {
+		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait(), log.Close())
+	}, nil
+}
+
+func (s *show) config(role string) string { return filepath.Join(s.dir, role+".yaml") }
+
+func (s *show) log(role string) string { return filepath.Join(s.dir, role+".log") }
+
+// print what a program said.
+func (s *show) print(out []byte, err error) error {
+	fmt.Println("\n" + strings.TrimRight(string(out), "\n") + "\n")
+	return err
 }

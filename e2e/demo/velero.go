@@ -7,8 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,77 +31,64 @@ backups: {enabled: true, limit: 4}
 vgdp: {enabled: true}
 `
 
+// veleroActs are the parts of the demonstration about Velero: its Backups, and its data
+// mover loads.
+type veleroActs struct {
+	*show
+	server  *velero.Server
+	dynamic dynamic.Interface
+}
+
 // startVelero starts its server as it is handed out, but for one flag.
-func (s *show) startVelero(ctx context.Context) (undo func() error, err error) {
-	if err := s.namespace(ctx, veleroNamespace); err != nil {
+func (v *veleroActs) startVelero(ctx context.Context) (undo func() error, err error) {
+	if err := v.namespace(ctx, veleroNamespace); err != nil {
 		return nil, err
 	}
-	s.velero, err = velero.NewServer(ctx, s.cluster, veleroNamespace, filepath.Join(s.dir, "velero"), "--disable-controllers=backup-queue", "--concurrent-backups=4")
+	v.server, err = velero.NewServer(ctx, v.cluster, veleroNamespace, filepath.Join(v.dir, "velero"), "--disable-controllers=backup-queue", "--concurrent-backups=4")
 	if err != nil {
 		return nil, err
 	}
-	if s.dynamic, err = dynamic.NewForConfig(s.cluster.Admin); err != nil {
+	if v.dynamic, err = dynamic.NewForConfig(v.cluster.Admin); err != nil {
 		return nil, err
 	}
-	s.say("an unmodified Velero server runs, with its plugin for S3 and an object store; --disable-controllers=backup-queue hands its queue over")
+	v.say("an unmodified Velero server runs, with its plugin for S3 and an object store; --disable-controllers=backup-queue hands its queue over")
 	return nil, nil
 }
 
-func (s *show) namespace(ctx context.Context, name string) error {
-	_, err := s.cluster.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+func (v *veleroActs) namespace(ctx context.Context, name string) error {
+	_, err := v.cluster.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	return err
 }
 
 // startController starts it with the rights that deploy/ grants.
-func (s *show) startController(ctx context.Context) (undo func() error, err error) {
-	if err := s.cluster.Apply(ctx, deploy.ControllerRBAC, deploy.GateCRD, deploy.Gate, deploy.GateMutating); err != nil {
+func (v *veleroActs) startController(ctx context.Context) (undo func() error, err error) {
+	if err := v.cluster.Apply(ctx, deploy.ControllerRBAC, deploy.GateCRD, deploy.Gate, deploy.GateMutating); err != nil {
 		return nil, err
 	}
-	kubeconfig, err := s.cluster.ServiceAccount(ctx, "plimsoll-system", "plimsoll-controller", cluster.BoundTo{})
+	kubeconfig, err := v.cluster.ServiceAccount(ctx, "plimsoll-system", "plimsoll-controller", cluster.BoundTo{})
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(s.config("controller"), []byte(controllerConfig), 0o600); err != nil {
+	if err := os.WriteFile(v.config("controller"), []byte(controllerConfig), 0o600); err != nil {
 		return nil, err
 	}
-	undo, err = s.daemon("controller", "--kubeconfig", kubeconfig)
-	s.say("plimsoll controller runs, with the rights of deploy/rbac-controller.yaml")
+	undo, err = v.daemon("controller", "--kubeconfig", kubeconfig)
+	v.say("plimsoll controller runs, with the rights of deploy/rbac-controller.yaml")
 	return undo, err
 }
 
-// daemon starts one of ours with its configuration; its log is in a file.
-func (s *show) daemon(role string, args ...string) (undo func() error, err error) {
-	log, err := os.Create(s.log(role))
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(s.plimsoll, append([]string{role, "--config", s.config(role)}, args...)...) //nolint:noctx // it is ended by its own signal
-	cmd.Stderr = log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(err, log.Close())
-	}
-	return func() error {
-		return errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait(), log.Close())
-	}, nil
-}
-
-func (s *show) config(role string) string { return filepath.Join(s.dir, role+".yaml") }
-
-func (s *show) log(role string) string { return filepath.Join(s.dir, role+".log") }
-
 // queue makes three Backups, of which two have a namespace in common. The object
 // store stands still meanwhile, so that the first one lasts.
-func (s *show) queue(ctx context.Context) (undo func() error, err error) {
+func (v *veleroActs) queue(ctx context.Context) (undo func() error, err error) {
 	for _, name := range []string{"shop", "web"} {
-		if err := s.namespace(ctx, name); err != nil {
+		if err := v.namespace(ctx, name); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.velero.Store.Pause(); err != nil {
+	if err := v.server.Store.Pause(); err != nil {
 		return nil, err
 	}
-	backups := s.dynamic.Resource(velero.Resource()).Namespace(veleroNamespace)
+	backups := v.dynamic.Resource(velero.Resource()).Namespace(veleroNamespace)
 	for _, b := range []struct {
 		name    string
 		of      []any
@@ -113,27 +98,27 @@ func (s *show) queue(ctx context.Context) (undo func() error, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := s.phase(ctx, velero.Resource(), b.name, b.becomes); err != nil {
+		if err := v.phase(ctx, velero.Resource(), b.name, b.becomes); err != nil {
 			return nil, err
 		}
 	}
-	s.say("three Backups: one of shop, two of shop and web, three of default; velero backup get says:")
-	if err := s.print(s.velero.Command(ctx, "backup", "get")); err != nil {
+	v.say("three Backups: one of shop, two of shop and web, three of default; velero backup get says:")
+	if err := v.print(v.server.Command(ctx, "backup", "get")); err != nil {
 		return nil, err
 	}
-	s.say("plimsoll explain backup -n velero two says:")
-	if err := s.explained(ctx, "backup", "two"); err != nil {
+	v.say("plimsoll explain backup -n velero two says:")
+	if err := v.explained(ctx, "backup", "two"); err != nil {
 		return nil, err
 	}
-	if err := s.velero.Store.Resume(); err != nil {
+	if err := v.server.Store.Resume(); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"one", "two", "three"} {
-		if err := s.phase(ctx, velero.Resource(), name, "Completed"); err != nil {
+		if err := v.phase(ctx, velero.Resource(), name, "Completed"); err != nil {
 			return nil, err
 		}
 	}
-	s.say("all three are completed")
+	v.say("all three are completed")
 	return nil, nil
 }
 
@@ -144,9 +129,9 @@ func object(version, kind, name string, spec map[string]any) *unstructured.Unstr
 }
 
 // phase waits until an object of Velero's is in it.
-func (s *show) phase(ctx context.Context, of schema.GroupVersionResource, name, phase string) error {
-	return s.until(ctx, name+" is "+phase, func() error {
-		u, err := s.dynamic.Resource(of).Namespace(veleroNamespace).Get(ctx, name, metav1.GetOptions{})
+func (v *veleroActs) phase(ctx context.Context, of schema.GroupVersionResource, name, phase string) error {
+	return v.until(ctx, name+" is "+phase, func() error {
+		u, err := v.dynamic.Resource(of).Namespace(veleroNamespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -159,14 +144,8 @@ func (s *show) phase(ctx context.Context, of schema.GroupVersionResource, name, 
 }
 
 // explained by plimsoll explain.
-func (s *show) explained(ctx context.Context, kind, name string) error {
-	return s.print(exec.CommandContext(ctx, s.plimsoll, "explain", kind, "-n", veleroNamespace, name, "--kubeconfig", s.cluster.Kubeconfig, "--config", s.config("controller")).CombinedOutput())
-}
-
-// print what a program said.
-func (s *show) print(out []byte, err error) error {
-	fmt.Println("\n" + strings.TrimRight(string(out), "\n") + "\n")
-	return err
+func (v *veleroActs) explained(ctx context.Context, kind, name string) error {
+	return v.print(exec.CommandContext(ctx, v.plimsoll, "explain", kind, "-n", veleroNamespace, name, "--kubeconfig", v.cluster.Kubeconfig, "--config", v.config("controller")).CombinedOutput())
 }
 
 // nodeAgents is what Velero's own command line installs of its node-agent as far
@@ -191,38 +170,38 @@ spec:
 
 // startNodeAgent starts Velero's own, beside the pod that bears its name, over a
 // stand-in for who runs its data movers.
-func (s *show) startNodeAgent(ctx context.Context) (undo func() error, err error) {
-	if err := s.cluster.Apply(ctx, []byte(nodeAgents)); err != nil {
+func (v *veleroActs) startNodeAgent(ctx context.Context) (undo func() error, err error) {
+	if err := v.cluster.Apply(ctx, []byte(nodeAgents)); err != nil {
 		return nil, err
 	}
-	root, err := s.volumes(ctx)
+	root, err := v.volumes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	as, err := s.cluster.User("velero", "system:masters")
+	as, err := v.cluster.User("velero", "system:masters")
 	if err != nil {
 		return nil, err
 	}
-	agent, err := velero.NodeAgent(ctx, s.cluster, as, root, veleroNamespace, nodeName, "node-agents")
+	agent, err := velero.NodeAgent(ctx, v.cluster, as, root, veleroNamespace, nodeName, "node-agents")
 	if err != nil {
 		return nil, err
 	}
 	if err := agent.Start(); err != nil {
 		return nil, err
 	}
-	movers := velero.StandInStorage{Core: s.cluster.Client, Namespace: veleroNamespace, Moves: time.Second}
+	movers := velero.StandInStorage{Core: v.cluster.Client, Namespace: veleroNamespace, Moves: time.Second}
 	living, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- movers.Run(living) }()
-	s.say("an unmodified Velero node-agent runs for %s; a STAND-IN pretends that the pods of its data movers run: no data is moved", nodeName)
+	v.say("an unmodified Velero node-agent runs for %s; a STAND-IN pretends that the pods of its data movers run: no data is moved", nodeName)
 	return func() error { stop(); return <-ended }, agent.WaitReady(ctx)
 }
 
 // volumes of the Node's pods, where the node-agent looks for them.
-func (s *show) volumes(ctx context.Context) (root velero.Root, err error) {
-	root = velero.Root(filepath.Join(s.dir, "node"))
-	return root, s.until(ctx, "the pod of the node-agent runs", func() error {
-		pods, err := s.cluster.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running,spec.nodeName=" + nodeName})
+func (v *veleroActs) volumes(ctx context.Context) (root velero.Root, err error) {
+	root = velero.Root(filepath.Join(v.dir, "node"))
+	return root, v.until(ctx, "the pod of the node-agent runs", func() error {
+		pods, err := v.cluster.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running,spec.nodeName=" + nodeName})
 		if err == nil && len(pods.Items) < 2 {
 			err = fmt.Errorf("%d pods run", len(pods.Items))
 		}
@@ -236,9 +215,9 @@ func (s *show) volumes(ctx context.Context) (root velero.Root, err error) {
 func volumeBackups() schema.GroupVersionResource { return velero.LoadResources()["PodVolumeBackup"] }
 
 // hold waits until the node is hard, and then has a load made.
-func (s *show) hold(ctx context.Context) (undo func() error, err error) {
-	err = s.until(ctx, "the controller knows that the node takes no new loads", func() error {
-		holds, err := s.dynamic.Resource(gate.Resource()).Namespace(veleroNamespace).Get(ctx, gate.Holds, metav1.GetOptions{})
+func (v *veleroActs) hold(ctx context.Context) (undo func() error, err error) {
+	err = v.until(ctx, "the controller knows that the node takes no new loads", func() error {
+		holds, err := v.dynamic.Resource(gate.Resource()).Namespace(veleroNamespace).Get(ctx, gate.Holds, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -251,20 +230,20 @@ func (s *show) hold(ctx context.Context) (undo func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.backUp(ctx); err != nil {
+	if err := v.backUp(ctx); err != nil {
 		return nil, err
 	}
-	s.say("a PodVolumeBackup was made; plimsoll explain load -n velero pvb/nightly says:")
-	return nil, s.explained(ctx, "load", "pvb/nightly")
+	v.say("a PodVolumeBackup was made; plimsoll explain load -n velero pvb/nightly says:")
+	return nil, v.explained(ctx, "load", "pvb/nightly")
 }
 
 // backUp the quiet pod's volume, as part of a Backup.
-func (s *show) backUp(ctx context.Context) error {
-	of, err := s.dynamic.Resource(velero.Resource()).Namespace(veleroNamespace).Get(ctx, "three", metav1.GetOptions{})
+func (v *veleroActs) backUp(ctx context.Context) error {
+	of, err := v.dynamic.Resource(velero.Resource()).Namespace(veleroNamespace).Get(ctx, "three", metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	pod, err := s.running(ctx, "steady")
+	pod, err := v.running(ctx, "steady")
 	if err != nil {
 		return err
 	}
@@ -273,15 +252,15 @@ func (s *show) backUp(ctx context.Context) error {
 		"pod": map[string]any{"kind": "Pod", "namespace": pod.Namespace, "name": pod.Name},
 	})
 	load.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "velero.io/v1", Kind: "Backup", Name: of.GetName(), UID: of.GetUID()}})
-	_, err = s.dynamic.Resource(volumeBackups()).Namespace(veleroNamespace).Create(ctx, load, metav1.CreateOptions{})
+	_, err = v.dynamic.Resource(volumeBackups()).Namespace(veleroNamespace).Create(ctx, load, metav1.CreateOptions{})
 	return err
 }
 
 // letGo waits until the load has gone on.
-func (s *show) letGo(ctx context.Context) (undo func() error, err error) {
-	if err := s.phase(ctx, volumeBackups(), "nightly", "Completed"); err != nil {
+func (v *veleroActs) letGo(ctx context.Context) (undo func() error, err error) {
+	if err := v.phase(ctx, volumeBackups(), "nightly", "Completed"); err != nil {
 		return nil, err
 	}
-	s.say("the PodVolumeBackup has gone on, and is completed")
+	v.say("the PodVolumeBackup has gone on, and is completed")
 	return nil, nil
 }
