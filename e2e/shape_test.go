@@ -1,11 +1,13 @@
 package e2e_test
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,24 +17,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// maxLines of a file that is no test: what does not fit is another concept.
+const maxLines = 600
+
 // maxFilesOfType is in how many files a type and its methods may be: more scatter its
 // reader.
 const maxFilesOfType = 3
 
-// spreadTypes are types in more files, with the reason.
-func spreadTypes() map[string]string {
-	return map[string]string{
-		"daemon/top.frame":     "it is what all parts of the screen write into",
-		"daemon/view.State":    "each file formats one part of it, for all outputs alike",
-		"daemon/web.PodSeries": "which pods have series, their cache and their rows are read apart",
-		"daemon/web.pages":     "each page is a file that is named after it",
-		"daemon/web.Server":    "each page and endpoint is a file that is named after it",
-		"e2e/bench.bench":      "each file measures one thing",
-		"e2e/cluster.Cluster":  "each file starts one part of a control plane",
-		"e2e/demo.show":        "each act of the demonstration is a file",
-		"plugins/outer.Host":   "finding, asking and judging plugins beside a rival are read apart",
-		"plugins/outer.plugin": "registration and calls are read apart",
-	}
+// goFiles are the Go files of the repository that are no tests and were written by hand.
+func goFiles(t *testing.T) (paths []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "bin" || d.Name() != ".." && strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && !strings.HasSuffix(path, ".pb.go"):
+			paths = append(paths, path)
+		}
+		return nil
+	}))
+	return paths
 }
 
 // filesOfTypes has the files of each type of the repository that has methods: where it
@@ -40,19 +46,9 @@ func spreadTypes() map[string]string {
 func filesOfTypes(t *testing.T) map[string][]string {
 	t.Helper()
 	files := map[string]map[string]bool{}
-	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "bin" || d.Name() != ".." && strings.HasPrefix(d.Name(), ".")):
-			return fs.SkipDir
-		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".pb.go"):
-			return nil
-		}
+	for _, path := range goFiles(t) {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
+		require.NoError(t, err)
 		dir := strings.TrimPrefix(filepath.Dir(path), "../")
 		for _, name := range typesIn(file) {
 			if files[dir+"."+name] == nil {
@@ -60,8 +56,7 @@ func filesOfTypes(t *testing.T) map[string][]string {
 			}
 			files[dir+"."+name][filepath.Base(path)] = true
 		}
-		return nil
-	}))
+	}
 	all := map[string][]string{}
 	for name, of := range files {
 		all[name] = slices.Sorted(maps.Keys(of))
@@ -103,17 +98,22 @@ func nameOf(e ast.Expr) string {
 	return ""
 }
 
-// A type with its methods is in three files at most.
+// A type with its methods is in three files at most. One that needs more is several
+// types: one composes the others, or what needs no receiver is a function.
 func TestShapeTypesInFewFiles(t *testing.T) {
 	all := filesOfTypes(t)
 	assert.Greater(t, len(all), 500)
-	spread := spreadTypes()
 	for name, files := range all {
-		if len(files) > maxFilesOfType {
-			assert.Contains(t, spread, name, "%s is in %d files: %v", name, len(files), files)
-		}
+		assert.LessOrEqual(t, len(files), maxFilesOfType, "%s is in %d files: %v", name, len(files), files)
 	}
-	for name := range spread {
-		assert.Greater(t, len(all[name]), maxFilesOfType, "%s needs no exception", name)
+}
+
+func TestShapeFilesShort(t *testing.T) {
+	all := goFiles(t)
+	assert.Greater(t, len(all), 300)
+	for _, path := range all {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, bytes.Count(text, []byte("\n")), maxLines, path)
 	}
 }
