@@ -47,12 +47,15 @@ const maxSpeed = 10_000_000
 // Validate says which values must not be used.
 func (c NetworkConfig) Validate(at problems.Section) {
 	for i, d := range c.Devices {
-		in := at.Element("devices", i)
-		in.Must(d.Name != "", "want the name of a device, such as eth0", "name")
 		before := slices.ContainsFunc(c.Devices[:i], func(o NetworkDevice) bool { return o.Name == d.Name })
-		in.Must(!before, problems.Quote(d.Name)+" is named twice", "name")
-		in.Int("speed", d.Speed, 1, maxSpeed)
+		at.Element("devices", i).Must(!before, problems.Quote(d.Name)+" is named twice", "name")
 	}
+}
+
+// Validate says which values must not be used.
+func (d NetworkDevice) Validate(at problems.Section) {
+	at.Must(d.Name != "", "want the name of a device, such as eth0", "name")
+	at.Int("speed", d.Speed, 1, maxSpeed)
 }
 
 // nicProbe reads the NICs.

@@ -6,8 +6,8 @@
 //		at.Int("perRound", l.PerRound, 1, maxEvictions)
 //	}
 //
-// daemon/config finds each struct of a document that has this method, and calls it
-// with the section of the struct's path.
+// daemon/config finds each struct of a document that has this method, elements of lists
+// too, and calls it with the section of the struct's path.
 package problems
 
 import (

@@ -74,7 +74,8 @@ type Velero struct {
 	NodeAgentConfigMap string `yaml:"nodeAgentConfigMap" unit:"name" why:"The ConfigMap of its node-agents; empty: the one that they name on their command lines."`
 }
 
-func (v Velero) validate(at problems.Section) {
+// Validate says which values must not be used.
+func (v Velero) Validate(at problems.Section) {
 	validateNamespace(at, "namespace", v.Namespace)
 	wrong := validation.IsDNS1123Subdomain(v.NodeAgentConfigMap)
 	at.Must(v.NodeAgentConfigMap == "" || len(wrong) == 0, "want the name of a ConfigMap, got "+problems.Quote(v.NodeAgentConfigMap), "nodeAgentConfigMap")
@@ -107,7 +108,6 @@ func (c Controller) Validate() problems.List {
 	seen := map[string]bool{}
 	for i, v := range c.Velero {
 		at := found.At("").Element("velero", i)
-		v.validate(at)
 		at.Must(!seen[v.Namespace], problems.Quote(v.Namespace)+" is named twice", "namespace")
 		seen[v.Namespace] = true
 	}

@@ -90,7 +90,8 @@ func (a Agent) validateHistory(at problems.Section, windows []problems.Period) {
 // section is a struct of a document that says which of its values must not be used.
 type section interface{ Validate(at problems.Section) }
 
-// ofSections asks each section of a document, the outer one first.
+// ofSections asks each section of a document, the outer one first, and of a list each
+// element.
 func ofSections(d Document) problems.List {
 	var found problems.List
 	validateBelow(&found, "", structOf(d))
@@ -98,18 +99,23 @@ func ofSections(d Document) problems.List {
 }
 
 func validateBelow(found *problems.List, path string, v reflect.Value) {
-	if s, is := reflect.TypeAssert[section](v); is {
+	whole := reflect.New(v.Type()) // its method may need a pointer
+	whole.Elem().Set(v)
+	if s, is := reflect.TypeAssert[section](whole); is {
 		s.Validate(found.At(path))
 	}
 	for i := range v.NumField() {
-		if v.Field(i).Kind() != reflect.Struct {
-			continue
-		}
+		of := v.Field(i)
 		key, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
-		if options == "inline" {
-			validateBelow(found, path, v.Field(i))
-		} else {
-			validateBelow(found, found.At(path).Key(key), v.Field(i))
+		switch {
+		case of.Kind() == reflect.Struct && options == "inline":
+			validateBelow(found, path, of)
+		case of.Kind() == reflect.Struct:
+			validateBelow(found, found.At(path).Key(key), of)
+		case isStructList(of.Type()):
+			for n := range of.Len() {
+				validateBelow(found, found.At(path).Element(key, n).Key(""), of.Index(n))
+			}
 		}
 	}
 }

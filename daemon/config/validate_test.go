@@ -459,23 +459,124 @@ func TestValidatePath(t *testing.T) {
 	assert.Len(t, a.Validate(), 2, "procfs and sysfs are not searched for")
 }
 
+// eachValue visits the values of a document with their paths. A list of structs has one
+// element then, with zero values.
+func eachValue(path string, v reflect.Value, visit func(path string, v reflect.Value)) {
+	visit(path, v)
+	switch {
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		eachValue(path, v.Elem(), visit)
+	case isStructList(v.Type()):
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		eachValue(path+"[0]", v.Index(0), visit)
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			key, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+			if options == "inline" {
+				eachValue(path, v.Field(i), visit)
+				continue
+			}
+			eachValue(strings.TrimPrefix(path+"."+key, "."), v.Field(i), visit)
+		}
+	}
+}
+
+func documents() map[string]Document {
+	return map[string]Document{"agent": new(Default()), "controller": new(DefaultController())}
+}
+
 // A number that nothing bounds lets a typo stop the program, or a threshold never be
 // met.
 func TestValidateBoundsEachNumber(t *testing.T) {
-	unbounded := []string{"vgdp.diagnoseAfter"} // however long: then there is no diagnosis
-	for kind, document := range map[string]Document{"agent": new(Default()), "controller": new(DefaultController())} {
-		walk(structOf(document), func(path string, f field) {
-			number := f.value.Kind() == reflect.Int || f.value.Kind() == reflect.Int64
-			if !number || strings.Contains(path, "[]") || kind == "controller" && slices.Contains(unbounded, path) {
+	unbounded := map[string][]int64{
+		"controller/vgdp.diagnoseAfter":      {math.MaxInt64},     // however long: then there is no diagnosis
+		"agent/eviction.protect.priority":    {math.MinInt64, -1}, // pods may have negative priorities
+		"controller/agents.protect.priority": {math.MinInt64, -1},
+	}
+	for kind, document := range documents() {
+		eachValue("", structOf(document), func(path string, v reflect.Value) {
+			if !v.CanInt() {
 				return
 			}
-			t.Run(kind+"/"+path, func(t *testing.T) {
-				was := f.value.Int()
-				defer f.value.SetInt(was)
-				f.value.SetInt(math.MaxInt64)
+			was := v.Int()
+			defer v.SetInt(was)
+			for _, value := range []int64{math.MaxInt64, math.MinInt64, -1} {
+				v.SetInt(value)
 				named := slices.ContainsFunc(document.Validate(), func(p problems.Problem) bool { return slices.Contains(p.Keys, path) })
-				assert.True(t, named, "any value of %s is accepted", path)
-			})
+				assert.Equal(t, !slices.Contains(unbounded[kind+"/"+path], value), named, "%s %s: %d is refused", kind, path, value)
+			}
 		})
 	}
+}
+
+// spoil makes each value one that must not be used, as far as there is one.
+func spoil(v reflect.Value) {
+	switch v.Kind() { //nolint:exhaustive // the others have no wrong value
+	case reflect.Int, reflect.Int64:
+		v.SetInt(math.MaxInt64)
+	case reflect.Uint64:
+		v.SetUint(0)
+	case reflect.Float64:
+		v.SetFloat(-1)
+	case reflect.String:
+		v.SetString("\x00")
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2)) // the same twice
+		for i := range v.Len() {
+			spoil(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			spoil(v.Field(i))
+		}
+	}
+}
+
+// A section that is not asked accepts every typo.
+func TestValidateAsksEachSection(t *testing.T) {
+	for kind, document := range documents() {
+		sections := 0
+		eachValue("", structOf(document), func(path string, v reflect.Value) {
+			s, is := v.Addr().Interface().(section)
+			if !is || v.Kind() != reflect.Struct {
+				return
+			}
+			sections++
+			was := reflect.New(v.Type()).Elem()
+			was.Set(v)
+			defer v.Set(was)
+			spoil(v)
+			var own problems.List
+			s.Validate(own.At(path))
+			assert.NotEmpty(t, own, "%s %s: %s accepts everything", kind, path, v.Type())
+			assert.Subset(t, document.Validate(), own, "%s %s: %s is not asked", kind, path, v.Type())
+		})
+		assert.Greater(t, sections, 8, kind)
+	}
+}
+
+// pointed is a section whose method needs a pointer.
+type pointed struct {
+	Count int `yaml:"count" why:"A count."`
+}
+
+func (p *pointed) Validate(at problems.Section) { at.Int("count", p.Count, 1, 9) }
+
+// pointers is a document of such sections.
+type pointers struct {
+	One  pointed   `yaml:"one" why:"One."`
+	List []pointed `yaml:"list" why:"Several."`
+}
+
+func (pointers) Kind() string { return Agent{}.Kind() }
+
+func (p pointers) Validate() problems.List { return ofSections(p) }
+
+func TestValidatePointerReceivers(t *testing.T) {
+	var keys []string
+	for _, p := range (pointers{List: []pointed{{Count: 1}, {}}}).Validate() {
+		keys = append(keys, p.Keys...)
+	}
+	assert.Equal(t, []string{"one.count", "list[1].count"}, keys)
 }

@@ -112,9 +112,6 @@ func (c Config) Validate(at problems.Section) {
 	at.OneOf("beside", c.Beside, BesideValues()...)
 	at.Duration("callTimeout", c.CallTimeout, 100*time.Millisecond, time.Minute)
 	at.Int("top", c.Top, 1, maxTop)
-	for i, of := range c.Annotations {
-		of.validate(at.Element("annotations", i))
-	}
 	for i, pair := range c.NoExecute {
 		plugin, condition, found := cutLast(pair)
 		at.Element("noExecute", i).Must(found && plugin != "" && condition != "", "want plugin/condition, got "+problems.Quote(pair))
@@ -123,9 +120,9 @@ func (c Config) Validate(at problems.Section) {
 
 func isPluginName(name string) bool { return name != "" && len(name) <= maxPluginName }
 
-// validate refuses kubectl's last-applied annotation, which repeats the whole pod with
-// its environment.
-func (a Annotations) validate(at problems.Section) {
+// Validate says which values must not be used, such as kubectl's last-applied annotation,
+// which repeats the whole pod with its environment.
+func (a Annotations) Validate(at problems.Section) {
 	at.Must(isPluginName(a.Plugin), "want a plugin's name, got "+problems.Quote(a.Plugin), "plugin")
 	at.Must(len(a.Keys) > 0 && len(a.Keys) <= maxKeys, fmt.Sprintf("want 1 to %d keys, got %d", maxKeys, len(a.Keys)), "keys")
 	for i, key := range a.Keys {

@@ -33,6 +33,7 @@ func (s Settings) Validate(at problems.Section) {
 	at.Duration("leaseDuration", s.LeaseDuration, minLease, maxLease)
 	at.Must(s.LeaseDuration%time.Second == 0, "want whole seconds", "leaseDuration")
 	at.Int("reasonsPerSecond", s.NotesPerSecond, 1, maxReasons)
+	at.Must(s.DiagnoseAfter >= 0, "want 0s (never) or longer, got "+problems.Duration(s.DiagnoseAfter), "diagnoseAfter")
 	at.Int("hideAbove", s.QuietAbove, 0, maxHideAbove)
 }
 
