@@ -29,8 +29,9 @@ type Culprits struct {
 	Silent     int `json:"silent,omitempty"`
 }
 
-// AllSeen reports whether each agent could say who waits, and because of whom: only
-// then an empty List is an all-clear.
+// AllSeen reports whether each node has an agent that reports which workloads wait, and
+// which of the others cause it, for each resource except the network. Only then an empty
+// List means that no workload waits because of another.
 func (c *Culprits) AllSeen() bool {
 	return c.UnknownNodes+c.UnseenNodes+c.Unreported+c.Silent == 0
 }

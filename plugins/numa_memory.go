@@ -277,8 +277,9 @@ func (r NUMAMemory) Top(v View, of Verdict, n int) []Candidate {
 }
 
 // largestWaits is the UID of the pod with the most memory on a NUMA node if it stalls there
-// itself; else empty. Its owner chooses where its memory is and how it uses it: with that
-// nobody may end another's pod.
+// itself; else empty. The owner of a pod chooses on which NUMA node its memory is and how it
+// uses it, so its stall may be of its own making. Such a stall must not have the pods of
+// other owners evicted.
 func (r NUMAMemory) largestWaits(v View, level Level, id int) string {
 	var largest *snapshot.WorkloadState
 	most := uint64(0)
