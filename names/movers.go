@@ -14,6 +14,54 @@ const (
 // VeleroGroup is the API group of Velero's objects.
 const VeleroGroup = "velero.io"
 
+// What Velero's node-agents write to a load before they prepare it. The admission
+// policies spell both out.
+const (
+	// MoverFinalizer is the first thing that a node-agent writes to a DataUpload or
+	// DataDownload, before it accepts it.
+	MoverFinalizer = "velero.io/data-upload-download-finalizer"
+	// ExposeLabel comes with the phase Accepted from Velero 1.17 on. Earlier node-agents
+	// do not write it, and fail a load when the write that accepts it is refused.
+	ExposeLabel = "velero.io/expose-on-going"
+)
+
+// DataMover is a value of spec.datamover that Velero's own node-agents serve. They leave
+// every other one alone.
+type DataMover struct {
+	Name string
+	// Since is the first Velero that has it.
+	Since string
+	// Moves is what it moves.
+	Moves string
+}
+
+// DataMovers has a row for each data mover of Velero's own. The admission policies spell
+// the names out.
+func DataMovers() []DataMover {
+	rows := dataMovers()
+	return rows[:]
+}
+
+func dataMovers() [4]DataMover {
+	return [...]DataMover{
+		{Name: "", Since: "1.12", Moves: "files"},
+		{Name: "velero", Since: "1.12", Moves: "files"},
+		{Name: "velero-fs", Since: "1.19", Moves: "files"},
+		{Name: "velero-block", Since: "1.19", Moves: "blocks"},
+	}
+}
+
+// IsVelerosMover tells whether Velero's own node-agents serve a data mover.
+func IsVelerosMover(name string) bool {
+	rows := dataMovers()
+	for i := range rows {
+		if rows[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
 // MoverFacts is what a kind is called, and in what the kinds differ. The manifests
 // spell the resources out; vgdp/admission/load.go reads the objects.
 type MoverFacts struct {
@@ -28,6 +76,11 @@ type MoverFacts struct {
 	Restores bool
 	// NodeFixed: its node is fixed from the beginning.
 	NodeFixed bool
+	// HasMover: its spec names a data mover. Only such a load can be hidden.
+	HasMover bool
+	// AcceptedSince is the first Velero in which it has the phases Accepted and Prepared.
+	// An earlier node-agent starts it at once.
+	AcceptedSince string
 }
 
 // MoverKinds has a row for each kind.
@@ -41,19 +94,19 @@ func moverKinds() [4]MoverFacts {
 	return [...]MoverFacts{
 		{
 			Kind: DataUpload, Version: "v2alpha1", Resource: "datauploads", Short: "du", PodLabel: "velero.io/data-upload",
-			Exposer: "CSI exposer", Prefix: "backup",
+			Exposer: "CSI exposer", Prefix: "backup", HasMover: true, AcceptedSince: "1.12",
 		},
 		{
 			Kind: DataDownload, Version: "v2alpha1", Resource: "datadownloads", Short: "dd", PodLabel: "velero.io/data-download",
-			Exposer: "restore exposer", Prefix: "restore", Restores: true,
+			Exposer: "restore exposer", Prefix: "restore", Restores: true, HasMover: true, AcceptedSince: "1.12",
 		},
 		{
 			Kind: PodVolumeBackup, Version: "v1", Resource: "podvolumebackups", Short: "pvb", PodLabel: "velero.io/pod-volume-backup",
-			Exposer: "pod volume exposer", Prefix: "hosting", NodeFixed: true,
+			Exposer: "pod volume exposer", Prefix: "hosting", NodeFixed: true, AcceptedSince: "1.17",
 		},
 		{
 			Kind: PodVolumeRestore, Version: "v1", Resource: "podvolumerestores", Short: "pvr", PodLabel: "velero.io/pod-volume-restore",
-			Exposer: "pod volume exposer", Prefix: "hosting", Restores: true, NodeFixed: true,
+			Exposer: "pod volume exposer", Prefix: "hosting", Restores: true, NodeFixed: true, AcceptedSince: "1.17",
 		},
 	}
 }
