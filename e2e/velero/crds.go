@@ -4,9 +4,14 @@
 // controller ([StandIn]) and its node-agents ([StandInAgent]).
 package velero
 
-import _ "embed"
+import (
+	"embed"
+	"io/fs"
+)
 
 //go:generate go -C ../tools/velero run . ../../velero velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml
+//go:generate go -C ../tools/velero run . @v1.16.2 ../../velero/older/v1.16.2 velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml
+//go:generate go -C ../tools/velero run . @v1.17.2 ../../velero/older/v1.17.2 velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml
 
 // Backups is Velero's CustomResourceDefinition of Backups.
 //
@@ -24,3 +29,33 @@ var (
 	//go:embed velero.io_podvolumerestores.yaml
 	PodVolumeRestores []byte
 )
+
+//go:embed older
+var older embed.FS
+
+// Newest is the version of the CustomResourceDefinitions above.
+const Newest = "v1.18.3"
+
+// Older are the versions whose CustomResourceDefinitions [Definitions] has as well.
+func Older() []string { return []string{"v1.16.2", "v1.17.2"} }
+
+// Definitions are the CustomResourceDefinitions of Backups and loads of a version.
+func Definitions(version string) ([][]byte, error) {
+	if version == Newest {
+		return [][]byte{Backups, DataUploads, DataDownloads, PodVolumeBackups, PodVolumeRestores}, nil
+	}
+	dir := "older/" + version
+	entries, err := older.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all [][]byte
+	for _, e := range entries {
+		content, err := fs.ReadFile(older, dir+"/"+e.Name())
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, content)
+	}
+	return all, nil
+}

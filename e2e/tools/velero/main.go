@@ -1,6 +1,7 @@
-// Velero copies the CustomResourceDefinitions of the Velero that go.mod names:
+// Velero copies the CustomResourceDefinitions of the Velero that go.mod names, or of
+// another version:
 //
-//	go run . DIR FILE…
+//	go run . [@VERSION] DIR FILE…
 
 package main
 
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // module is the line in go.mod; go.sum holds what was downloaded against it.
@@ -25,16 +27,20 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) < 2 {
-		return errors.New("usage: velero DIR FILE…")
+	of := module
+	if len(args) > 0 && strings.HasPrefix(args[0], "@") {
+		of, args = module+args[0], args[1:]
 	}
-	out, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", module).Output()
+	if len(args) < 2 {
+		return errors.New("usage: velero [@VERSION] DIR FILE…")
+	}
+	out, err := exec.CommandContext(ctx, "go", "mod", "download", "-json", of).Output()
 	if err != nil {
-		return fmt.Errorf("download %s: %w: %s", module, err, out)
+		return fmt.Errorf("download %s: %w: %s", of, err, out)
 	}
 	var found struct{ Dir, Version string }
 	if err := json.Unmarshal(out, &found); err != nil {
-		return fmt.Errorf("download %s: %w", module, err)
+		return fmt.Errorf("download %s: %w", of, err)
 	}
 	for _, name := range args[1:] {
 		content, err := read(filepath.Join(found.Dir, "config", "crd"), name)
