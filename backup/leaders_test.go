@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/store"
 )
 
@@ -232,9 +233,11 @@ type leader struct {
 	answer error // what comes back in place of the API server's answer
 }
 
+func newest(context.Context) abilities.Velero { return abilities.Velero{} }
+
 func newLeader(s *server, settings func() Settings) *leader {
 	l := &leader{server: s}
-	l.r = &Reconciler{Backups: l, Of: []string{"velero"}, Settings: settings, Events: quietEvents{}, Log: slog.New(slog.DiscardHandler)}
+	l.r = &Reconciler{Backups: l, Of: []string{"velero"}, Abilities: newest, Settings: settings, Events: quietEvents{}, Log: slog.New(slog.DiscardHandler)}
 	l.r.reset()
 	var all, namespaces []any
 	for _, u := range s.now {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
+	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/store"
@@ -30,6 +31,8 @@ type Reconciler struct {
 	Namespaces metadata.Getter
 	// Of are the namespaces of the Veleros; none: all namespaces with a Backup.
 	Of []string
+	// Abilities of the installed Velero; read in each round.
+	Abilities func(context.Context) abilities.Velero
 	// Settings in force; read in each round.
 	Settings func() Settings
 	Events   reconcile.Events
@@ -91,6 +94,10 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 	}
 	if !s.Enabled {
 		return r.handBack(ctx, s)
+	}
+	if !r.Abilities(ctx).Queues() { // the API server would refuse each write; Velero starts Backups
+		r.loop.Publish([]Report{})
+		return s.Resync
 	}
 	r.refreshNames()
 	now, failed := time.Now(), false

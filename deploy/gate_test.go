@@ -98,7 +98,7 @@ func TestGateHoldsOnlyAcceptOfVeleroLoads(t *testing.T) {
 		assert.Equal(t, passes, q.became(q.patch(q.velero, kind, "ours", `{"metadata":{"labels":{"a":"b"},"annotations":{"plimsoll.dev/priority":"5"}}}`, metav1.DryRunAll)), kind)
 	}
 	assert.Equal(t, held, q.became(q.patch(q.controller, "DataUpload", "ours",
-		`{"metadata":{"annotations":{"plimsoll.dev/admitted":"*@7"}},"status":{"phase":"Accepted","acceptedByNode":"n1"}}`, metav1.DryRunAll)), "with the ticket that it brings along")
+		`{"metadata":{"annotations":{"plimsoll.dev/admitted":"*@7"},"labels":{"velero.io/expose-on-going":"true"}},"status":{"phase":"Accepted","acceptedByNode":"n1"}}`, metav1.DryRunAll)), "with the ticket that it brings along")
 	assert.Equal(t, passes, q.accepts("DataUpload", "theirs", "n1"), "of another data mover")
 	assert.Equal(t, passes, q.accepts("DataDownload", "theirs", "n1"), "of another data mover")
 	assert.Equal(t, held, q.accepts("PodVolumeBackup", "theirs", "n1"), "they have no mover")

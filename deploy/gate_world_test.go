@@ -38,10 +38,10 @@ var kinds = map[string]struct {
 	resource      schema.GroupVersionResource
 	accept, start string
 }{
-	"DataUpload":       {schema.GroupVersionResource{Group: "velero.io", Version: "v2alpha1", Resource: "datauploads"}, `{"status":{"phase":"Accepted","acceptedByNode":"NODE"}}`, `{"status":{"phase":"InProgress","node":"NODE"}}`},
-	"DataDownload":     {schema.GroupVersionResource{Group: "velero.io", Version: "v2alpha1", Resource: "datadownloads"}, `{"status":{"phase":"Accepted","acceptedByNode":"NODE"}}`, `{"status":{"phase":"InProgress","node":"NODE"}}`},
-	"PodVolumeBackup":  {schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumebackups"}, `{"spec":{"node":"NODE"},"status":{"phase":"Accepted"}}`, `{"spec":{"node":"NODE"},"status":{"phase":"InProgress"}}`},
-	"PodVolumeRestore": {schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumerestores"}, `{"status":{"phase":"Accepted","node":"NODE"}}`, `{"status":{"phase":"InProgress","node":"NODE"}}`},
+	"DataUpload":       {schema.GroupVersionResource{Group: "velero.io", Version: "v2alpha1", Resource: "datauploads"}, `{"metadata":{"labels":{"velero.io/expose-on-going":"true"}},"status":{"phase":"Accepted","acceptedByNode":"NODE"}}`, `{"status":{"phase":"InProgress","node":"NODE"}}`},
+	"DataDownload":     {schema.GroupVersionResource{Group: "velero.io", Version: "v2alpha1", Resource: "datadownloads"}, `{"metadata":{"labels":{"velero.io/expose-on-going":"true"}},"status":{"phase":"Accepted","acceptedByNode":"NODE"}}`, `{"status":{"phase":"InProgress","node":"NODE"}}`},
+	"PodVolumeBackup":  {schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumebackups"}, `{"metadata":{"labels":{"velero.io/expose-on-going":"true"}},"spec":{"node":"NODE"},"status":{"phase":"Accepted"}}`, `{"spec":{"node":"NODE"},"status":{"phase":"InProgress"}}`},
+	"PodVolumeRestore": {schema.GroupVersionResource{Group: "velero.io", Version: "v1", Resource: "podvolumerestores"}, `{"metadata":{"labels":{"velero.io/expose-on-going":"true"}},"status":{"phase":"Accepted","node":"NODE"}}`, `{"status":{"phase":"InProgress","node":"NODE"}}`},
 }
 
 // gateFixture is a namespace of Velero's behind the policies.

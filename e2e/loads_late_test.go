@@ -69,7 +69,7 @@ func (h *veleroWorld) heldAt(i int, name string) {
 // accept as a node-agent.
 func (h *veleroWorld) accept(at dynamic.Interface, kind vgdp.Kind, name string, dry ...string) error {
 	_, err := at.Resource(admission.Resource(kind)).Namespace(h.namespace).Patch(h.t.Context(), name, types.MergePatchType,
-		fmt.Appendf(nil, `{"status":{"phase":"Accepted","acceptedByNode":%q}}`, h.nodes[0]), metav1.PatchOptions{DryRun: dry})
+		fmt.Appendf(nil, `{"metadata":{"labels":{"velero.io/expose-on-going":"true"}},"status":{"phase":"Accepted","acceptedByNode":%q}}`, h.nodes[0]), metav1.PatchOptions{DryRun: dry})
 	return err
 }
 

@@ -70,8 +70,15 @@ func withoutKubelets() cluster.Options {
 
 func newVeleroWorld(t *testing.T, c *cluster.Cluster, nodes int, nodeAgent, settings string) *veleroWorld {
 	t.Helper()
-	require.NoError(t, c.Apply(t.Context(), deploy.RBAC, deploy.ControllerRBAC, deploy.GateCRD, deploy.Gate, deploy.GateMutating, velero.Backups,
-		velero.DataUploads, velero.DataDownloads, velero.PodVolumeBackups, velero.PodVolumeRestores))
+	return veleroWorldOf(t, c, velero.Newest, nodes, nodeAgent, settings)
+}
+
+// veleroWorldOf a version of Velero.
+func veleroWorldOf(t *testing.T, c *cluster.Cluster, version string, nodes int, nodeAgent, settings string) *veleroWorld {
+	t.Helper()
+	definitions, err := velero.Definitions(version)
+	require.NoError(t, err)
+	require.NoError(t, c.Apply(t.Context(), append(definitions, deploy.RBAC, deploy.ControllerRBAC, deploy.GateCRD, deploy.Gate, deploy.GateMutating)...))
 	client, err := dynamic.NewForConfig(c.Admin)
 	require.NoError(t, err)
 	h := &veleroWorld{t: t, c: c, client: client, namespace: c.Namespace(t)}
@@ -157,7 +164,7 @@ func (h *veleroWorld) runAgents() (stop func()) {
 	for _, node := range h.nodes {
 		a := velero.StandInAgent{
 			Client: h.agents.Client, Core: h.agents.Core, Namespace: h.agents.Namespace, Node: node, Concurrency: h.agents.Concurrency,
-			PrepareLimit: h.agents.PrepareLimit, Prepares: h.agents.Prepares, Moves: h.agents.Moves,
+			PrepareLimit: h.agents.PrepareLimit, Old: h.agents.Old, Prepares: h.agents.Prepares, Moves: h.agents.Moves,
 		}
 		running.Go(func() {
 			if err := a.Run(ctx); err != nil {

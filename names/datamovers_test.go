@@ -56,3 +56,31 @@ func TestDataMovers(t *testing.T) {
 		assert.False(t, names.IsVelerosMover(name), name)
 	}
 }
+
+// The document has a row for each data mover and each kind.
+func TestDataMoversDocumented(t *testing.T) {
+	raw, err := os.ReadFile("../docs/vgdp.md")
+	require.NoError(t, err)
+	for _, m := range names.DataMovers() {
+		name := "(empty)"
+		if m.Name != "" {
+			name = "`" + m.Name + "`"
+		}
+		assert.Contains(t, string(raw), "| "+name+" | Velero "+m.Since+" | "+m.Moves+" |\n")
+	}
+	held := map[string]string{"1.12": "1.16"} // the oldest that is supported
+	for _, f := range names.MoverKinds() {
+		since := f.AcceptedSince
+		if oldest := held[since]; oldest != "" {
+			since = oldest
+		}
+		mover, where := "no", "on its pod's node"
+		if f.HasMover {
+			mover = "yes"
+		}
+		if !f.NodeFixed {
+			where = "on any possible node"
+		}
+		assert.Contains(t, string(raw), "| "+string(f.Kind)+" | "+f.Short+" | Velero "+since+" | "+mover+" | "+where+" |\n")
+	}
+}

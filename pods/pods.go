@@ -106,7 +106,7 @@ type Rules struct {
 
 // DefaultRules are those of a fresh install.
 func DefaultRules() Rules {
-	return Rules{Namespaces: []string{"kube-system", "velero", "plimsoll-system"}, Priority: 2_000_000_000}
+	return Rules{Namespaces: []string{"kube-system", "velero", "openshift-adp", "plimsoll-system"}, Priority: 2_000_000_000}
 }
 
 // maxPriority is that of system-cluster-critical, the lowest of the critical classes.

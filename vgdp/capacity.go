@@ -92,7 +92,7 @@ func (r *capacity) countLoads() {
 	for i := range r.in.Loads {
 		l := &r.in.Loads[i]
 		v := r.veleros[l.Namespace]
-		if v == nil || !l.byVelero() || !l.running() && !l.Slot(v.Velero) {
+		if v == nil || !l.ByVelero() || !l.running() && !l.Slot(v.Velero) {
 			continue
 		}
 		if !l.running() {

@@ -237,7 +237,7 @@ func (h *history) done() bool {
 func (h *history) arrive() {
 	i := len(h.in.Loads)
 	l := someLoad(h.r, i)
-	l.Namespace, l.Phase, l.Created, l.Mover = "velero", New, h.in.Time, ""
+	l.Namespace, l.Phase, l.Created, l.Mover, l.Direct = "velero", New, h.in.Time, "", false
 	l.Note, l.Ticket, l.NotReady, l.Cancel, l.Deleted, l.AcceptedAt, l.PreparedAt, l.Started = Note{}, nil, "", false, false, time.Time{}, time.Time{}, nil
 	l.Node = h.in.Topology.nodes[h.r.IntN(len(h.in.Topology.nodes))].Name
 	if !l.bound() {

@@ -51,6 +51,10 @@ type Load struct {
 	AcceptedAt, PreparedAt time.Time
 	// Mover is the load's data mover, as its creator wrote it.
 	Mover string
+	// Direct: its node-agent starts it at once, without accepting it, and fails it when that
+	// write is refused. So it is neither held nor given a ticket. It takes a place on its
+	// node.
+	Direct bool
 	// Hidden: it is hidden, the mover in its spec is Plimsoll's, so that no node-agent takes
 	// it up.
 	Hidden bool
@@ -87,9 +91,12 @@ type Load struct {
 // unaccepted tells whether it is not accepted yet.
 func (l *Load) unaccepted() bool { return l.Phase == "" || l.Phase == New }
 
-// byVelero tells whether Velero's own data mover does it. Loads of others are neither held
-// nor counted: Velero's node-agent does not touch them.
-func (l *Load) byVelero() bool { return l.Mover == "" || l.Mover == "velero" }
+// ByVelero tells whether a data mover of Velero's own does it. Loads of others are neither
+// held nor counted: Velero's node-agent does not touch them.
+func (l *Load) ByVelero() bool { return names.IsVelerosMover(l.Mover) }
+
+// Holdable tells whether a gate may refuse a step of it: others must not need tickets.
+func (l *Load) Holdable() bool { return l.ByVelero() && !l.Direct }
 
 // canceling tells whether Velero cancels it, which needs no ticket.
 func (l *Load) canceling() bool { return l.Cancel || l.Deleted }
@@ -103,7 +110,7 @@ func (l *Load) preparing() bool { return l.Phase == Accepted || l.Phase == Prepa
 // counted: an API server that has evaluated a write by it may still be about to store
 // that write, and only a change of the load (optimistic concurrency) prevents it.
 func (l *Load) Slot(v Velero) bool {
-	return l.preparing() || l.unaccepted() && l.Ticket != nil && (l.Ticket.Epoch == v.Epoch || v.PrepareLimit > 0)
+	return l.preparing() || l.unaccepted() && !l.Direct && l.Ticket != nil && (l.Ticket.Epoch == v.Epoch || v.PrepareLimit > 0)
 }
 
 // running tells whether it takes one of its node's places: Velero frees the place of a
@@ -153,7 +160,7 @@ func (l *Load) timeout() time.Duration {
 
 // OnItsWay tells whether it is accepted, prepared or running, within its timeout.
 func (l *Load) OnItsWay(now time.Time) bool {
-	return l.byVelero() && (l.preparing() || l.Phase == InProgress) && now.Before(l.Created.Add(l.timeout()))
+	return l.ByVelero() && (l.preparing() || l.Phase == InProgress) && now.Before(l.Created.Add(l.timeout()))
 }
 
 // prepared is when it was prepared, or the latest earlier moment that is known.

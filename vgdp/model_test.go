@@ -24,7 +24,9 @@ func (m *model) holds(l Load) bool {
 	return l.Ticket != nil && (v.PrepareLimit > 0 || l.Ticket.Epoch == v.Epoch)
 }
 
-func (m *model) builtin(l Load) bool { return l.Mover == "" || l.Mover == "velero" }
+func (m *model) builtin(l Load) bool {
+	return slices.Contains([]string{"", "velero", "velero-fs", "velero-block"}, l.Mover)
+}
 
 // all that are on their way, those of this decision too.
 func (m *model) onTheirWay() (list []Load) {
@@ -35,7 +37,7 @@ func (m *model) onTheirWay() (list []Load) {
 				list = append(list, l)
 			}
 		case "", New:
-			if m.builtin(l) && m.holds(l) {
+			if m.builtin(l) && !l.Direct && m.holds(l) {
 				list = append(list, l)
 			}
 		}
@@ -260,7 +262,7 @@ func (m *model) decide() (admit []string, waits map[string]Code) {
 
 func (m *model) waiting() (list []Load) {
 	for _, l := range m.in.Loads {
-		if (l.Phase == "" || l.Phase == New) && m.builtin(l) && !m.holds(l) && !l.Cancel && !l.Deleted && m.limited(l.Namespace) {
+		if (l.Phase == "" || l.Phase == New) && m.builtin(l) && !l.Direct && !m.holds(l) && !l.Cancel && !l.Deleted && m.limited(l.Namespace) {
 			list = append(list, l)
 		}
 	}

@@ -120,10 +120,10 @@ func newQueue(r *capacity) *queue {
 		l := &r.in.Loads[i]
 		v := r.veleros[l.Namespace]
 		switch {
-		case v == nil || !l.byVelero():
+		case v == nil || !l.ByVelero():
 		case l.running() || l.Slot(v.Velero):
 			v.share(l).taken++
-		case l.unaccepted() && v.limited && !l.canceling():
+		case l.unaccepted() && !l.Direct && v.limited && !l.canceling():
 			all = append(all, candidate{
 				load: l, velero: v, backup: v.share(l), reach: r.in.Topology.ReachOf(l),
 				urgent: r.urgent[l], exempt: r.exempt(l), neverHeld: r.neverHeld(l), notReady: r.in.notReady(l).Code != "",

@@ -1,9 +1,11 @@
 package vgdp
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/stretchr/testify/assert"
 )
 
@@ -167,6 +169,46 @@ func TestOtherDataMoversIgnored(t *testing.T) {
 	d := Decide(world(1, nodes(1, 1), load("t1", DataUpload, theirs), load("t3", DataUpload, theirs, in(InProgress), on("n1")), load("t2", DataUpload, theirs, in(Accepted)), load("ours", DataUpload, func(l *Load) { l.Mover = "velero" })))
 	assert.Equal(t, []string{"ours"}, admitted(d))
 	assert.Empty(t, d.Waiting)
+}
+
+func TestDataMovers(t *testing.T) {
+	for _, m := range names.DataMovers() {
+		t.Run("a load of "+strconv.Quote(m.Name)+" waits for its ticket and takes its place", func(t *testing.T) {
+			its := func(l *Load) { l.Mover = m.Name }
+			d := Decide(world(1, nodes(1, 1), load("a", DataUpload, its), load("b", DataUpload, its)))
+			assert.Equal(t, []string{"a"}, admitted(d))
+			assert.Equal(t, map[string]Code{"b": CodeLimit}, why(d))
+			d = Decide(world(9, nodes(1, 1), load("runs", DataUpload, its, in(InProgress), on("n1")), load("b", DataUpload, its)))
+			assert.Equal(t, map[string]Code{"b": CodeFull}, why(d))
+		})
+	}
+}
+
+func TestDirect(t *testing.T) {
+	direct := func(l *Load) { l.Direct = true }
+	t.Run("a load that is started at once gets no ticket and does not wait", func(t *testing.T) {
+		d := Decide(world(1, nodes(1, 1), load("pvb", PodVolumeBackup, on("n1"), direct), load("du", DataUpload)))
+		assert.Equal(t, []string{"du"}, admitted(d))
+		assert.Empty(t, d.Waiting)
+	})
+	t.Run("a ticket that it got before takes no slot", func(t *testing.T) {
+		d := Decide(world(1, nodes(1, 1), load("pvb", PodVolumeBackup, on("n1"), direct, ticket(7, noon)), load("du", DataUpload)))
+		assert.Equal(t, []string{"du"}, admitted(d))
+		assert.Empty(t, d.Revoke)
+	})
+	t.Run("while it runs it takes a place on its node", func(t *testing.T) {
+		d := Decide(world(1, nodes(1, 1), load("pvb", PodVolumeBackup, on("n1"), direct, in(InProgress)), load("du", DataUpload)))
+		assert.Equal(t, map[string]Code{"du": CodeFull}, why(d))
+	})
+	t.Run("on a node under pressure it counts for the data mover budget", func(t *testing.T) {
+		d := Decide(pressed(world(0, nodes(1, 4), load("pvb", PodVolumeBackup, on("n1"), direct, in(InProgress)), load("du", DataUpload)), "n1", tight(1)))
+		assert.Equal(t, map[string]Code{"du": CodePressure}, why(d))
+	})
+	t.Run("an application that stands still for it does not make it urgent while it waits", func(t *testing.T) {
+		d := Decide(world(1, nodes(1, 2), load("pvb", PodVolumeBackup, on("n1"), direct, func(l *Load) { l.Hooks = true }),
+			load("urgent", PodVolumeBackup, on("n1"), func(l *Load) { l.Hooks = true }), load("manual", DataUpload, func(l *Load) { l.Scheduled = false })))
+		assert.Equal(t, []string{"urgent"}, admitted(d))
+	})
 }
 
 func TestCanceledLoadKeepsTicket(t *testing.T) {

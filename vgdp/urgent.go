@@ -24,7 +24,7 @@ type urgentKey struct{ node, namespace string }
 func (r *capacity) selectUrgent() map[*Load]bool {
 	var list []*Load
 	for i := range r.in.Loads {
-		if l := &r.in.Loads[i]; l.Hooks && l.Kind == PodVolumeBackup && l.byVelero() && (r.onItsWay(l) || r.couldUseTicket(l)) {
+		if l := &r.in.Loads[i]; l.Hooks && l.Kind == PodVolumeBackup && l.ByVelero() && (r.onItsWay(l) || r.couldUseTicket(l)) {
 			list = append(list, l)
 		}
 	}
@@ -59,7 +59,7 @@ func (r *capacity) onItsWay(l *Load) bool {
 // couldUseTicket tells whether it waits and could use a ticket.
 func (r *capacity) couldUseTicket(l *Load) bool {
 	v := r.veleros[l.Namespace]
-	return v != nil && v.limited && l.unaccepted() && !l.canceling() && r.in.notReady(l).Code == "" && len(r.in.Topology.ReachOf(l).nodes) > 0
+	return v != nil && v.limited && l.unaccepted() && !l.Direct && !l.canceling() && r.in.notReady(l).Code == "" && len(r.in.Topology.ReachOf(l).nodes) > 0
 }
 
 // neverHeld tells whether it is exempt from pressure from the beginning: a restore, or

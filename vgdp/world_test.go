@@ -47,8 +47,9 @@ func someLoad(r *rand.Rand, i int) Load {
 		Node:  fmt.Sprintf("n%d", 1+r.IntN(5)), Created: at(-time.Duration(r.IntN(40)) * 5 * time.Minute),
 		Backup: fmt.Sprintf("b%d", r.IntN(3)), Scheduled: r.IntN(2) == 0, Hooks: r.IntN(6) == 0,
 		PodNamespace: fmt.Sprintf("ns%d", r.IntN(3)),
-		Cancel:       r.IntN(12) == 0, Deleted: r.IntN(12) == 0, Mover: []string{"", "velero", "", "theirs"}[r.IntN(4)],
+		Cancel:       r.IntN(12) == 0, Deleted: r.IntN(12) == 0, Mover: []string{"", "velero", "velero-fs", "velero-block", "theirs"}[r.IntN(5)],
 	}
+	l.Direct = l.Kind.Facts().NodeFixed && r.IntN(6) == 0
 	if r.IntN(4) == 0 {
 		l.Priority = new(int32(r.IntN(40) - 20))
 	}

@@ -68,16 +68,21 @@ func (e Election) Validate(at problems.Section) {
 	at.Must(e.Duration%time.Second == 0, "want whole seconds", "duration")
 }
 
+// maxPrepareQueue is more than any cluster prepares at once.
+const maxPrepareQueue = 1_000_000
+
 // Velero is one Velero installation of the cluster.
 type Velero struct {
 	Namespace          string `yaml:"namespace" unit:"name" why:"Its namespace."`
 	NodeAgentConfigMap string `yaml:"nodeAgentConfigMap" unit:"name" why:"The ConfigMap of its node-agents; empty: the one that they name on their command lines."`
+	PrepareQueueLength int    `yaml:"prepareQueueLength" unit:"loads" why:"How many of its data mover loads may be accepted and not run yet, where its node-agents' ConfigMap has no lower prepareQueueLength: for Velero 1.16, and where an operator such as OADP writes the ConfigMap; 0: only the ConfigMap limits."`
 }
 
 // Validate says which values must not be used.
 func (v Velero) Validate(at problems.Section) {
 	validateNamespace(at, "namespace", v.Namespace)
 	wrong := validation.IsDNS1123Subdomain(v.NodeAgentConfigMap)
+	at.Int("prepareQueueLength", v.PrepareQueueLength, 0, maxPrepareQueue)
 	at.Must(v.NodeAgentConfigMap == "" || len(wrong) == 0, "want the name of a ConfigMap, got "+problems.Quote(v.NodeAgentConfigMap), "nodeAgentConfigMap")
 }
 

@@ -22,6 +22,8 @@ func TestControllerConfigErrors(t *testing.T) {
 		"election: {duration: 1500ms}\n":                       {`test.yaml:3: election.duration: want whole seconds`},
 		"election: {namespace: A}\n":                           {`test.yaml:3: election.namespace: want the name of a namespace, got "A"`},
 		"velero: [{namespace: a}, {namespace: a}]\n":           {`test.yaml:3: velero[1].namespace: "a" is named twice`},
+		"velero: [{namespace: a, prepareQueueLength: -1}]\n":   {`test.yaml:3: velero[0].prepareQueueLength: -1 is not between 0 and 1000000`},
+		"velero: [{namespace: a, prepareQueueLength: ten}]\n":  {`test.yaml:3: velero[0].prepareQueueLength: want a whole number in decimal, got "ten"`},
 		"velero: [{namespace: a, nodeAgentConfigMap: A}]\n":    {`test.yaml:3: velero[0].nodeAgentConfigMap: want the name of a ConfigMap, got "A"`},
 		"vgdp: {leaseDuration: 1s}\n":                          {`test.yaml:3: vgdp.leaseDuration: 1s is not between 4s and 10m`},
 		"velero: [{}]\n":                                       {`test.yaml: velero[0].namespace: want the name of a namespace, got ""`},

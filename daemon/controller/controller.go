@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
+	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
@@ -44,9 +45,11 @@ type Controller struct {
 	queue    *backup.Reconciler
 	agents   *agents.Reconciler
 	loads    *admission.Reconciler
-	events   record.EventBroadcaster
-	liveness *process.Liveness
-	api      *connection
+	// abilities of the installed Velero.
+	abilities *abilities.Reader
+	events    record.EventBroadcaster
+	liveness  *process.Liveness
+	api       *connection
 }
 
 // The loops of the controller.
@@ -85,7 +88,9 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 	events.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: clients.events.Events("")})
 	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: reconcile.FieldManager}).WithLogger(logr.Discard())
 	beats := &process.Liveness{} // each loop reads its settings once a pass, which is its pulse
+	can := &abilities.Reader{Definitions: clients.Dynamic.Resource(abilities.Resource()), Log: log}
 	loads := NewLoads(file, clients)
+	loads.Abilities = can.Now
 	loads.Settings = func() admission.Settings { beats.Record(loopLoads); return file.Current().VGDP }
 	loads.Events, loads.Log = recorder, log
 	return &Controller{
@@ -93,7 +98,7 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 		election: &election{config: c.Election, leases: clients.leases, identity: identity, log: log},
 		queue: &backup.Reconciler{
 			Backups: clients.Dynamic.Resource(backup.Resource()), Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
-			Of: of, Settings: func() backup.Settings { beats.Record(loopBackups); return file.Current().Backups }, Log: log,
+			Of: of, Abilities: can.Now, Settings: func() backup.Settings { beats.Record(loopBackups); return file.Current().Backups }, Log: log,
 			Events: recorder,
 		},
 		agents: &agents.Reconciler{
@@ -101,7 +106,7 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 			Evictor: &kube.Evictor{REST: clients.Core.RESTClient()}, Settings: func() agents.Settings { beats.Record(loopAgents); return file.Current().Fleet },
 			Clock: clock.Now, Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: LeaseName}, Log: log,
 		},
-		loads: loads,
+		loads: loads, abilities: can,
 	}, nil
 }
 
@@ -109,10 +114,11 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 func NewLoads(file *config.FileOf[config.Controller], clients *Clients) *admission.Reconciler {
 	r := &admission.Reconciler{
 		Dynamic: clients.Dynamic, Core: clients.Core, Leases: clients.Coordination,
-		Settings: func() admission.Settings { return file.Current().VGDP }, Grace: func() time.Duration { return file.Current().Fleet.Grace },
+		Abilities: (&abilities.Reader{Definitions: clients.Dynamic.Resource(abilities.Resource()), Log: slog.New(slog.DiscardHandler)}).Now,
+		Settings:  func() admission.Settings { return file.Current().VGDP }, Grace: func() time.Duration { return file.Current().Fleet.Grace },
 	}
 	for _, v := range file.Current().Velero {
-		r.Of = append(r.Of, admission.Velero{Namespace: v.Namespace, ConfigMap: v.NodeAgentConfigMap})
+		r.Of = append(r.Of, admission.Velero{Namespace: v.Namespace, ConfigMap: v.NodeAgentConfigMap, PrepareQueueLength: v.PrepareQueueLength})
 	}
 	return r
 }
@@ -261,6 +267,9 @@ func (c *Controller) state() web.ControllerState {
 		Version: process.Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.leaderID(), IsLeader: c.election.isLeader.Load(), Problems: c.api.list(),
 		QueueEnabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Counts(), Agents: c.agents.Report(), AgentCounts: c.agents.Counts(),
 		AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: c.loads.Reports(), DataMoverCounts: c.loads.Counts(),
+	}
+	if s.IsLeader && (s.QueueEnabled || s.AdmissionEnabled) {
+		s.VeleroCapabilities = c.abilities.Last().Capabilities()
 	}
 	if bad != nil {
 		s.ConfigError = bad.Error()

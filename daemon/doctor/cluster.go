@@ -45,6 +45,7 @@ func (p Examination) cluster(ctx context.Context) []Row {
 		rows = append(rows, p.rights(ctx, p.Cluster))
 		rows = append(rows, leases(ctx, p.Cluster, p.Lease, p.NodeLease)...)
 		rows = append(rows, queues(ctx, p.Cluster)...)
+		rows = append(rows, installedVelero(ctx, p.Cluster)...)
 		rows = append(rows, neighbours(ctx, p.Cluster)...)
 	}
 	return rows

@@ -27,6 +27,8 @@ type MoverLoad struct {
 	Node      string     `json:"node,omitempty"`
 	// OtherMover is the foreign data mover that handles it; Plimsoll leaves it alone.
 	OtherMover string `json:"otherDataMover,omitempty"`
+	// StartedAtOnce: its node-agent does not accept it before it starts it.
+	StartedAtOnce bool `json:"startedAtOnce,omitempty"`
 	// Ticket of the present epoch; nil: none.
 	Ticket *vgdp.Ticket `json:"ticket,omitempty"`
 	// Place is why it would wait, decided now; nil: it does not wait. Ahead
@@ -100,9 +102,10 @@ func loadOf(o *admission.Object, a *admission.Preview) *MoverLoad {
 	if out.Phase == "" {
 		out.Phase = vgdp.New
 	}
-	if l.Mover != "" && l.Mover != "velero" {
+	if !l.ByVelero() {
 		out.OtherMover = l.Mover
 	}
+	out.StartedAtOnce = l.Direct || slices.Contains(a.Report.StartedAtOnce, l.Kind)
 	if l.Ticket != nil && l.Ticket.Epoch == a.Report.Epoch {
 		out.Ticket = l.Ticket
 	}
@@ -148,6 +151,8 @@ func WriteMoverLoad(w io.Writer, l *MoverLoad, now time.Time) error {
 	switch {
 	case l.OtherMover != "":
 		t.line("%s. Data mover %s handles it: Plimsoll neither holds nor counts it.", state, l.OtherMover)
+	case l.StartedAtOnce:
+		t.line("%s. Its node-agent starts it at once, without accepting it: Plimsoll cannot hold it.", state)
 	case l.Place != nil:
 		t.line("%s, with %d ahead of it: %s.", state, l.Ahead, l.Place.Why)
 	case l.Ticket != nil && l.Phase == vgdp.New:

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
@@ -50,6 +51,14 @@ type ControllerState struct {
 	AdmissionEnabled bool
 	DataMoverLoads   []admission.Report
 	DataMoverCounts  admission.Counts
+	// VeleroCapabilities are what the installed Velero allows; empty on a standby replica,
+	// and where the controller does nothing with Velero.
+	VeleroCapabilities []abilities.Capability
+}
+
+// Lacking are the capabilities that the installed Velero does not have.
+func (s ControllerState) Lacking() []abilities.Capability {
+	return abilities.Lacking(s.VeleroCapabilities)
 }
 
 // DataMoverLoads is /api/v1/loads.
@@ -59,6 +68,8 @@ type DataMoverLoads struct {
 	Leads   bool               `json:"leads"`
 	Enabled bool               `json:"enabled"`
 	Veleros []admission.Report `json:"veleros"`
+	// VeleroCapabilities are what the installed Velero allows.
+	VeleroCapabilities []abilities.Capability `json:"veleroCapabilities,omitempty"`
 }
 
 // Backups is /api/v1/backups.
@@ -102,7 +113,7 @@ func (c *Controller) backups(w http.ResponseWriter, _ *http.Request) {
 
 func (c *Controller) loads(w http.ResponseWriter, _ *http.Request) {
 	s := c.State()
-	writeJSON(w, DataMoverLoads{Leader: s.Leader, Leads: s.IsLeader, Enabled: s.AdmissionEnabled, Veleros: append([]admission.Report{}, s.DataMoverLoads...)})
+	writeJSON(w, DataMoverLoads{Leader: s.Leader, Leads: s.IsLeader, Enabled: s.AdmissionEnabled, Veleros: append([]admission.Report{}, s.DataMoverLoads...), VeleroCapabilities: s.VeleroCapabilities})
 }
 
 // agents is /api/v1/agents; a standby replica answers 503.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
@@ -23,12 +24,14 @@ func letting() ControllerState {
 			{
 				Namespace: "velero", Limited: true, Epoch: 7, PrepareLimit: 4, Slots: 3, ConfigMap: "agents", Drift: 2, ConfigMapError: "line 3", Hints: []string{"prepareQueueLength: not here"},
 				Phases:  map[vgdp.Kind]map[vgdp.Phase]int{vgdp.DataUpload: {vgdp.Accepted: 3, vgdp.New: 1}},
-				Reasons: map[vgdp.Code]int{vgdp.CodePressure: 1},
-				Nodes:   []admission.Node{{Name: "n1", Budget: new(1), HoldUntil: made, Why: "disk hard"}},
-				Waiting: []admission.WaitingLoad{{Kind: vgdp.DataUpload, Name: "<b>du", WaitSeconds: 90, Backup: "Backup nightly", Reason: vgdp.CodePressure, Why: "node n1 suffers", Hidden: true}},
+				Reasons: map[vgdp.Code]int{vgdp.CodePressure: 1}, StartedAtOnce: []vgdp.Kind{vgdp.PodVolumeBackup, vgdp.PodVolumeRestore},
+				OtherMovers: []admission.OtherMover{{Name: "<i>acme", Loads: 3}, {Name: "velero-tape", Loads: 2, Served: 1}},
+				Nodes:       []admission.Node{{Name: "n1", Budget: new(1), HoldUntil: made, Why: "disk hard"}},
+				Waiting:     []admission.WaitingLoad{{Kind: vgdp.DataUpload, Name: "<b>du", WaitSeconds: 90, Backup: "Backup nightly", Reason: vgdp.CodePressure, Why: "node n1 suffers", Hidden: true}},
 			},
 			{Namespace: "other", Problem: "gate main: forbidden"},
 		},
+		VeleroCapabilities: abilities.Velero{Unread: "away"}.Capabilities(),
 		DataMoverCounts: admission.Counts{
 			Writes: map[admission.Kind]uint64{admission.KindAdmit: 3}, Conflicts: 2, Bypassed: map[string]uint64{"velero": 5}, Overdue: 1,
 			Waits: map[vgdp.Kind]counters.Histogram{vgdp.DataUpload: {Within: []uint64{1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3}, Count: 4, Sum: 100 * time.Second}},
@@ -47,6 +50,7 @@ func TestControllerLoadMetrics(t *testing.T) {
 		`plimsoll_vgdp_tickets_required{velero="velero"} 1`, `plimsoll_vgdp_slots{velero="velero"} 3`, `plimsoll_vgdp_prepare_limit{velero="velero"} 4`,
 		`plimsoll_vgdp_gate_problem{velero="velero"} 0`, `plimsoll_vgdp_gate_problem{velero="other"} 1`, `plimsoll_vgdp_node_budget{target_node="n1"} 1`,
 		`plimsoll_vgdp_gate_bypassed_total{velero="velero"} 5`, `plimsoll_vgdp_gate_bypassed_total{velero="other"} 0`, "plimsoll_vgdp_overdue_total 1",
+		`plimsoll_vgdp_unknown_mover_loads{velero="velero"} 1`, `plimsoll_vgdp_unknown_mover_loads{velero="other"} 0`, `plimsoll_velero_capability_available{capability="backup-queue"} 0`,
 		`plimsoll_vgdp_wait_seconds_bucket{kind="DataUpload",le="0.5"} 1`, `plimsoll_vgdp_wait_seconds_bucket{kind="DataUpload",le="15"} 3`,
 		`plimsoll_vgdp_wait_seconds_bucket{kind="DataUpload",le="+Inf"} 4`, `plimsoll_vgdp_wait_seconds_sum{kind="DataUpload"} 100`, `plimsoll_vgdp_wait_seconds_count{kind="DataUpload"} 4`,
 		`plimsoll_vgdp_writes_total{result="admit"} 3`, `plimsoll_vgdp_writes_total{result="conflict"} 2`, `plimsoll_vgdp_writes_total{result="note"} 0`,
@@ -64,6 +68,8 @@ func TestControllerPageAndAPIShowLoads(t *testing.T) {
 	for _, want := range []string{
 		"velero: data mover loads need a ticket, 3 of 4 slots in use", "3 Accepted 1 New", "&lt;b&gt;du", "node n1 suffers", "hidden", "Node <b>n1</b> is under pressure: disk hard; data mover budget 1; start hold until 02:00:00 UTC",
 		"2 node-agents started before ConfigMap agents changed", "its last valid content stays in force: line 3", "prepareQueueLength: not here", "No decisions: gate main: forbidden",
+		"Data mover &lt;i&gt;acme is not Velero's: its loads (3) are not held", "Velero's node-agents serve data mover velero-tape, which Plimsoll does not know: its loads (1) are not held",
+		"Not held, since node-agents start them at once: PodVolumeBackups, PodVolumeRestores", "With this Velero backup-queue is unknown: away: ",
 	} {
 		assert.Contains(t, page, want)
 	}

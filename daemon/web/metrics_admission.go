@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
@@ -37,7 +38,12 @@ func appendDataMoverLoads(b []byte, s *ControllerState) []byte {
 			"plimsoll_vgdp_gate_problem", gauge, "1 while no decision is made about a Velero's data mover loads, or the Gate is open although they need tickets, else 0.",
 			func(b []byte, r *admission.Report) []byte { return appendBool(b, r.Problem != "" || r.GateOpen != "") },
 		},
+		{
+			"plimsoll_vgdp_unknown_mover_loads", gauge, "Data mover loads that are not held although Velero's own node-agents serve them: Plimsoll does not know their data mover.",
+			func(b []byte, r *admission.Report) []byte { return appendCount(b, uint64(unknownMoverLoads(r))) },
+		},
 	})
+	b = appendLabelled(b, "plimsoll_velero_capability_available", gauge, "1 for a capability that the installed Velero allows, else 0.", veleroCapabilities(s.VeleroCapabilities))
 	b = appendLabelled(b, "plimsoll_vgdp_node_budget", gauge, "Data mover budget of a node under pressure: how many data mover loads it may run, for all Veleros together.", loadBudgets(s.DataMoverLoads))
 	var bypassed []labelled
 	for _, r := range s.DataMoverLoads {
@@ -49,6 +55,24 @@ func appendDataMoverLoads(b []byte, s *ControllerState) []byte {
 	return appendCounted(b, loadWrites(s.DataMoverCounts), "result", family[reasonCount]{
 		"plimsoll_vgdp_writes_total", counter, "Writes of data mover loads by purpose; conflict: another client wrote first, failed: the API server did not accept the write.", appendCounter,
 	})
+}
+
+func veleroCapabilities(list []abilities.Capability) (values []labelled) {
+	for _, c := range list {
+		value := 0.0
+		if c.State == abilities.Available {
+			value = 1
+		}
+		values = append(values, labelled{[]string{"capability", string(c.Name)}, value})
+	}
+	return values
+}
+
+func unknownMoverLoads(r *admission.Report) (n int) {
+	for _, m := range r.OtherMovers {
+		n += m.Served
+	}
+	return n
 }
 
 // appendLabelled appends one family; nothing without values.

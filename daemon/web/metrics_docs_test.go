@@ -52,6 +52,7 @@ func wholeController() []byte {
 	s := leading()
 	s.Agents, s.AgentCounts = watching().Agents, watching().AgentCounts
 	s.AdmissionEnabled, s.DataMoverLoads, s.DataMoverCounts = true, letting().DataMoverLoads, letting().DataMoverCounts
+	s.VeleroCapabilities = letting().VeleroCapabilities
 	return appendController(&s)
 }
 

@@ -2,6 +2,7 @@ package velero
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,11 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // LoadResources of the four kinds.
@@ -38,6 +42,9 @@ func LoadResources() map[string]schema.GroupVersionResource {
 // with growing delay, and every 5 s where a limit of its own is reached. There
 // are no pods of data movers: whoever accepts a load is where it runs. Nothing
 // is moved.
+//
+// As one of Velero 1.16 it starts PodVolumeBackups and PodVolumeRestores at once, and
+// fails a load when the API server refuses to let it be accepted, or started at once.
 type StandInAgent struct {
 	Client          dynamic.Interface
 	Core            kubernetes.Interface
@@ -45,6 +52,8 @@ type StandInAgent struct {
 	// Concurrency of loads that run here. PrepareLimit of the cluster, as this
 	// agent counts it; 0: none.
 	Concurrency, PrepareLimit int
+	// Old: it is one of Velero 1.16.
+	Old bool
 	// Prepares and Moves are how long it takes to prepare a load, and to move it.
 	Prepares, Moves time.Duration
 
@@ -117,16 +126,22 @@ func (a *StandInAgent) reconcile(ctx context.Context, kind, name string) error {
 	}
 	u = u.DeepCopy()
 	mover, _, _ := unstructured.NestedString(u.Object, "spec", "datamover")
-	if mover != "" && mover != "velero" {
+	if mover != "" && mover != "velero" && (a.Old || !names.IsVelerosMover(mover)) {
 		return nil
 	}
 	phase := text(u, "status", "phase")
-	if len(u.GetFinalizers()) == 0 && phase != "Completed" {
-		u.SetFinalizers([]string{"velero.io/stand-in-finalizer"})
+	if finalizer := a.finalizer(kind); finalizer != "" && len(u.GetFinalizers()) == 0 && phase != "Completed" && phase != "Failed" {
+		u.SetFinalizers([]string{finalizer})
 		return a.update(ctx, kind, u)
 	}
 	switch phase {
 	case "", "New":
+		if a.Old && names.MoverKind(kind).Facts().NodeFixed {
+			if a.mine(ctx, kind, u) {
+				return a.start(ctx, kind, u)
+			}
+			return nil
+		}
 		return a.accept(ctx, kind, u)
 	case "Accepted":
 		if a.mine(ctx, kind, u) {
@@ -136,7 +151,7 @@ func (a *StandInAgent) reconcile(ctx context.Context, kind, name string) error {
 		if text(u, "status", "node") == a.Node || text(u, "spec", "node") == a.Node {
 			return a.start(ctx, kind, u)
 		}
-	case "Completed":
+	case "Completed", "Failed":
 		if len(u.GetFinalizers()) > 0 {
 			u.SetFinalizers(nil)
 			return a.update(ctx, kind, u)
@@ -157,8 +172,10 @@ func (a *StandInAgent) accept(ctx context.Context, kind string, u *unstructured.
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels["velero.io/expose-on-going"] = "true"
-	u.SetLabels(labels)
+	if !a.Old {
+		labels[names.ExposeLabel] = "true"
+		u.SetLabels(labels)
+	}
 	status := map[string]any{"phase": "Accepted", "acceptedTimestamp": metav1.Now().UTC().Format(time.RFC3339)}
 	switch kind {
 	case "DataUpload", "DataDownload":
@@ -170,10 +187,33 @@ func (a *StandInAgent) accept(ctx context.Context, kind string, u *unstructured.
 		return err
 	}
 	err := a.update(ctx, kind, u)
-	if apierrors.IsConflict(err) { // another one was first
+	switch {
+	case apierrors.IsConflict(err): // another one was first
 		return nil
+	case err != nil && a.Old:
+		return a.fail(ctx, kind, u, err)
 	}
 	return err
+}
+
+// fail a load, as Velero 1.16 does whatever the error is.
+func (a *StandInAgent) fail(ctx context.Context, kind string, u *unstructured.Unstructured, why error) error {
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"phase": "Failed", "message": why.Error()}})
+	if err == nil {
+		_, err = a.Client.Resource(LoadResources()[kind]).Namespace(a.Namespace).Patch(ctx, u.GetName(), types.MergePatchType, body, metav1.PatchOptions{FieldManager: "node-agent-server"})
+	}
+	return errors.Join(why, err)
+}
+
+// finalizer that it adds before it accepts a load; empty: none.
+func (a *StandInAgent) finalizer(kind string) string {
+	switch {
+	case names.MoverKind(kind).Facts().HasMover:
+		return names.MoverFinalizer
+	case a.Old:
+		return ""
+	}
+	return "velero.io/pod-volume-finalizer"
 }
 
 // mine: this agent takes it up, or has.
@@ -195,7 +235,7 @@ func (a *StandInAgent) mine(ctx context.Context, kind string, u *unstructured.Un
 func (a *StandInAgent) exposing() (n int) {
 	for _, informer := range a.informers {
 		for _, o := range informer.GetStore().List() {
-			if u, is := o.(*unstructured.Unstructured); is && u.GetLabels()["velero.io/expose-on-going"] == "true" {
+			if u, is := o.(*unstructured.Unstructured); is && u.GetLabels()[names.ExposeLabel] == "true" {
 				n++
 			}
 		}
@@ -209,13 +249,16 @@ func (a *StandInAgent) start(ctx context.Context, kind string, u *unstructured.U
 		return errLimit
 	}
 	labels := u.GetLabels()
-	delete(labels, "velero.io/expose-on-going")
+	delete(labels, names.ExposeLabel)
 	u.SetLabels(labels)
 	if err := unstructured.SetNestedField(u.Object, "InProgress", "status", "phase"); err != nil {
 		return err
 	}
 	if err := a.update(ctx, kind, u); err != nil {
 		a.give()
+		if a.Old && names.MoverKind(kind).Facts().NodeFixed && !apierrors.IsConflict(err) { // it writes whatever the version is
+			return a.fail(ctx, kind, u, err)
+		}
 		return errLimit // Velero tries again in 5 s, whatever it was
 	}
 	a.work.Go(func() {

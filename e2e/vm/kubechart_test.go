@@ -288,7 +288,7 @@ spec: {backupStorageLocation: default, operationTimeout: 10m, snapshotType: CSI,
 
 // becomes says of a load what a node-agent says of it.
 func (k *charted) becomes(name, phase string, dryRun ...string) error {
-	body := fmt.Appendf(nil, `{"status": {"phase": %q, "acceptedByNode": %q}}`, phase, nodeName)
+	body := fmt.Appendf(nil, `{"metadata": {"labels": {"velero.io/expose-on-going": "true"}}, "status": {"phase": %q, "acceptedByNode": %q}}`, phase, nodeName)
 	_, err := k.loads.Patch(k.t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{DryRun: dryRun})
 	return err
 }

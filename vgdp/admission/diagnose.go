@@ -34,7 +34,7 @@ type diagnosed struct {
 func (v *velero) needsDiagnosis(l *vgdp.Load, now time.Time, after time.Duration) bool {
 	if l.Phase == vgdp.InProgress {
 		_, moves := v.movers.Get(l.Namespace, l.Name)
-		return !moves && l.Mover != "restic"
+		return !moves && !l.Direct
 	}
 	return (l.Phase == vgdp.Accepted || l.Phase == vgdp.Prepared) && !l.AcceptedAt.IsZero() && now.Sub(l.AcceptedAt) >= after
 }

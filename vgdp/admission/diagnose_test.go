@@ -52,7 +52,7 @@ func TestNeedsDiagnosis(t *testing.T) {
 		"prepared":                      {vgdp.Load{Phase: vgdp.Prepared, AcceptedAt: accepted}, true},
 		"runs":                          {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "moves"}, false},
 		"runs without a data mover":     {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "lost"}, true},
-		"runs in the node-agent itself": {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "lost", Mover: "restic"}, false},
+		"runs in the node-agent itself": {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "lost", Direct: true}, false},
 	} {
 		row.load.Namespace = "velero"
 		assert.Equal(t, row.want, r.veleros["velero"].needsDiagnosis(&row.load, in.Time, time.Minute), name)

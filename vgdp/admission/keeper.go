@@ -60,7 +60,7 @@ func (g gateState) holdsUntil(created time.Time) time.Time {
 
 // needsTicket tells whether the policies require a ticket of a load.
 func (g gateState) needsTicket(l *vgdp.Load, now time.Time) bool {
-	return g.epoch > 0 && g.limited && (l.Mover == "" || l.Mover == "velero") && now.Before(g.holdsUntil(l.Created))
+	return g.epoch > 0 && g.limited && l.Holdable() && now.Before(g.holdsUntil(l.Created))
 }
 
 // keeper writes the Gates of one namespace. None exists until something is limited, and

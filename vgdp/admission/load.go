@@ -3,6 +3,7 @@ package admission
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -44,6 +45,10 @@ type Object struct {
 	// Target is the pod whose volume a PodVolumeBackup or PodVolumeRestore moves,
 	// or the claim that a DataDownload fills.
 	Target types.NamespacedName
+	// AcceptedBy is the node whose node-agent accepted it, and Marked tells whether it has
+	// the finalizer of Velero's node-agents; only DataUploads and DataDownloads have either.
+	AcceptedBy string
+	Marked     bool
 	// Class of the volume, and OS of its node; empty: unknown.
 	Class, OS string
 	// Diagnosis is its annotation plimsoll.dev/diagnosis.
@@ -64,6 +69,7 @@ func Read(kind vgdp.Kind, u *unstructured.Unstructured) *Object {
 			Mover: f.text("spec", "datamover"), Cancel: f.yes("spec", "cancel"), Deleted: u.GetDeletionTimestamp() != nil,
 			Node: f.text("status", "node"),
 		},
+		AcceptedBy: f.text("status", "acceptedByNode"), Marked: slices.Contains(u.GetFinalizers(), names.MoverFinalizer),
 		OS: f.text("status", "nodeOS"), Class: f.text("spec", "csiSnapshot", "storageClass"),
 	}
 	o.readKind(f)
@@ -82,9 +88,7 @@ func (o *Object) readKind(f fields) {
 		o.Load.Node = f.text("spec", "node")
 		fallthrough
 	case vgdp.PodVolumeRestore:
-		if f.text("spec", "uploaderType") == "restic" {
-			o.Load.Mover = "restic" // it starts at once and is never accepted
-		}
+		o.Load.Direct = f.text("spec", "uploaderType") == "restic" // in any Velero
 		o.Target = types.NamespacedName{Namespace: f.text("spec", "pod", "namespace"), Name: f.text("spec", "pod", "name")}
 		o.Load.PodNamespace = o.Target.Namespace
 	case vgdp.DataUpload:

@@ -45,7 +45,7 @@ func TestReadLoad(t *testing.T) {
 	assert.Equal(t, types.NamespacedName{Namespace: "shop", Name: "cart"}, pvb.Target)
 	pvr := Read(vgdp.PodVolumeRestore, object(t, `{"apiVersion":"velero.io/v1","kind":"PodVolumeRestore","metadata":{"name":"a","labels":{"velero.io/restore-name":"r"}},
 "spec":{"uploaderType":"restic","pod":{"namespace":"shop","name":"cart"}},"status":{"node":"n2","phase":7}}`))
-	assert.Equal(t, "restic", pvr.Load.Mover, "what restic restores nobody accepts, so it is left alone")
+	assert.True(t, pvr.Load.Direct, "what restic restores is never accepted")
 	assert.Equal(t, "Restore r", pvr.Load.Backup)
 	assert.Equal(t, "n2", pvr.Load.Node)
 	assert.Empty(t, pvr.Load.Phase, "of a wrong type is left out")

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
@@ -30,6 +31,11 @@ func (r *Reconciler) observe(ctx context.Context, s Settings) (*observation, boo
 	if ctx.Err() != nil || !r.caughtUp() {
 		return nil, false
 	}
+	examples := r.observeVersion(ctx)
+	for namespace, v := range r.veleros {
+		r.publisher.publishMovers(v, examples[namespace])
+		r.publisher.logStartedAtOnce(v)
+	}
 	o := &observation{hideAbove: s.QuietAbove, gates: map[string]gateState{}, tests: map[string]lastTests{}}
 	o.Input, o.objects = r.input(ctx, s)
 	for namespace := range o.Veleros {
@@ -38,6 +44,29 @@ func (r *Reconciler) observe(ctx context.Context, s Settings) (*observation, boo
 	}
 	o.facts = r.readFacts(ctx, &o.Input, s.DiagnoseAfter)
 	return o, true
+}
+
+// observeVersion finds out what each Velero can do, and which other data movers its loads
+// have. It returns a load of each that Velero's node-agents serve, by namespace.
+func (r *Reconciler) observeVersion(ctx context.Context) map[string]map[string]*Object {
+	can := r.Abilities(ctx)
+	for _, v := range r.veleros {
+		v.kindsStarted(can.Accepts)
+		if lax := v.lax(); lax != v.config.lax {
+			v.config.lax = lax
+			r.cluster.forget()
+		}
+	}
+	accepted := acceptedByNodeAgent(r.cluster.topology(r.veleros))
+	examples := map[string]map[string]*Object{}
+	for namespace, v := range r.veleros {
+		var all []*Object
+		for _, f := range names.MoverKinds() {
+			all = append(all, v.loads[f.Kind].List()...)
+		}
+		v.others, examples[namespace] = otherMovers(all, accepted)
+	}
+	return examples
 }
 
 // caughtUp tells whether the stores have all writes of the last round: before,
@@ -97,7 +126,7 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 		}
 		known := vgdp.Velero{Epoch: v.keeper.epoch}
 		if s.Enabled {
-			known.PrepareLimit = v.config.live.PrepareLimit()
+			known.PrepareLimit = vgdp.InForce(v.config.live.PrepareLimit(), v.PrepareQueueLength)
 		}
 		in.Veleros[namespace] = known
 		v.keeper.heldInto(in.Holds)
@@ -116,6 +145,7 @@ func (r *Reconciler) loads(ctx context.Context, v *velero, list []vgdp.Load, obj
 				continue
 			}
 			l := o.Load
+			l.Direct = l.Direct || v.direct[l.Kind]
 			if l.Node == "" && !isNew(&l) {
 				l.Node = nodes[loadKey{l.Kind, l.Namespace, l.Name}]
 			}

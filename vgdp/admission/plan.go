@@ -129,7 +129,7 @@ func (o *observation) hides(p *plan, gates map[string]gateState) (list []*vgdp.W
 	visible := map[string][]*vgdp.Waiting{}
 	for i := range p.Waiting {
 		w := &p.Waiting[i]
-		if !isNew(w.Load) || w.Kind != vgdp.DataUpload && w.Kind != vgdp.DataDownload {
+		if !isNew(w.Load) || !w.Kind.Facts().HasMover {
 			continue
 		}
 		waiting[w.Namespace]++

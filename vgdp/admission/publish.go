@@ -3,6 +3,7 @@ package admission
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,9 @@ const (
 	ReasonPressure = "LoadHeldByPressure"
 	ReasonOverdue  = "LoadOverdue"
 	ReasonNoNode   = "LoadUnschedulable"
+	// ReasonUnknownMover is that of a load whose data mover Velero's node-agents serve, and
+	// this program does not know.
+	ReasonUnknownMover = "LoadUnknownDataMover"
 )
 
 // publisher logs, publishes as Events and counts what a round found and wrote.
@@ -131,4 +135,40 @@ func (p *publisher) publishStuck(l *vgdp.Load, stuck vgdp.Stuck) {
 	}
 	p.log.Warn("data mover load is stuck", "load", name(l), "why", stuck.Why)
 	p.events.Event(reference(l), corev1.EventTypeWarning, ReasonStuck, text)
+}
+
+// publishMovers logs each data mover that is none of Velero's own once, and again, with
+// an Event, when Velero's node-agents are found to serve it.
+func (p *publisher) publishMovers(v *velero, examples map[string]*Object) {
+	for _, m := range v.others {
+		served := m.Served > 0
+		before, told := v.told[m.Name]
+		if told && (before || !served) || !told && len(v.told) >= maxTold {
+			continue
+		}
+		v.told[m.Name] = served
+		if !served {
+			p.log.Info("data mover loads of another data mover are not held or counted", "velero", v.Namespace, "dataMover", m.Name)
+			continue
+		}
+		o := examples[m.Name]
+		p.log.Warn("data mover loads are not held: velero's node-agents serve a data mover that plimsoll does not know; upgrade plimsoll",
+			"velero", v.Namespace, "dataMover", m.Name, "load", name(&o.Load))
+		p.events.Event(reference(&o.Load), corev1.EventTypeWarning, ReasonUnknownMover,
+			fmt.Sprintf("not held: Velero's node-agents serve data mover %q, which Plimsoll does not know; upgrade Plimsoll", m.Name))
+	}
+}
+
+// logStartedAtOnce logs which kinds are not held, when that changes.
+func (p *publisher) logStartedAtOnce(v *velero) {
+	kinds := v.startedAtOnce()
+	if slices.Equal(kinds, v.toldStarted) {
+		return
+	}
+	v.toldStarted = kinds
+	if len(kinds) == 0 {
+		p.log.Info("node-agents accept all kinds of data mover loads before they start them: all can be held", "velero", v.Namespace)
+		return
+	}
+	p.log.Info("data mover loads of these kinds are not held: node-agents start them at once (velero 1.16 or earlier)", "velero", v.Namespace, "kinds", kinds)
 }

@@ -13,6 +13,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/reconcile"
@@ -29,6 +30,8 @@ type Reconciler struct {
 	// Of are the Veleros; none: each namespace with a node-agent and an object of
 	// Velero's.
 	Of []Velero
+	// Abilities of the installed Velero; read in each round.
+	Abilities func(context.Context) abilities.Velero
 	// Settings in force; read in each round.
 	Settings func() Settings
 	// Grace is how long a Plimsoll agent's report counts without a heartbeat.
@@ -172,6 +175,7 @@ func (r *Reconciler) Preview(ctx context.Context, namespace string) (*Preview, e
 	v.config.read(ctx, r.Core.ConfigMaps(namespace), configMapOf(v.Velero, r.cluster.agents.List()), time.Now())
 	s := r.Settings()
 	s.Enabled = true // as if admission were enabled
+	r.observeVersion(ctx)
 	a := &Preview{Gate: v.keeper.main}
 	a.Input, _ = r.input(ctx, s)
 	a.Decision = vgdp.Decide(a.Input)

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
@@ -91,6 +93,7 @@ func listed(t *testing.T, s *loadServer) (*Reconciler, *velero, *gates) {
 	r := &Reconciler{
 		Dynamic: client, Core: core, Of: []Velero{{Namespace: "velero"}}, Events: noEvents{}, Log: slog.New(slog.DiscardHandler),
 		Settings: func() Settings { return settings }, Grace: func() time.Duration { return time.Minute },
+		Abilities: newest,
 	}
 	r.reset()
 	v := newVelero(r, r.Of[0])
@@ -109,6 +112,8 @@ func listed(t *testing.T, s *loadServer) (*Reconciler, *velero, *gates) {
 	learn(t, s, v)
 	return r, v, g
 }
+
+func newest(context.Context) abilities.Velero { return abilities.Velero{} }
 
 // learn makes the store know what the server has.
 func learn(t *testing.T, s *loadServer, v *velero) {

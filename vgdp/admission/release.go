@@ -21,7 +21,7 @@ func ReleasePatch(u *unstructured.Unstructured) (body []byte, hidden bool, err e
 	}
 	patch := map[string]any{}
 	if hidden = fields(u.Object).text("spec", "datamover") == gate.HiddenMover; hidden {
-		var original any // nil: Velero's own, and no other is ever hidden
+		var original any // nil: it was left out
 		if mover := was[gate.OriginalDataMover]; mover != "" {
 			original = mover
 		}

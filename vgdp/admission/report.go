@@ -33,6 +33,10 @@ type Report struct {
 	Hints          []string `json:"hints,omitempty"`
 	ConfigMapError string   `json:"configMapError,omitempty"`
 	Drift          int      `json:"nodeAgentsWithOlderConfiguration,omitempty"`
+	// StartedAtOnce are the kinds that its node-agents start without accepting them: they
+	// are not held. OtherMovers are data movers that are none of Velero's own.
+	StartedAtOnce []vgdp.Kind  `json:"startedAtOnce,omitempty"`
+	OtherMovers   []OtherMover `json:"otherDataMovers,omitempty"`
 	// Problem is why nothing is decided about it; absent: no problem.
 	Problem string `json:"problem,omitempty"`
 	// GateOpen is why its loads start without the tickets that they need; absent: they do
@@ -75,6 +79,7 @@ func reports(in *vgdp.Input, d *vgdp.Decision, veleros map[string]*velero, faile
 		p := &list[i]
 		v := veleros[p.Namespace]
 		p.ConfigMap, p.Drift, p.GateOpen = v.config.name, v.config.drift, v.gateOpen
+		p.StartedAtOnce, p.OtherMovers = v.startedAtOnce(), v.others
 		for _, h := range v.config.hints {
 			p.Hints = append(p.Hints, h.String())
 		}

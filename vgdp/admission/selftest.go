@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
@@ -46,8 +47,10 @@ func (v *velero) run(ctx context.Context, t test, now time.Time) {
 // pass.
 func (v *velero) tryAccept(ctx context.Context, l *vgdp.Load, o *Object) (known, passes bool) {
 	patch := map[string]any{
-		"metadata": map[string]any{"resourceVersion": o.ResourceVersion, "annotations": map[string]any{gate.OriginalDataMover: nil}},
-		"status":   map[string]any{"phase": string(vgdp.Accepted)},
+		"metadata": map[string]any{
+			"resourceVersion": o.ResourceVersion, "annotations": map[string]any{gate.OriginalDataMover: nil}, "labels": map[string]any{names.ExposeLabel: "true"},
+		},
+		"status": map[string]any{"phase": string(vgdp.Accepted)},
 	}
 	if l.Hidden {
 		patch["spec"] = map[string]any{"datamover": nil}

@@ -43,4 +43,7 @@ type Velero struct {
 	// ConfigMap of its node-agents; empty: the one that they name on their command
 	// lines.
 	ConfigMap string
+	// PrepareQueueLength limits its loads that are Accepted or Prepared, where the ConfigMap
+	// has no lower limit; 0: only the ConfigMap does.
+	PrepareQueueLength int
 }

@@ -37,6 +37,15 @@ type velero struct {
 	releasable      bool
 	releaseTestedAt time.Time
 
+	// direct are the kinds whose loads its node-agents start at once.
+	direct map[vgdp.Kind]bool
+	// others are the data movers that are none of Velero's own, and told those that were
+	// logged; true: as served by Velero's node-agents.
+	others []OtherMover
+	told   map[string]bool
+	// toldStarted are the kinds that were logged as started at once.
+	toldStarted []vgdp.Kind
+
 	loads    map[vgdp.Kind]*store.Store[*Object]
 	backups  *store.Store[*parentBackup]
 	movers   *store.Store[*corev1.Pod]
@@ -50,7 +59,7 @@ func newVelero(r *Reconciler, of Velero) *velero {
 	v := &velero{
 		Velero: of, core: r.Core, dynamic: r.Dynamic, log: r.Log, clock: &r.clock,
 		keeper: keeper{gates: r.gates(of.Namespace), lease: r.Settings().LeaseDuration, clock: &r.clock},
-		config: newConfiguration(), loads: map[vgdp.Kind]*store.Store[*Object]{},
+		config: newConfiguration(), loads: map[vgdp.Kind]*store.Store[*Object]{}, direct: map[vgdp.Kind]bool{}, told: map[string]bool{},
 	}
 	for _, kind := range Kinds() {
 		v.loads[kind] = store.New(string(kind)+"s of "+of.Namespace, r.wake, trimLoad(kind), store.OnUpdate(v.loadChanged))

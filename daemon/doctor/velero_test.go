@@ -1,0 +1,35 @@
+package doctor
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/plimsoll-dev/plimsoll/abilities"
+	"github.com/plimsoll-dev/plimsoll/e2e/velero"
+)
+
+func TestVeleroRows(t *testing.T) {
+	for version, want := range map[string][]Result{"v1.16.2": {Warn, Warn, Warn}, "v1.17.2": {Warn}, "v1.18.3": {Pass}} {
+		t.Run(version, func(t *testing.T) {
+			raw, err := velero.Definitions(version)
+			require.NoError(t, err)
+			var all []*unstructured.Unstructured
+			for _, one := range raw {
+				u := &unstructured.Unstructured{}
+				require.NoError(t, yaml.Unmarshal(one, &u.Object))
+				all = append(all, u)
+			}
+			var got []Result
+			for _, r := range veleroRows(abilities.Of(all)) {
+				got = append(got, r.Result)
+				t.Log(r.Finding)
+			}
+			assert.Equal(t, want, got)
+		})
+	}
+	assert.Empty(t, veleroRows(abilities.Velero{Unread: "forbidden"}), "nothing is known")
+}
