@@ -38,7 +38,11 @@ func TestControllerUsesExactlyItsRights(t *testing.T) {
 	h := newVeleroWorld(t, f.c, 1, `{"loadConcurrency":{"globalConfig":4,"prepareQueueLength":4}}`, "")
 	require.NoError(t, f.c.Apply(t.Context(), []byte(velero.Snapshots), []byte(nowhere(h.namespace))))
 	for _, kind := range admission.Kinds() {
-		h.load(kind, "one", "b", nil)
+		h.load(kind, "one", "b", func(o map[string]any) {
+			if kind == vgdp.DataUpload {
+				o["spec"].(map[string]any)["csiSnapshot"] = map[string]any{"volumeSnapshot": "one", "storageClass": "disks", "snapshotClass": "disks"}
+			}
+		})
 	}
 	h.claim("one") // of the DataUpload's snapshot
 	h.patch(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), h.namespace+"/one", `{"spec":{"volumeName":"none"}}`)

@@ -23,6 +23,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
@@ -172,18 +173,21 @@ func pressureWithinVeleroTimeout(t *testing.T, c *cluster.Cluster) {
 	h.holds()
 	h.runAgents()
 	made := time.Now()
+	h.patch(velero.Resource(), h.namespace+"/short", `{"metadata":{"annotations":{"velero.io/pod-volume-timeout":"`+timeout.String()+`"}}}`)
 	h.load(vgdp.DataUpload, "held", "short", nil)
+	h.load(vgdp.PodVolumeBackup, "held-0", "short", nil)
 	assert.Contains(t, h.said("held", admission.ReasonPressure), "pressure on node ")
-	h.allEnd(1, timeout)
+	h.allEnd(2, timeout)
 	t.Logf("done after %s of hard pressure; Velero would have canceled it after %s", time.Since(made).Round(10*time.Millisecond), timeout)
 	assert.Contains(t, h.said("held", admission.ReasonOverdue), "itemOperationTimeout "+timeout.String())
+	assert.Contains(t, h.said("held-0", admission.ReasonOverdue), "velero.io/pod-volume-timeout "+timeout.String()+" of its Backup")
 	a.end(syscall.SIGTERM)
 }
 
 // The policies' 30 minutes are 6 s here.
 func aLongQueueStaysInOrder(t *testing.T, c *cluster.Cluster) {
-	const loads, limit = 14, 2
-	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"prepareQueueLength":2}}`, ", leaseDuration: 8s")
+	const loads, limit = 14, 2 // of three slots one is kept for restores
+	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"prepareQueueLength":3}}`, ", leaseDuration: 8s")
 	t.Cleanup(func() { require.NoError(t, c.Apply(contextWithoutCancel(t), deploy.Gate)) })
 	require.NoError(t, c.Apply(t.Context(), []byte(strings.ReplaceAll(string(deploy.Gate), "duration('30m')", "duration('6s')"))))
 	h.agents.Concurrency, h.agents.Prepares = loads, 2*time.Second
@@ -206,7 +210,7 @@ func aLongQueueStaysInOrder(t *testing.T, c *cluster.Cluster) {
 }
 
 func deadNodeStopsOwnLoads(t *testing.T, c *cluster.Cluster) {
-	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"prepareQueueLength":2}}`, ", diagnoseAfter: 1s")
+	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"prepareQueueLength":3}}`, ", diagnoseAfter: 1s")
 	dies, lives := h.nodes[0], h.nodes[1]
 	a := h.controller().start()
 	h.load(vgdp.PodVolumeBackup, "dies-0", "b", nil)

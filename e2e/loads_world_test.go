@@ -123,7 +123,8 @@ func (h *veleroWorld) configure(settings string) {
 // node with the pod of a node-agent, that says of itself what Velero's says.
 func (h *veleroWorld) node(name string) {
 	h.t.Helper()
-	_, err := h.c.AddNode(h.t.Context(), name, nil)
+	short, _, _ := strings.Cut(name, "-")
+	_, err := h.c.AddNode(h.t.Context(), name, map[string]string{"node": short})
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() {
 		require.NoError(h.t, h.c.Client.CoreV1().Nodes().Delete(contextWithoutCancel(h.t), name, metav1.DeleteOptions{}))

@@ -32,7 +32,7 @@ func large(n, loads int) Input {
 		pv := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
 			{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{fmt.Sprint(zone)}},
 		}}}}
-		places = append(places, NewPlace(nil, pv, nil))
+		places = append(places, NewPlace(PlaceSpec{Volumes: []*corev1.NodeSelector{pv}}))
 	}
 	kinds := []Kind{DataUpload, DataDownload, PodVolumeBackup, PodVolumeRestore}
 	for i := range loads {

@@ -29,7 +29,7 @@ type velero struct {
 	limited bool
 	// slots that are taken; kept of them by loads that node-agents count and by
 	// tickets that stay.
-	slots, kept    int
+	slots, kept    taken
 	unschedulable  int     // in a slot and unschedulable
 	oldest         *Load   // the load that has had a slot for longest
 	mine           []int   // by node: how many of its loads run or will
@@ -127,7 +127,7 @@ func (r *capacity) freeSlots(loads int) (n int) {
 	for _, v := range r.veleros {
 		switch {
 		case v.PrepareLimit > 0:
-			n += max(0, v.PrepareLimit-v.slots)
+			n += max(0, v.PrepareLimit-v.slots.all)
 		case v.limited:
 			return loads
 		}
@@ -140,16 +140,36 @@ func (v *velero) keepSlot(l *Load) {
 	v.slot(l)
 	v.oldest = older(v.oldest, l)
 	if l.preparing() {
-		v.kept++
+		v.kept.add(l)
 	}
 }
 
 func (v *velero) slot(l *Load) {
-	v.slots++
+	v.slots.add(l)
 	if v.oldest == nil {
 		v.oldest = l
 	}
 }
+
+// taken counts slots that are taken: all of them, and those of restores.
+type taken struct{ all, restores int }
+
+func (t *taken) add(l *Load) {
+	t.all++
+	if l.restore() {
+		t.restores++
+	}
+}
+
+// free tells whether one of limit slots is free for a load.
+func (t taken) free(l *Load, limit int) bool {
+	return t.all < limit && (l.restore() || t.all-t.restores < slotsOfBackups(limit))
+}
+
+// slotsOfBackups are how many of limit slots backups may take at once. The last one is
+// kept for restores: else one would wait until a backup is prepared, which can take half
+// an hour. A single slot is for all, or no backup would ever get it.
+func slotsOfBackups(limit int) int { return max(min(limit, 1), limit-1) }
 
 // older is the older of two loads.
 func older(a, b *Load) *Load {
@@ -205,7 +225,7 @@ func (r *capacity) stale(l *Load) Code {
 	case l.Ticket.Epoch > v.Epoch: // of a later leader
 	case !r.in.Time.Before(l.Ticket.At.Add(TicketLife)):
 		return CodeBackoff
-	case v.PrepareLimit > 0 && v.kept >= v.PrepareLimit:
+	case v.PrepareLimit > 0 && !v.kept.free(l, v.PrepareLimit):
 		return CodeLimit
 	case l.canceling(): // Velero cancels it before it accepts it
 	case l.Node != "" && (fits == CodePressure || fits == CodeUnschedulable): // without a fixed node it may run elsewhere
@@ -213,7 +233,7 @@ func (r *capacity) stale(l *Load) Code {
 	case fits == CodeUnschedulable:
 		v.unschedulable++
 	}
-	v.kept++
+	v.kept.add(l)
 	return ""
 }
 
@@ -227,14 +247,14 @@ func (r *capacity) take(a *candidate) Wait {
 	default:
 		return Wait{Code: CodeUnschedulable, reach: a.reach}
 	}
-	if v.PrepareLimit > 0 && v.slots >= v.PrepareLimit {
-		return Wait{Code: CodeLimit, By: v.oldest, Count: v.PrepareLimit}
+	if v.PrepareLimit > 0 && !v.slots.free(a.load, v.PrepareLimit) {
+		return Wait{Code: CodeLimit, By: v.oldest, Count: v.PrepareLimit, kept: v.slots.all < v.PrepareLimit}
 	}
 	limit := v.agentLimit
 	if a.reach.bound {
 		limit = v.agents[a.reach.nodes[0]].PrepareLimit
 	}
-	if limit > 0 && v.slots >= limit {
+	if limit > 0 && !v.slots.free(a.load, limit) {
 		return Wait{Code: CodeAgent, Node: a.load.Node, Count: limit}
 	}
 	if code := r.place(v, a.load, a.reach, a.exempt); code != "" {

@@ -187,13 +187,13 @@ func (d *decider) grant(a *candidate) {
 	d.out.Admit = append(d.out.Admit, g)
 }
 
-// probe admits one unschedulable load of each Velero, if a slot is left: a cluster
-// autoscaler creates a node only for a pod that is pending. Until the node is there the
-// others wait and take no slots.
+// probe admits one unschedulable load of each Velero, if a slot is left beside the one
+// that is kept for restores: a cluster autoscaler creates a node only for a pod that is
+// pending. Until the node is there the others wait and take no slots.
 func (d *decider) probe() {
 	for _, a := range d.unschedulable {
 		v := a.velero
-		if v.unschedulable > 0 || v.slots >= v.PrepareLimit {
+		if v.unschedulable > 0 || v.slots.all >= slotsOfBackups(v.PrepareLimit) {
 			continue
 		}
 		v.unschedulable++

@@ -98,7 +98,7 @@ func TestAdmitCountsReservations(t *testing.T) {
 				loads = append(loads, load(fmt.Sprint(kind, i), Kind(kind), in(Accepted), on("n1")))
 			}
 		}
-		d := Decide(world(one.Limit, nodes(3, 9), append(loads, load("new", DataUpload))...))
+		d := Decide(world(one.Limit, nodes(3, 9), append(loads, load("new", DataDownload))...)) // a backup waits one slot earlier
 		assert.Equal(t, one.Constrained, len(d.Admit) == 0, one.ID)
 	}
 	assert.Equal(t, 7, seen)
@@ -129,7 +129,7 @@ func TestAdmitTicketKeepsSlot(t *testing.T) {
 }
 
 func TestAdmitFullNodeTakesNoSlot(t *testing.T) {
-	d := Decide(world(2, nodes(2, 1),
+	d := Decide(world(3, nodes(2, 1),
 		load("runs", PodVolumeBackup, in(InProgress), on("n1")),
 		load("full", PodVolumeBackup, on("n1"), made(at(-time.Hour/2))),
 		load("free", PodVolumeBackup, on("n2"), made(at(-2*time.Minute))),
@@ -145,12 +145,12 @@ func TestAdmitBackupsFairly(t *testing.T) {
 		loads = append(loads, load(fmt.Sprint("large", i), DataUpload, of("large"), made(at(time.Duration(i-60)*time.Second))))
 	}
 	loads = append(loads, load("small0", DataUpload, of("small"), made(at(-time.Second))), load("small1", DataUpload, of("small"), made(at(-time.Second))))
-	d := Decide(world(5, nodes(9, 1), loads...))
+	d := Decide(world(6, nodes(9, 1), loads...))
 	assert.Equal(t, []string{"large0", "small0", "large1", "small1", "large2"}, admitted(d))
 }
 
 func TestWaitBlockedByLongestRunning(t *testing.T) {
-	for limit, code := range map[int]Code{3: CodeLimit, 9: CodeFull} {
+	for limit, code := range map[int]Code{4: CodeLimit, 9: CodeFull} {
 		d := Decide(world(limit, nodes(1, 3),
 			load("younger", PodVolumeBackup, in(Accepted), on("n1"), made(noon)), load("longest", PodVolumeBackup, in(Accepted), on("n1")),
 			load("goes on", PodVolumeBackup, on("n1"), made(at(-time.Hour))), load("waits", PodVolumeBackup, on("n1")),

@@ -2,6 +2,8 @@ package vgdp
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,7 +16,7 @@ type Facts struct {
 	Pod      *corev1.Pod
 	PVC      *corev1.PersistentVolumeClaim
 	PV       *corev1.PersistentVolume
-	Cache    *corev1.PersistentVolumeClaim // of a restore or a PodVolumeBackup, where one is configured
+	Cache    *corev1.PersistentVolumeClaim // of a restore, where one is configured
 	CachePV  *corev1.PersistentVolume
 	Snapshot *Snapshot
 	Content  *SnapshotContent
@@ -108,17 +110,37 @@ func (d *diagnosis) events(of string, uid types.UID, list []corev1.Event) {
 	}
 }
 
-// Unrecoverable says why a data mover's pod will never run; empty: it may. Velero
-// cancels the load of such a pod. A pod that cannot be scheduled is not among them:
-// that may change.
-func Unrecoverable(p *corev1.Pod) string {
+// CannotRun says why the pod of a data mover will not run as things are; empty: it may.
+// Velero cancels the load of a pod that cannot recover at its next look, and deletes the
+// pod; it waits half an hour for one whose volume is where the pod may not run.
+func CannotRun(p *corev1.Pod) string {
 	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodUnknown {
-		return fmt.Sprintf("the pod's phase is %s: %s", p.Status.Phase, p.Status.Message)
+		return fmt.Sprintf("its pod's phase is %s, for which Velero cancels it: %s", p.Status.Phase, p.Status.Message)
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil && (w.Reason == "ImagePullBackOff" || w.Reason == "ErrImageNeverPull") {
-			return fmt.Sprintf("container %s has no image: %s: %s", c.Name, w.Reason, w.Message)
+			return fmt.Sprintf("its container %s has no image, for which Velero cancels it: %s: %s", c.Name, w.Reason, w.Message)
 		}
 	}
+	if c := unschedulable(p); c != nil && slices.ContainsFunc(volumeConflicts(), func(text string) bool { return strings.Contains(c.Message, text) }) {
+		return "its volume is on nodes where its pod may not run: " + c.Message
+	}
 	return ""
+}
+
+// volumeConflicts are the scheduler's words for a volume that is bound to other nodes:
+// since Kubernetes 1.33, and before.
+func volumeConflicts() []string {
+	return []string{"node(s) didn't match PersistentVolume's node affinity", "node(s) had volume node affinity conflict"}
+}
+
+// unschedulable is the scheduler's condition of a pod that it finds no node for; nil:
+// none.
+func unschedulable(p *corev1.Pod) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return c
+		}
+	}
+	return nil
 }

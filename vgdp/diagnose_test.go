@@ -98,7 +98,7 @@ func formOf(format map[string]any, line string) string {
 	return ""
 }
 
-func TestUnrecoverablePod(t *testing.T) {
+func TestPodCannotRun(t *testing.T) {
 	cases := read[struct {
 		Cases []struct {
 			Phase     corev1.PodPhase `json:"podPhase"`
@@ -116,7 +116,22 @@ func TestUnrecoverablePod(t *testing.T) {
 		if c.Condition != "" {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
 		}
-		assert.Equal(t, c.Expect, Unrecoverable(p) != "", "%+v", c)
+		assert.Equal(t, c.Expect, CannotRun(p) != "", "%+v", c)
+	}
+	// What Velero waits half an hour for. The scheduler says it so since 1.33, and before.
+	for message, want := range map[string]bool{
+		"0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match PersistentVolume's node affinity. no new claims to deallocate": true,
+		"0/3 nodes are available: 3 node(s) had volume node affinity conflict.":                                                             true,
+		"0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.":                                                        false,
+		"0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.":                                                     false,
+	} {
+		p := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+			{Type: corev1.PodInitialized, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1: node(s) had volume node affinity conflict"},
+			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message},
+		}}}
+		assert.Equal(t, want, CannotRun(p) != "", message)
+		p.Status.Conditions[1].Status = corev1.ConditionTrue
+		assert.Empty(t, CannotRun(p), "it is scheduled: %s", message)
 	}
 }
 
@@ -130,6 +145,9 @@ func TestStuckLoad(t *testing.T) {
 	runs := load("x", DataUpload, in(InProgress), on("n1"))
 	gone, claim, ending := []ReadError{{What: "pod"}}, &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolumeClaim{}
 	ending.DeletionTimestamp = &metav1.Time{Time: noon}
+	noImage := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{
+		{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImageNeverPull"}}},
+	}}}
 	for name, c := range map[string]struct {
 		load       Load
 		facts      *Facts
@@ -139,6 +157,8 @@ func TestStuckLoad(t *testing.T) {
 	}{
 		"its pod runs and nobody notices": {accepted, &Facts{Pod: pod(corev1.PodRunning, UnnoticedAfter)}, true, false, "pod", true},
 		"it has just begun to run":        {accepted, &Facts{Pod: pod(corev1.PodRunning, UnnoticedAfter-1)}, true, false, "", false},
+		"its pod has no image":            {accepted, &Facts{Pod: noImage}, true, false, "", true},
+		"its pod ends, for it is done":    {runs, &Facts{Pod: &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}}, true, false, "", false},
 		"its pod is pending":              {accepted, &Facts{Pod: pod(corev1.PodPending, time.Hour)}, true, false, "", false},
 		"no node-agent where its pod is":  {accepted, &Facts{Pod: pod(corev1.PodPending, 0), AgentMissing: true}, true, false, "", true},
 		"prepared, and there is room":     {prepared, &Facts{Pod: pod(corev1.PodRunning, 0)}, true, false, "load", true},

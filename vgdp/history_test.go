@@ -216,15 +216,19 @@ func (h *history) step() {
 		h.lead(&h.leaders[i])
 	}
 	h.agents()
-	preparing := 0
+	preparing, backups := 0, 0
 	for i := range h.in.Loads {
-		if h.load(i).preparing() {
+		if l := h.load(i); l.preparing() {
 			preparing++
+			if l.Kind == DataUpload || l.Kind == PodVolumeBackup {
+				backups++
+			}
 		}
 	}
 	h.most = max(h.most, preparing)
 	if limit := h.in.Veleros["velero"].PrepareLimit; limit > 0 {
 		require.LessOrEqual(h.t, preparing, limit, "never above prepareQueueLength")
+		require.LessOrEqual(h.t, backups, max(1, limit-1), "a slot is left for restores")
 	}
 	h.in.Time = h.in.Time.Add(5 * time.Second)
 }

@@ -77,8 +77,10 @@ type Load struct {
 	PodNamespace string
 	// Priority that the user gave it, on the scale of ranks; nil: none.
 	Priority *int32
-	// Timeout from its creation after which Velero cancels it; 0: Velero's default.
+	// Timeout from its creation after which Velero cancels it; 0: Velero's default. Clock
+	// is the setting that it comes from, and since when that counts; empty: none.
 	Timeout time.Duration
+	Clock   string
 	// NotReady is why no node-agent can accept it now, such as a missing target volume;
 	// empty: one can.
 	NotReady string

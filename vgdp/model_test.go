@@ -45,14 +45,26 @@ func (m *model) onTheirWay() (list []Load) {
 	return append(list, m.granted...)
 }
 
-func (m *model) slots(velero string) (n int) {
-	for _, l := range m.onTheirWay() {
-		if l.Namespace == velero && l.Phase != InProgress && l.Phase != Canceling {
-			n++
+// free tells whether a load may take one of so many slots: a backup leaves one for
+// restores, unless there is a single one.
+func (m *model) free(l Load, limit int) bool {
+	backups, restores := 0, 0
+	for _, o := range m.onTheirWay() {
+		switch {
+		case o.Namespace != l.Namespace || o.Phase == InProgress || o.Phase == Canceling:
+		case m.restores(o):
+			restores++
+		default:
+			backups++
 		}
 	}
-	return n
+	if backups+restores >= limit {
+		return false
+	}
+	return m.restores(l) || limit == 1 || backups+1 < limit
 }
+
+func (m *model) restores(l Load) bool { return l.Kind == DataDownload || l.Kind == PodVolumeRestore }
 
 // allowed on a node by pressure; -1: all that are configured.
 func (m *model) allowed(node Node) int {
@@ -184,9 +196,9 @@ func (m *model) code(l Load) Code {
 		mine -= m.parked(node, l.Namespace)
 	}
 	switch {
-	case v.PrepareLimit > 0 && m.slots(l.Namespace) >= v.PrepareLimit:
+	case v.PrepareLimit > 0 && !m.free(l, v.PrepareLimit):
 		return CodeLimit
-	case agent.PrepareLimit > 0 && m.slots(l.Namespace) >= agent.PrepareLimit:
+	case agent.PrepareLimit > 0 && !m.free(l, agent.PrepareLimit):
 		return CodeAgent
 	case v.PrepareLimit > 0 && mine >= agent.Concurrency:
 		return CodeFull

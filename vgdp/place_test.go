@@ -1,10 +1,14 @@
 package vgdp
 
 import (
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -25,23 +29,23 @@ func TestUnschedulableReason(t *testing.T) {
 	fleet[4].Agents["velero"] = Agent{}
 	delete(fleet[5].Agents, "velero")
 	linux := PodAffinity(&OnOS(nil, false).NodeSelector, nil)
-	pv := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone("a")}}
+	pv := []*corev1.NodeSelector{{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone("a")}}}
 	at := func(p Place) Load { return load("x", DataUpload, func(l *Load) { l.Place = p }) }
 
-	d := Decide(world(0, fleet, at(NewPlace(linux, pv, nil))))
+	d := Decide(world(0, fleet, at(NewPlace(PlaceSpec{Affinity: linux, Volumes: pv}))))
 	assert.Empty(t, d.Waiting, "nothing is touched")
-	d = Decide(world(1, fleet, load("slot", DataUpload, in(Accepted)), at(NewPlace(linux, pv, nil))))
+	d = Decide(world(1, fleet, load("slot", DataUpload, in(Accepted)), at(NewPlace(PlaceSpec{Affinity: linux, Volumes: pv}))))
 	assert.Equal(t, map[string]Code{"x": CodeUnschedulable}, why(d), "also when no slot is free")
 	assert.Equal(t, "unschedulable: 1 excluded by loadAffinity or operating system, 2 without a ready node-agent, 1 cordoned, 1 tainted, 1 excluded by the volume's topology",
 		d.Waiting[0].Wait.Sentence())
 
 	tolerant := []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
 	f := NewTopology(fleet)
-	x := at(NewPlace(linux, pv, tolerant))
+	x := at(NewPlace(PlaceSpec{Affinity: linux, Volumes: pv, Tolerations: tolerant}))
 	assert.Equal(t, []string{"n4"}, f.ReachOf(&x).Nodes)
-	x = at(NewPlace(PodAffinity(&OnOS(nil, true).NodeSelector, nil), nil, nil))
+	x = at(NewPlace(PlaceSpec{Affinity: PodAffinity(&OnOS(nil, true).NodeSelector, nil)}))
 	assert.Equal(t, []string{"n2"}, f.ReachOf(&x).Nodes)
-	x = at(NewPlace(nil, AllowedTopologies([]corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"b", "c"}}}}}), nil))
+	x = at(Place{}.With(AllowedTopologies([]corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"b", "c"}}}}})))
 	assert.Equal(t, []string{"n1"}, f.ReachOf(&x).Nodes)
 	assert.Nil(t, AllowedTopologies(nil))
 	x = load("bound", PodVolumeBackup, on("n3"))
@@ -99,7 +103,7 @@ func TestOnOSLeavesInput(t *testing.T) {
 
 func TestUnschedulableOneAdmitted(t *testing.T) {
 	nowhere := func(l *Load) {
-		l.Place = NewPlace(nil, &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone("made on demand")}}, nil)
+		l.Place = Place{}.With(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone("made on demand")}})
 	}
 	gone := load("gone", PodVolumeBackup, on("n9"), made(at(-time.Hour)))
 	loads := []Load{gone, load("x1", DataUpload, nowhere), load("x2", DataUpload, nowhere), load("y", DataUpload)}
@@ -115,4 +119,116 @@ func TestUnschedulableOneAdmitted(t *testing.T) {
 	loads[1].Phase = Accepted
 	assert.Equal(t, []string{"y"}, admitted(Decide(world(4, nodes(1, 9), loads...))))
 	assert.Len(t, Decide(pressed(world(0, nodes(1, 9), loads...), "n1", tight(1))).Admit, 2, "where slots are not scarce all may: x2 and y")
+}
+
+func TestMoverTolerations(t *testing.T) {
+	spot := corev1.Toleration{Key: "kubernetes.azure.com/scalesetpriority", Operator: corev1.TolerationOpEqual, Value: "spot", Effect: corev1.TaintEffectNoSchedule}
+	critical := corev1.Toleration{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}
+	agent := []corev1.Toleration{
+		{Operator: corev1.TolerationOpExists}, {Key: "dedicated", Operator: corev1.TolerationOpExists}, critical,
+		{Key: "CriticalAddonsOnly", Value: "a second one"}, spot,
+	}
+	assert.Equal(t, []corev1.Toleration{spot, critical}, MoverTolerations(agent, false), "in Velero's order, the first of each")
+	assert.Empty(t, MoverTolerations(agent[:2], false), "those for all keys are the node-agents' own")
+	taint := func(key, value string, effect corev1.TaintEffect) []corev1.Taint {
+		return []corev1.Taint{{Key: key, Value: value, Effect: effect}}
+	}
+	for name, c := range map[string]struct {
+		windows bool
+		taints  []corev1.Taint
+		want    bool
+	}{
+		"none":                         {false, nil, true},
+		"spot":                         {false, taint("kubernetes.azure.com/scalesetpriority", "spot", corev1.TaintEffectNoSchedule), true},
+		"another value of it":          {false, taint("kubernetes.azure.com/scalesetpriority", "none", corev1.TaintEffectNoSchedule), false},
+		"critical":                     {false, taint("CriticalAddonsOnly", "true", corev1.TaintEffectNoExecute), true},
+		"dedicated":                    {false, taint("dedicated", "", corev1.TaintEffectNoSchedule), false},
+		"Windows, for Linux":           {false, taint("os", "windows", corev1.TaintEffectNoSchedule), false},
+		"Windows":                      {true, taint("os", "windows", corev1.TaintEffectNoSchedule), true},
+		"Windows, and nothing runs on": {true, taint("os", "windows", corev1.TaintEffectNoExecute), true},
+		"an os of another name":        {true, taint("os", "other", corev1.TaintEffectNoSchedule), false},
+	} {
+		p := NewPlace(PlaceSpec{Tolerations: MoverTolerations(agent, c.windows)})
+		assert.Equal(t, c.want, p.obstacle(&Features{Name: "n", Taints: c.taints}) == "", name)
+	}
+}
+
+// Four loads of a class that only spot nodes serve: before, the one admitted was the one
+// that is tried without a possible node.
+func TestAllToleratingAdmitted(t *testing.T) {
+	fleet := nodes(2, 9)
+	for i := range fleet {
+		fleet[i].Taints = []corev1.Taint{{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+	}
+	agent := []corev1.Toleration{{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}}
+	for tolerations, want := range map[*[]corev1.Toleration]int{{}: 1, &agent: 4} {
+		place := func(l *Load) { l.Place = NewPlace(PlaceSpec{Tolerations: MoverTolerations(*tolerations, false)}) }
+		d := Decide(world(9, fleet, load("a", DataUpload, place), load("b", DataUpload, place), load("c", DataDownload, place), load("d", DataDownload, place)))
+		assert.Len(t, d.Admit, want)
+	}
+}
+
+// The nodes that a volume names are found by their labels. Every node, one after the
+// other, gives the same.
+func TestReachSameAsEachNode(t *testing.T) {
+	for seed := range uint64(400) {
+		require.NoError(t, sameReach(seed), "seed %d", seed)
+	}
+}
+
+func FuzzReach(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) { require.NoError(t, sameReach(seed)) })
+}
+
+func sameReach(seed uint64) error {
+	r := rand.New(rand.NewPCG(seed, 9))
+	fleet := nodes(1+r.IntN(6), 1)
+	for i := range fleet {
+		for _, label := range []string{"zone", "disk"} {
+			if r.IntN(4) > 0 {
+				fleet[i].Labels[label] = string(rune('a' + r.IntN(3)))
+			}
+		}
+		fleet[i].Unschedulable = r.IntN(6) == 0
+		fleet[i].Agents["velero"] = Agent{Ready: r.IntN(5) > 0}
+	}
+	some := func() *corev1.NodeSelector {
+		s := &corev1.NodeSelector{}
+		for range r.IntN(3) {
+			var term corev1.NodeSelectorTerm
+			for range r.IntN(3) {
+				e := corev1.NodeSelectorRequirement{Key: []string{"zone", "disk"}[r.IntN(2)], Operator: []corev1.NodeSelectorOperator{"In", "In", "NotIn", "Exists", "Is"}[r.IntN(5)]}
+				if e.Operator != "Exists" {
+					e.Values = []string{"a", "b", "c"}[r.IntN(2) : 2+r.IntN(2)]
+				}
+				term.MatchExpressions = append(term.MatchExpressions, e)
+			}
+			s.NodeSelectorTerms = append(s.NodeSelectorTerms, term)
+		}
+		return s
+	}
+	spec := PlaceSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: some()}}}
+	if r.IntN(3) == 0 {
+		spec.Affinity = nil
+	}
+	for range r.IntN(3) {
+		spec.Volumes = append(spec.Volumes, some())
+	}
+	l := load("x", DataUpload, func(l *Load) { l.Place = NewPlace(spec) })
+	want := &Reach{Excluded: map[Obstacle]int{}}
+	for i := range fleet {
+		switch o := l.Place.obstacle(&fleet[i].Features); {
+		case o != "":
+			want.Excluded[o]++
+		case !fleet[i].Agents["velero"].Ready:
+			want.Excluded[ObstacleAgent]++
+		default:
+			want.Nodes = append(want.Nodes, fleet[i].Name)
+		}
+	}
+	if got := NewTopology(fleet).ReachOf(&l); !slices.Equal(want.Nodes, got.Nodes) || !maps.Equal(want.Excluded, got.Excluded) {
+		return errorf("nodes %v, excluded %v; one after the other %v, %v", got.Nodes, got.Excluded, want.Nodes, want.Excluded)
+	}
+	return nil
 }

@@ -221,7 +221,7 @@ func TestCanceledLoadKeepsTicket(t *testing.T) {
 }
 
 func TestRevokeNewestTicketsFirst(t *testing.T) {
-	d := Decide(world(2, nodes(1, 9),
+	d := Decide(world(3, nodes(1, 9),
 		load("accepted", DataUpload, in(Accepted)), load("old", DataUpload, ticket(7, at(-30*time.Second))),
 		load("new", DataUpload, ticket(7, noon)), load("unused", DataUpload, ticket(7, at(-TicketLife))), load("void", DataUpload, ticket(6, at(-time.Hour))),
 	))

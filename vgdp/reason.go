@@ -13,7 +13,7 @@ type Code string
 
 // The codes.
 const (
-	CodeLimit         Code = "limit"         // all slots of prepareQueueLength are taken
+	CodeLimit         Code = "limit"         // all slots of prepareQueueLength that it may take are taken
 	CodeFull          Code = "full"          // the concurrency limit is reached on its nodes
 	CodePressure      Code = "pressure"      // its nodes are under pressure
 	CodeUnschedulable Code = "unschedulable" // unschedulable: no node is possible
@@ -44,6 +44,7 @@ type Wait struct {
 	Since, Until time.Time
 
 	reach *Reach
+	kept  bool // a slot is free, and kept for restores
 }
 
 // BlockedBy is the name of the object that it waits for; empty: none.
@@ -61,6 +62,9 @@ func (w *Wait) BlockedBy() string {
 func (w *Wait) Sentence() string {
 	switch w.Code {
 	case CodeLimit:
+		if w.kept {
+			return fmt.Sprintf("%d of %d slots of prepareQueueLength are taken and the last one is kept for restores; %s has had one for longest", w.Count-1, w.Count, w.BlockedBy())
+		}
 		return fmt.Sprintf("all %d slots of prepareQueueLength are taken; %s has had one for longest", w.Count, w.BlockedBy())
 	case CodeFull:
 		return "the concurrency limit is reached on " + w.where()

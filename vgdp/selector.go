@@ -56,6 +56,17 @@ func (s *selector) selects(n *Features) bool {
 	})
 }
 
+// oneOf is a label that nodes of the term have, with one of these values; empty: it wants
+// none.
+func (t *term) oneOf() (label string, values []string) {
+	for i := range t.labels {
+		if r := &t.labels[i]; r.Operator() == selection.In {
+			return r.Key(), r.ValuesUnsorted()
+		}
+	}
+	return "", nil
+}
+
 func hold(list []labels.Requirement, of labels.Set) bool {
 	for i := range list {
 		if !list[i].Matches(of) {

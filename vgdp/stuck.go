@@ -34,6 +34,8 @@ func StuckAt(now time.Time, l *Load, f *Facts, room, held bool) Stuck {
 	switch {
 	case (l.preparing() || l.running()) && node != "" && f.AgentMissing:
 		return Stuck{Why: fmt.Sprintf("no node-agent is ready on node %s, and no other one continues it", node)}
+	case l.Phase == Accepted && f.Pod != nil && CannotRun(f.Pod) != "":
+		return Stuck{Why: CannotRun(f.Pod)}
 	case l.Phase == Accepted && f.Pod != nil && ranFor(now, f.Pod) >= UnnoticedAfter:
 		// Velero acts on changes of pods, not on those that exist when it starts.
 		return Stuck{Why: "its pod runs, but the node-agent was restarted meanwhile and has not noticed", Touch: "pod"}

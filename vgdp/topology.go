@@ -29,7 +29,8 @@ type Topology struct {
 	boundReach []Reach            // of loads bound to each node
 	agents     map[string][]Agent // by namespace and node
 	reaches    map[reachKey]*Reach
-	prepare    map[string]int // by namespace: the highest PrepareLimit of its agents
+	labelled   map[string]map[string][]int // by label and value, where it was asked for
+	prepare    map[string]int              // by namespace: the highest PrepareLimit of its agents
 }
 
 type reachKey struct{ namespace, place string }
@@ -38,7 +39,7 @@ type reachKey struct{ namespace, place string }
 func NewTopology(nodes []Node) *Topology {
 	f := &Topology{
 		nodes: slices.SortedFunc(slices.Values(nodes), func(a, b Node) int { return cmp.Compare(a.Name, b.Name) }),
-		index: map[string]int{}, agents: map[string][]Agent{}, reaches: map[reachKey]*Reach{}, prepare: map[string]int{},
+		index: map[string]int{}, agents: map[string][]Agent{}, reaches: map[reachKey]*Reach{}, labelled: map[string]map[string][]int{}, prepare: map[string]int{},
 	}
 	f.boundReach = make([]Reach, len(nodes))
 	for i := range f.nodes {
@@ -91,7 +92,7 @@ func (f *Topology) ReachOf(l *Load) *Reach {
 	if l.Node != "" {
 		return f.bound(l)
 	}
-	key := reachKey{l.Namespace, l.Place.key}
+	key := reachKey{l.Namespace, l.Place.get().key}
 	r := f.reaches[key]
 	if r == nil {
 		r = f.unbound(l)
@@ -102,16 +103,75 @@ func (f *Topology) ReachOf(l *Load) *Reach {
 
 func (f *Topology) unbound(l *Load) *Reach {
 	r := &Reach{Excluded: map[Obstacle]int{}}
-	agents := f.agentsOf(l.Namespace)
-	for i := range f.nodes {
-		n := &f.nodes[i]
-		obstacle := l.Place.obstacle(&n.Features)
+	p, agents := l.Place.get(), f.agentsOf(l.Namespace)
+	visit := func(i int) {
+		obstacle := p.obstacle(&f.nodes[i].Features)
 		if obstacle == "" && !agents[i].Ready {
 			obstacle = ObstacleAgent
 		}
-		r.add(i, n.Name, obstacle)
+		r.add(i, f.nodes[i].Name, obstacle)
+	}
+	candidates, few := f.candidates(p)
+	if !few {
+		for i := range f.nodes {
+			visit(i)
+		}
+		return r
+	}
+	for _, i := range candidates {
+		visit(i)
+	}
+	if others := len(f.nodes) - len(candidates); others > 0 {
+		r.Excluded[ObstacleVolume] += others
 	}
 	return r
+}
+
+// candidates are all nodes where the volumes of a place can be, and maybe more: those
+// with a label value that the topology of one of them names. Each volume of a local disk
+// has a place of its own, and each place would else be held against every node. few is
+// false where no volume names one.
+func (f *Topology) candidates(p *place) (list []int, few bool) {
+	for _, v := range p.volumes {
+		if list, few := f.named(v); few {
+			return list, true
+		}
+	}
+	return nil, false
+}
+
+// named are the nodes with one of the label values that a selector wants, where each of
+// its terms wants some.
+func (f *Topology) named(s *selector) (list []int, few bool) {
+	if s == nil {
+		return nil, false
+	}
+	for i := range s.terms {
+		key, values := s.terms[i].oneOf()
+		if key == "" {
+			return nil, false
+		}
+		for _, value := range values {
+			list = append(list, f.byValue(key)[value]...)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), true
+}
+
+// byValue are the nodes by the value of a label.
+func (f *Topology) byValue(label string) map[string][]int {
+	values := f.labelled[label]
+	if values == nil {
+		values = map[string][]int{}
+		for i := range f.nodes {
+			if value, has := f.nodes[i].Labels[label]; has {
+				values[value] = append(values[value], i)
+			}
+		}
+		f.labelled[label] = values
+	}
+	return values
 }
 
 // bound is the reach of a load with a fixed node: the scheduler does not decide, but

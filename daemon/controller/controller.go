@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -113,7 +114,7 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 // NewLoads is the admission of data mover loads, without logs and Events.
 func NewLoads(file *config.FileOf[config.Controller], clients *Clients) *admission.Reconciler {
 	r := &admission.Reconciler{
-		Dynamic: clients.Dynamic, Core: clients.Core, Leases: clients.Coordination,
+		Dynamic: clients.Dynamic, Core: clients.Core, Leases: clients.Coordination, Classes: clients.Storage,
 		Abilities: (&abilities.Reader{Definitions: clients.Dynamic.Resource(abilities.Resource()), Log: slog.New(slog.DiscardHandler)}).Now,
 		Settings:  func() admission.Settings { return file.Current().VGDP }, Grace: func() time.Duration { return file.Current().Fleet.Grace },
 	}
@@ -132,6 +133,7 @@ type Clients struct {
 
 	Core         corev1client.CoreV1Interface
 	Coordination coordinationv1client.LeasesGetter
+	Storage      storagev1client.StorageClassesGetter
 }
 
 // eventTimeout bounds each write of an Event.
@@ -172,7 +174,13 @@ func NewClients(how *rest.Config, lease time.Duration) (*Clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Clients{Dynamic: backups, Metadata: namespaces, leases: leases, events: events, Core: core, Coordination: coordination}, nil
+	storage, err := storagev1client.NewForConfig(how)
+	if err != nil {
+		return nil, err
+	}
+	return &Clients{
+		Dynamic: backups, Metadata: namespaces, leases: leases, events: events, Core: core, Coordination: coordination, Storage: storage,
+	}, nil
 }
 
 // Run runs all parts until ctx is done, then stops them and returns nil. It

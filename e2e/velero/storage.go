@@ -112,13 +112,21 @@ type StandInStorage struct {
 	Moves time.Duration
 
 	keep, still atomic.Bool
-	mu          sync.Mutex // guards known
+	node        atomic.Pointer[string] // where new volumes are; nil: everywhere
+	mu          sync.Mutex             // guards known
 	known       map[types.UID]bool
 	work        sync.WaitGroup
 }
 
 // Keep says whether new claims are left unbound.
 func (s *StandInStorage) Keep(yes bool) { s.keep.Store(yes) }
+
+// PutOn says on which node new volumes are, and nowhere else; empty: everywhere.
+func (s *StandInStorage) PutOn(node string) {
+	if s.node.Store(nil); node != "" {
+		s.node.Store(&node)
+	}
+}
 
 // Still says whether pods of data movers that have a node are not run yet.
 func (s *StandInStorage) Still(yes bool) { s.still.Store(yes) }
@@ -214,6 +222,11 @@ func (s *StandInStorage) bind(ctx context.Context, c *corev1.PersistentVolumeCla
 	}
 	if c.Spec.StorageClassName != nil {
 		v.Spec.StorageClassName = *c.Spec.StorageClassName
+	}
+	if node := s.node.Load(); node != nil {
+		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{*node}}},
+		}}}}
 	}
 	if _, err := s.Core.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{}); err != nil {
 		return err

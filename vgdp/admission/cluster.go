@@ -24,6 +24,15 @@ type cluster struct {
 
 	cached  *vgdp.Topology
 	version [2]uint64 // of nodes and agents that cached is built from
+	builds  uint64    // how often it was built
+	// tolerations of the node-agents, as of cached.
+	tolerations map[agentsOf][]corev1.Toleration
+}
+
+// agentsOf are the node-agents of a Velero on one operating system: a DaemonSet.
+type agentsOf struct {
+	namespace string
+	windows   bool
 }
 
 func newCluster(wake store.Signal) cluster {
@@ -63,6 +72,7 @@ func (c *cluster) topology(veleros map[string]*velero) *vgdp.Topology {
 	for _, v := range veleros {
 		v.config.drift = 0
 	}
+	c.tolerations = inheritedTolerations(c.agents.List())
 	for _, p := range c.agents.List() {
 		v := veleros[p.Namespace]
 		if v == nil || p.Node == "" || agents[p.Node][p.Namespace].Ready {
@@ -74,7 +84,26 @@ func (c *cluster) topology(veleros map[string]*velero) *vgdp.Topology {
 		agents[p.Node][p.Namespace] = v.config.agent(p, labels[p.Node])
 	}
 	c.cached, c.version = vgdp.NewTopology(withAgents(nodes, agents)), now
+	c.builds++
 	return c.cached
+}
+
+// inheritedTolerations are those of each DaemonSet's newest pod. Velero reads them in the
+// DaemonSet, which we may not.
+func inheritedTolerations(agents []*agentPod) map[agentsOf][]corev1.Toleration {
+	newest := map[agentsOf]*agentPod{}
+	for _, p := range agents {
+		of := agentsOf{p.Namespace, p.Windows}
+		if was := newest[of]; was == nil || was.CreationTimestamp.Before(&p.CreationTimestamp) ||
+			was.CreationTimestamp.Equal(&p.CreationTimestamp) && was.Name < p.Name {
+			newest[of] = p
+		}
+	}
+	all := map[agentsOf][]corev1.Toleration{}
+	for of, p := range newest {
+		all[of] = p.Tolerations
+	}
+	return all
 }
 
 func withAgents(nodes []*corev1.Node, agents map[string]map[string]vgdp.Agent) []vgdp.Node {
@@ -108,6 +137,10 @@ type agentPod struct {
 	ConfigMap string
 	// Started is the last start of its container; zero: it is not running.
 	Started time.Time
+	// Windows: it is one for Windows.
+	Windows bool
+	// Tolerations that the movers inherit, see vgdp.MoverTolerations.
+	Tolerations []corev1.Toleration
 }
 
 func trimAgent(o any) (*agentPod, error) {
@@ -122,8 +155,8 @@ func trimAgent(o any) (*agentPod, error) {
 
 func readAgent(p *corev1.Pod) *agentPod {
 	a := &agentPod{
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion},
-		Node:       p.Spec.NodeName,
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, CreationTimestamp: p.CreationTimestamp},
+		Node:       p.Spec.NodeName, Windows: p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows, Tolerations: vgdp.MoverTolerations(p.Spec.Tolerations, false),
 	}
 	for _, c := range p.Spec.Containers {
 		if name := option(slices.Concat(c.Command, c.Args), "--node-agent-configmap"); name != "" {
@@ -140,17 +173,17 @@ func readAgent(p *corev1.Pod) *agentPod {
 	return a
 }
 
-// option is the value of a command line flag; empty without it.
-func option(args []string, name string) string {
+// option is the value of a command line flag, the last one where it stands twice; empty
+// without it.
+func option(args []string, name string) (value string) {
 	for i, arg := range args {
-		if value, is := strings.CutPrefix(arg, name+"="); is {
-			return value
-		}
-		if arg == name && i+1 < len(args) {
-			return args[i+1]
+		if v, is := strings.CutPrefix(arg, name+"="); is {
+			value = v
+		} else if arg == name && i+1 < len(args) {
+			value = args[i+1]
 		}
 	}
-	return ""
+	return value
 }
 
 func agentChanged(was, is *agentPod) bool {

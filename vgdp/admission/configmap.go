@@ -30,7 +30,7 @@ type configuration struct {
 
 	started map[string]start // by node-agent
 	drift   int              // node-agents that started before the last change
-	places  map[placeKey]vgdp.Place
+	places  places
 }
 
 // start is what a node-agent read at its start.
@@ -40,8 +40,6 @@ type start struct {
 	concurrency vgdp.Concurrency
 }
 
-type placeKey struct{ kind, class, os string }
-
 func newConfiguration() *configuration {
 	c := &configuration{started: map[string]start{}}
 	c.set(vgdp.NodeAgent{}, nil)
@@ -49,7 +47,7 @@ func newConfiguration() *configuration {
 }
 
 func (c *configuration) set(live vgdp.NodeAgent, hints []vgdp.Hint) {
-	c.live, c.hints, c.places = live, hints, map[placeKey]vgdp.Place{}
+	c.live, c.hints, c.places = live, hints, places{}
 	c.concurrency = live.LoadConcurrency.Concurrency(vgdp.DefaultConcurrency)
 }
 
@@ -120,31 +118,6 @@ func (c *configuration) agent(p *agentPod, node map[string]string) vgdp.Agent {
 		c.drift++
 	}
 	return a
-}
-
-// place is where a load's pod may run. The topology of volumes is left to the
-// scheduler.
-func (c *configuration) place(o *Object) vgdp.Place {
-	key := placeKey{string(o.Load.Kind), o.Class, o.OS}
-	p, known := c.places[key]
-	if known {
-		return p
-	}
-	class := o.Class
-	if to := c.live.BackupPVC[class].StorageClass; o.Load.Kind == vgdp.DataUpload && to != "" {
-		class = to
-	}
-	affinity := vgdp.AffinityFor(c.live.LoadAffinity, class)
-	if o.OS != "" && o.OS != "auto" {
-		affinity = vgdp.OnOS(affinity, o.OS == "windows")
-	}
-	var selector *metav1.LabelSelector
-	if affinity != nil {
-		selector = &affinity.NodeSelector
-	}
-	p = vgdp.NewPlace(vgdp.PodAffinity(selector, nil), nil, nil)
-	c.places[key] = p
-	return p
 }
 
 // configMapOf is the name of the ConfigMap of a Velero's node-agents: as configured, else

@@ -41,25 +41,6 @@ func TestNodeAgentStartedConfig(t *testing.T) {
 	assert.Equal(t, vgdp.Agent{Ready: true, Concurrency: 8}, c.agent(agentOf(noon().Add(30*time.Minute)), nil), "nobody saw what this one read")
 }
 
-func TestLoadAffinityByStorageClass(t *testing.T) {
-	c := configured(t, `{"backupPVC":{"fast":{"storageClass":"copies"}},"loadAffinity":[
-{"nodeSelector":{"matchLabels":{"disk":"big"}},"storageClass":"copies"},{"nodeSelector":{"matchLabels":{"disk":"any"}}}]}`, noon())
-	fleet := vgdp.NewTopology([]vgdp.Node{
-		{Features: vgdp.Features{Name: "big", Labels: map[string]string{"disk": "big", "kubernetes.io/os": "linux"}}, Agents: map[string]vgdp.Agent{"": {Ready: true}}},
-		{Features: vgdp.Features{Name: "any", Labels: map[string]string{"disk": "any", "kubernetes.io/os": "windows"}}, Agents: map[string]vgdp.Agent{"": {Ready: true}}},
-	})
-	on := func(kind vgdp.Kind, class, os string) []string {
-		o := &Object{Load: vgdp.Load{Kind: kind}, Class: class, OS: os}
-		o.Load.Place = c.place(o)
-		return fleet.ReachOf(&o.Load).Nodes
-	}
-	assert.Equal(t, []string{"big"}, on(vgdp.DataUpload, "fast", ""), "that of the copy, not of the source")
-	assert.Equal(t, []string{"any"}, on(vgdp.DataDownload, "fast", ""), "a restore makes no copy")
-	assert.Equal(t, []string{"any"}, on(vgdp.DataUpload, "", "windows"))
-	assert.Empty(t, on(vgdp.DataUpload, "", "linux"))
-	assert.Equal(t, []string{"any"}, on(vgdp.DataUpload, "", "auto"))
-}
-
 func TestClockFollowsAPIServer(t *testing.T) {
 	var c clock
 	asked := time.Now()

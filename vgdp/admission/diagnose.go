@@ -3,6 +3,7 @@ package admission
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,12 +30,15 @@ type diagnosed struct {
 	why string
 }
 
-// needsDiagnosis tells whether a load was accepted long ago and does not run, or runs
-// without a mover's pod.
+// needsDiagnosis tells whether a load was accepted long ago and does not run, or has a
+// pod that cannot run, or runs without one.
 func (v *velero) needsDiagnosis(l *vgdp.Load, now time.Time, after time.Duration) bool {
-	if l.Phase == vgdp.InProgress {
-		_, moves := v.movers.Get(l.Namespace, l.Name)
+	pod, moves := v.movers.Get(l.Namespace, l.Name)
+	switch {
+	case l.Phase == vgdp.InProgress:
 		return !moves && !l.Direct
+	case l.Phase == vgdp.Accepted && moves && vgdp.CannotRun(pod) != "":
+		return true
 	}
 	return (l.Phase == vgdp.Accepted || l.Phase == vgdp.Prepared) && !l.AcceptedAt.IsZero() && now.Sub(l.AcceptedAt) >= after
 }
@@ -45,12 +49,23 @@ func diagnosis(in *vgdp.Input, l *vgdp.Load, f *vgdp.Facts, stuck vgdp.Stuck) st
 	if stuck.Why != "" {
 		lines = append(lines, "stuck: "+stuck.Why)
 	}
-	if reach := in.Topology.ReachOf(l); len(reach.Nodes) == 0 {
-		lines = append(lines, "unschedulable: "+reach.String())
+	if why := unschedulable(in, l, f); why != "" {
+		lines = append(lines, "unschedulable: "+why)
 	}
 	text := vgdp.Diagnose(f)
 	lines = append(lines, text[1:len(text)-1]...) // without begin and end
 	return clip(lines, maxDiagnosis)
+}
+
+// unschedulable is why no node is possible for a load, its volumes as they were made;
+// empty: one is.
+func unschedulable(in *vgdp.Input, l *vgdp.Load, f *vgdp.Facts) string {
+	with := *l
+	with.Place = l.Place.With(topologyOf(f.PV)).With(topologyOf(f.CachePV))
+	if reach := in.Topology.ReachOf(&with); len(reach.Nodes) == 0 {
+		return reach.String()
+	}
+	return ""
 }
 
 // clip joins lines up to a total length; the last one marks an omission.
@@ -94,30 +109,56 @@ func (v *velero) facts(ctx context.Context, in *vgdp.Input, l *vgdp.Load) *vgdp.
 	}
 	agent, _ := in.Topology.Agent(node, l.Namespace)
 	f.AgentMissing = node != "" && !agent.Ready
-	if l.Kind == vgdp.DataUpload || l.Kind == vgdp.DataDownload {
-		v.volume(ctx, f, l)
+	f.Events = v.warnings(ctx, l.Namespace, l.Name)
+	if hasPlace(l) {
+		f.PVC, f.PV = v.volume(ctx, f, l.Namespace, l.Name, "")
+	}
+	if l.Kind.Facts().Restores && v.config.live.CachePVC != (vgdp.CachePVC{}) {
+		v.cache(ctx, f, l)
 	}
 	if l.Kind == vgdp.DataUpload {
 		v.snapshot(ctx, f, l)
 	}
-	events, err := v.core.Events(l.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.name=" + l.Name})
-	if err == nil {
-		f.Events = events.Items
-	}
 	return f
 }
 
-func (v *velero) volume(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) {
-	var err error
-	if f.PVC, err = v.core.PersistentVolumeClaims(l.Namespace).Get(ctx, l.Name, metav1.GetOptions{}); err != nil {
-		f.PVC, f.Errors = nil, append(f.Errors, vgdp.ReadError{What: "pvc", Name: l.Name, Err: err})
-		return
+// warnings are the warning Events of the objects of a name. They are an extra: without
+// them the other facts stand.
+func (v *velero) warnings(ctx context.Context, namespace, name string) []corev1.Event {
+	events, err := v.core.Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.name=" + name})
+	if err != nil {
+		return nil
 	}
-	if name := f.PVC.Spec.VolumeName; name != "" {
-		if f.PV, err = v.core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{}); err != nil {
-			f.PV, f.Errors = nil, append(f.Errors, vgdp.ReadError{What: "pv", Name: name, Err: err})
-		}
+	return events.Items
+}
+
+// cache reads the claim of a restore's cache. Velero makes none for a small restore.
+func (v *velero) cache(ctx context.Context, f *vgdp.Facts, l *vgdp.Load) {
+	name := l.Name + "-cache"
+	f.Cache, f.CachePV = v.volume(ctx, f, l.Namespace, name, "cache ")
+	f.Errors = slices.DeleteFunc(f.Errors, func(e vgdp.ReadError) bool { return e.What == "cache pvc" && apierrors.IsNotFound(e.Err) })
+	if f.Cache != nil {
+		f.Events = append(f.Events, v.warnings(ctx, l.Namespace, name)...)
 	}
+}
+
+// volume reads a claim and its volume; nil: it does not exist, or cannot be read. of is
+// the beginning of what an error calls them.
+func (v *velero) volume(ctx context.Context, f *vgdp.Facts, namespace, name, of string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
+	claim, err := v.core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		f.Errors = append(f.Errors, vgdp.ReadError{What: of + "pvc", Name: name, Err: err})
+		return nil, nil
+	}
+	if claim.Spec.VolumeName == "" {
+		return claim, nil
+	}
+	pv, err := v.core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil {
+		f.Errors = append(f.Errors, vgdp.ReadError{What: of + "pv", Name: claim.Spec.VolumeName, Err: err})
+		return claim, nil
+	}
+	return claim, pv
 }
 
 func snapshots(resource string) schema.GroupVersionResource {

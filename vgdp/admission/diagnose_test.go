@@ -39,7 +39,12 @@ func diagnosisFixture(movers ...*corev1.Pod) (*Reconciler, *vgdp.Input) {
 }
 
 func TestNeedsDiagnosis(t *testing.T) {
-	r, in := diagnosisFixture(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "velero", Name: "moves"}})
+	r, in := diagnosisFixture(
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "velero", Name: "moves"}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "velero", Name: "elsewhere"}, Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity."},
+		}}},
+	)
 	accepted := in.Time.Add(-time.Minute)
 	for name, row := range map[string]struct {
 		load vgdp.Load
@@ -48,6 +53,8 @@ func TestNeedsDiagnosis(t *testing.T) {
 		"new":                           {vgdp.Load{Phase: vgdp.New, Created: accepted}, false},
 		"accepted long ago":             {vgdp.Load{Phase: vgdp.Accepted, AcceptedAt: accepted}, true},
 		"accepted just now":             {vgdp.Load{Phase: vgdp.Accepted, AcceptedAt: accepted.Add(time.Second)}, false},
+		"and its volume is elsewhere":   {vgdp.Load{Phase: vgdp.Accepted, AcceptedAt: in.Time, Name: "elsewhere"}, true},
+		"prepared, whatever was before": {vgdp.Load{Phase: vgdp.Prepared, AcceptedAt: in.Time, Name: "elsewhere"}, false},
 		"accepted nobody knows when":    {vgdp.Load{Phase: vgdp.Accepted}, false},
 		"prepared":                      {vgdp.Load{Phase: vgdp.Prepared, AcceptedAt: accepted}, true},
 		"runs":                          {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "moves"}, false},
@@ -77,4 +84,31 @@ func TestDiagnosisBeginsWithOwnReasons(t *testing.T) {
 		diagnosis(in, l, &vgdp.Facts{Kind: l.Kind, Pod: pod}, vgdp.Stuck{Why: "so"}))
 	l.Node = "n1"
 	assert.Equal(t, "Pod velero/a, phase Pending, node name , message ", diagnosis(in, l, &vgdp.Facts{Kind: l.Kind, Pod: pod}, vgdp.Stuck{}))
+}
+
+// The volume that Velero made for a load is where no node of its affinity is. The cache
+// of a restore is looked at where one is configured.
+func TestDiagnosisOfVolumes(t *testing.T) {
+	claim := func(name, volume string) string {
+		return strings.ReplaceAll(claimYAML(name, "c", volume, ""), "namespace: shop", "namespace: velero")
+	}
+	objects := documents(classYAML("c", immediate, ""), claimYAML("to", "c", "", ""), claim("down", "pv-2"), claim("down-cache", "pv-1"), claim("cached", "pv-1"), claim("cached-cache", "pv-2"), volumeYAML("pv-1", "", "'1'"), volumeYAML("pv-2", "", "'2'"))
+	for config, want := range map[string]map[string]string{
+		`{"loadConcurrency":{"prepareQueueLength":9},"loadAffinity":[{"nodeSelector":{"matchLabels":{"zone":"1"}}}]}`:                                 {"down": "unschedulable: 1 excluded by loadAffinity or operating system, 1 excluded by the volume's topology", "cached": ""},
+		`{"loadConcurrency":{"prepareQueueLength":9},"loadAffinity":[{"nodeSelector":{"matchLabels":{"zone":"1"}}}],"cachePVC":{"storageClass":"c"}}`: {"down": "unschedulable: 2 excluded by the volume's topology", "cached": "unschedulable: 2 excluded by the volume's topology"},
+	} {
+		r, s := placed(t, config, nodesOf("a zone=1", "b zone=2"), agentsOn("", "a", "b"), objects)
+		with(t, r, documents(strings.Replace(download("down", "to", ""), "spec:", "status: {phase: Accepted}, spec:", 1), strings.Replace(download("cached", "to", ""), "spec:", "status: {phase: Accepted}, spec:", 1)))
+		in, loads, _ := look(t, r, noon())
+		for name, first := range want {
+			f := r.veleros["velero"].facts(t.Context(), &in, loads[name])
+			line, _, _ := strings.Cut(diagnosis(&in, loads[name], f, vgdp.Stuck{}), "\n")
+			if first == "" {
+				assert.NotContains(t, line, "unschedulable")
+				assert.Zero(t, s.asked["/api/v1/namespaces/velero/persistentvolumeclaims/cached-cache"], "Velero makes none")
+				continue
+			}
+			assert.Equal(t, first, line, "%s: %s", name, config)
+		}
+	}
 }

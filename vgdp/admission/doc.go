@@ -3,7 +3,7 @@
 //
 // # Usage
 //
-//	r := &admission.Reconciler{Dynamic: d, Core: core, Leases: coordination, …}
+//	r := &admission.Reconciler{Dynamic: d, Core: core, Leases: coordination, Classes: storage, …}
 //	err := r.Run(ctx) // while this replica is the leader
 //
 // # Flow

@@ -43,13 +43,14 @@ type Object struct {
 	// Backup that it is part of; empty for restores.
 	Backup string
 	// Target is the pod whose volume a PodVolumeBackup or PodVolumeRestore moves,
-	// or the claim that a DataDownload fills.
+	// the claim that a DataDownload fills, or the one that a DataUpload reads.
 	Target types.NamespacedName
 	// AcceptedBy is the node whose node-agent accepted it, and Marked tells whether it has
 	// the finalizer of Velero's node-agents; only DataUploads and DataDownloads have either.
 	AcceptedBy string
 	Marked     bool
-	// Class of the volume, and OS of its node; empty: unknown.
+	// Class of the volume that a DataUpload reads, and OS that a DataDownload names for
+	// its pod; empty: none.
 	Class, OS string
 	// Diagnosis is its annotation plimsoll.dev/diagnosis.
 	Diagnosis string
@@ -70,7 +71,7 @@ func Read(kind vgdp.Kind, u *unstructured.Unstructured) *Object {
 			Node: f.text("status", "node"),
 		},
 		AcceptedBy: f.text("status", "acceptedByNode"), Marked: slices.Contains(u.GetFinalizers(), names.MoverFinalizer),
-		OS: f.text("status", "nodeOS"), Class: f.text("spec", "csiSnapshot", "storageClass"),
+		Class: f.text("spec", "csiSnapshot", "storageClass"),
 	}
 	o.readKind(f)
 	o.readOwner(u)
@@ -92,6 +93,7 @@ func (o *Object) readKind(f fields) {
 		o.Target = types.NamespacedName{Namespace: f.text("spec", "pod", "namespace"), Name: f.text("spec", "pod", "name")}
 		o.Load.PodNamespace = o.Target.Namespace
 	case vgdp.DataUpload:
+		o.Target = types.NamespacedName{Namespace: f.text("spec", "sourceNamespace"), Name: f.text("spec", "sourcePVC")}
 	}
 }
 

@@ -1,7 +1,9 @@
 package admission
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,7 +121,6 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 		in.Pressure = r.cluster.pressures(time.Now(), now, r.Grace())
 	}
 	objects := map[string]*Object{}
-	r.targets.left = targetsPerRound
 	for namespace, v := range r.veleros {
 		if !v.ready() || now.Before(v.keeper.ticketsFrom) {
 			continue
@@ -130,15 +131,16 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 		}
 		in.Veleros[namespace] = known
 		v.keeper.heldInto(in.Holds)
-		in.Loads = r.loads(ctx, v, in.Loads, objects, now)
+		in.Loads = v.current(in.Loads, objects)
 	}
+	r.addTargets(ctx, in.Loads, objects, now)
 	r.dropStale(objects)
 	return in, objects
 }
 
-// loads appends the loads of a Velero that have not ended.
-func (r *Reconciler) loads(ctx context.Context, v *velero, list []vgdp.Load, objects map[string]*Object, now time.Time) []vgdp.Load {
-	nodes := v.moverNodes()
+// current appends the loads of a Velero that have not ended.
+func (v *velero) current(list []vgdp.Load, objects map[string]*Object) []vgdp.Load {
+	nodes, timeout := v.moverNodes(), v.podVolumeTimeout()
 	for _, loads := range v.loads {
 		for _, o := range loads.List() {
 			if ended(&o.Load) {
@@ -149,28 +151,72 @@ func (r *Reconciler) loads(ctx context.Context, v *velero, list []vgdp.Load, obj
 			if l.Node == "" && !isNew(&l) {
 				l.Node = nodes[loadKey{l.Kind, l.Namespace, l.Name}]
 			}
-			v.parentOf(o, &l)
-			if v.desired.limited {
-				r.addTarget(ctx, o, &l, now)
-			}
-			l.Place = v.config.place(o)
+			v.parentOf(o, &l, timeout)
 			list, objects[l.UID] = append(list, l), o
 		}
 	}
 	return list
 }
 
-// addTarget adds what a load's target says. An accepted load has its target; what a hook
-// says of the application counts until the load has ended.
-func (r *Reconciler) addTarget(ctx context.Context, o *Object, l *vgdp.Load, now time.Time) {
-	if l.Kind == vgdp.DataUpload || o.Target.Name == "" || !isNew(l) && l.Kind != vgdp.PodVolumeBackup {
-		return
+// addTargets adds what the loads' targets say: whether each can be accepted now, and
+// where. Those that are due are looked up first, restores before all others.
+func (r *Reconciler) addTargets(ctx context.Context, loads []vgdp.Load, objects map[string]*Object, now time.Time) {
+	r.targets.begin()
+	var due []*vgdp.Load
+	for i := range loads {
+		if l := &loads[i]; r.needsTarget(l, objects[l.UID]) && r.targets.due(objects[l.UID], now) {
+			due = append(due, l)
+		}
 	}
+	slices.SortFunc(due, func(a, b *vgdp.Load) int {
+		if restores := a.Kind.Facts().Restores; restores != b.Kind.Facts().Restores {
+			if restores {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+	})
+	for _, l := range due {
+		r.addTarget(ctx, objects[l.UID], l, now)
+	}
+	if len(due) > 0 && r.targets.more() {
+		r.wake.Set()
+	}
+	for i := range loads {
+		if l := &loads[i]; r.needsTarget(l, objects[l.UID]) {
+			r.addTarget(ctx, objects[l.UID], l, now)
+		}
+	}
+}
+
+// needsTarget tells whether a load's target is needed. An accepted load has it; what a
+// hook says of the application counts until the load has ended, and where a load may run
+// until it does.
+func (r *Reconciler) needsTarget(l *vgdp.Load, o *Object) bool {
+	if o.Target.Name == "" || !r.veleros[l.Namespace].desired.limited {
+		return false
+	}
+	return isNew(l) || l.Kind == vgdp.PodVolumeBackup || hasPlace(l) && l.Phase == vgdp.Accepted && l.Node == ""
+}
+
+// hasPlace tells whether the scheduler chooses the node.
+func hasPlace(l *vgdp.Load) bool { return l.Kind == vgdp.DataUpload || l.Kind == vgdp.DataDownload }
+
+// addTarget adds what a load's target says.
+func (r *Reconciler) addTarget(ctx context.Context, o *Object, l *vgdp.Load, now time.Time) {
 	t := r.targets.of(ctx, o, now)
 	l.Hooks = l.Hooks || t.hooks
 	l.NotReady = t.notReady
 	if l.Node == "" {
 		l.Node = t.node
+	}
+	if !hasPlace(l) {
+		return
+	}
+	place, read := r.place(ctx, r.veleros[l.Namespace], o, t, now)
+	if l.Place = place; !read && l.NotReady == "" {
+		l.NotReady = notLookedUp
 	}
 }
 

@@ -29,7 +29,7 @@ func observed(uploads int) *observation {
 		tests: map[string]lastTests{"velero": {accept: noon(), release: noon()}},
 	}
 	for i := range uploads {
-		l := vgdp.Load{UID: fmt.Sprint(i), Name: fmt.Sprint("du", i), Namespace: "velero", Kind: vgdp.DataUpload, Created: noon().Add(time.Duration(i-100) * time.Second), Place: vgdp.NewPlace(nil, nil, nil)}
+		l := vgdp.Load{UID: fmt.Sprint(i), Name: fmt.Sprint("du", i), Namespace: "velero", Kind: vgdp.DataUpload, Created: noon().Add(time.Duration(i-100) * time.Second), Place: vgdp.Place{}}
 		o.Loads = append(o.Loads, l)
 		o.objects[l.UID] = &Object{Load: l}
 	}

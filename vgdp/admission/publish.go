@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -73,12 +74,8 @@ func (p *publisher) publishOverdue(e *edit) {
 	}
 	p.counters.Change(func(c *Counts) { c.Overdue++ })
 	l := e.load
-	clock := "Velero's 4h0m0s"
-	if l.Timeout > 0 {
-		clock = fmt.Sprintf("itemOperationTimeout %s of its Backup", l.Timeout)
-	}
-	p.events.Event(reference(l), corev1.EventTypeWarning, ReasonOverdue,
-		fmt.Sprintf("overdue: goes on despite pressure, before Velero cancels it (%s, counted from %s)", clock, l.Created.UTC().Format(time.RFC3339)))
+	clock := cmp.Or(l.Clock, fmt.Sprintf("Velero's %s, counted from %s", vgdp.VeleroTimeout, utc(l.Created)))
+	p.events.Event(reference(l), corev1.EventTypeWarning, ReasonOverdue, "overdue: goes on despite pressure, before Velero cancels it ("+clock+")")
 }
 
 func (p *publisher) logWait(e *edit) {

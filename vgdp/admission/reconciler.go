@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/plimsoll-dev/plimsoll/abilities"
@@ -27,6 +28,7 @@ type Reconciler struct {
 	Dynamic dynamic.Interface
 	Core    corev1client.CoreV1Interface
 	Leases  coordinationv1client.LeasesGetter
+	Classes storagev1client.StorageClassesGetter
 	// Of are the Veleros; none: each namespace with a node-agent and an object of
 	// Velero's.
 	Of []Velero
@@ -107,7 +109,7 @@ func (r *Reconciler) reset() {
 	r.publisher = publisher{log: r.Log, events: r.Events, counters: &r.counters, clock: &r.clock, failed: map[string]string{}}
 	r.cluster = newCluster(r.wake)
 	r.proofs = proofs{dynamic: r.Dynamic, log: r.Log, asked: map[string]time.Time{}}
-	r.targets = targets{pods: r.Core, claims: r.Core, known: map[types.UID]target{}}
+	r.targets = newTargets(r.Core, r.Classes, r.Log)
 	r.notesFor, r.diagnosed = 0, map[types.UID]diagnosed{}
 }
 

@@ -88,13 +88,15 @@ func TestTargetUrgentUntilEnded(t *testing.T) {
 	r.reset()
 	v := newVelero(r, Velero{Namespace: "velero"})
 	v.desired.limited = true
+	r.veleros["velero"] = v
 	o := Read(vgdp.PodVolumeBackup, object(t, `{"apiVersion":"velero.io/v1","kind":"PodVolumeBackup","metadata":{"name":"a","namespace":"velero","uid":"u"},"spec":{"node":"n1","pod":{"namespace":"shop","name":"cart"}}}`))
 	assert.Equal(t, "shop", o.Load.PodNamespace)
 	look := func(phase vgdp.Phase, now time.Time) []vgdp.Load {
-		o.Load.Phase, r.targets.left = phase, targetsPerRound
+		o.Load.Phase = phase
 		require.NoError(t, v.loads[vgdp.PodVolumeBackup].Replace([]any{o}, ""))
 		objects := map[string]*Object{}
-		list := r.loads(t.Context(), v, nil, objects, now)
+		list := v.current(nil, objects)
+		r.addTargets(t.Context(), list, objects, now)
 		r.dropStale(objects)
 		return list
 	}
@@ -161,11 +163,11 @@ func TestTargetLookUpsBounded(t *testing.T) {
 	assert.Equal(t, int64(1), asked.Load(), "one question was left")
 	assert.Equal(t, "pod shop/a does not exist", list[0].notReady)
 	assert.Equal(t, "its target is not looked up yet", list[1].notReady)
-	look(targetInterval-1, 1, "a")
+	look(restoreInterval-1, 1, "a")
 	assert.Equal(t, int64(1), asked.Load(), "not again so soon")
-	look(targetInterval, 1, "a")
+	look(restoreInterval, 1, "a")
 	assert.Equal(t, int64(2), asked.Load())
-	assert.Equal(t, "pod shop/a does not exist", look(2*targetInterval, 0, "a")[0].notReady, "what is known stays known")
+	assert.Equal(t, "pod shop/a does not exist", look(2*restoreInterval, 0, "a")[0].notReady, "what is known stays known")
 	assert.Equal(t, int64(2), asked.Load())
 }
 

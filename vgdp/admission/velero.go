@@ -2,7 +2,9 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"path"
 	"slices"
 	"sync"
 	"time"
@@ -242,14 +244,83 @@ func (v *velero) moverNodes() map[loadKey]string {
 	return nodes
 }
 
-// parentOf copies what a load inherits from its Backup.
-func (v *velero) parentOf(o *Object, l *vgdp.Load) {
-	if p, there := v.backups.Get(v.Namespace, o.Backup); there && o.Backup != "" {
-		l.Scheduled, l.Hooks, l.Timeout = p.Scheduled, p.Hooks, p.Timeout
+// parentOf copies what a load inherits from its Backup. timeout is Velero's own for
+// volumes of pods.
+func (v *velero) parentOf(o *Object, l *vgdp.Load, timeout serverTimeout) {
+	p, there := v.backups.Get(v.Namespace, o.Backup)
+	if !there || o.Backup == "" {
+		p = &parentBackup{}
+	}
+	l.Scheduled, l.Hooks = p.Scheduled, p.Hooks
+	switch {
+	case l.Kind == vgdp.PodVolumeBackup || l.Kind == vgdp.PodVolumeRestore:
+		p.podVolumeClock(l, timeout)
+	case p.Timeout > 0:
+		l.Timeout, l.Clock = p.Timeout, fmt.Sprintf("itemOperationTimeout %s of its Backup, counted from %s", p.Timeout, utc(l.Created))
 	}
 }
 
-// trimMover keeps what places a load, and what a diagnosis needs.
+// podVolumeClock sets the clock of a PodVolumeBackup or PodVolumeRestore. It counts from
+// the start of its Backup or Restore, of which only the Backup's is known.
+func (p *parentBackup) podVolumeClock(l *vgdp.Load, timeout serverTimeout) {
+	lasts, from, clock := timeout.of, l.Created, "--fs-backup-timeout %s of Velero's server"
+	if p.PodVolumeTimeout != nil {
+		lasts, clock = *p.PodVolumeTimeout, podVolumeTimeout+" %s of its Backup"
+	} else if !timeout.set {
+		clock = "Velero's %s"
+	}
+	if !p.Started.IsZero() {
+		from = p.Started
+	}
+	l.Timeout = max(time.Second, from.Add(lasts).Sub(l.Created))
+	l.Clock = fmt.Sprintf(clock+", counted from %s", lasts, utc(from))
+}
+
+func utc(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// podVolumeTimeout is the annotation of a Backup with its own --fs-backup-timeout.
+const podVolumeTimeout = "velero.io/pod-volume-timeout"
+
+// serverTimeout is --fs-backup-timeout of Velero's server. set: it is on its command
+// line, else it is Velero's default.
+type serverTimeout struct {
+	of  time.Duration
+	set bool
+}
+
+// podVolumeTimeout is that of the server's newest pod.
+func (v *velero) podVolumeTimeout() serverTimeout {
+	var newest *corev1.Pod
+	for _, p := range v.movers.List() {
+		if len(p.Spec.Containers) > 0 && (newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
+			newest = p
+		}
+	}
+	if newest != nil {
+		if d, err := time.ParseDuration(option(newest.Spec.Containers[0].Args, "--fs-backup-timeout")); err == nil {
+			return serverTimeout{d, true}
+		}
+	}
+	return serverTimeout{of: vgdp.VeleroTimeout}
+}
+
+// serverOf is the container of Velero's server, with its command line alone; nil: the
+// pod has none.
+func serverOf(p *corev1.Pod) []corev1.Container {
+	for _, c := range p.Spec.Containers {
+		line := slices.Concat(c.Command, c.Args)
+		if len(line) > 0 && path.Base(line[0]) == "velero" {
+			line = line[1:]
+		}
+		if len(line) > 0 && line[0] == "server" {
+			return []corev1.Container{{Name: c.Name, Args: line}}
+		}
+	}
+	return nil
+}
+
+// trimMover keeps what places a load, and what a diagnosis needs; of Velero's server its
+// command line.
 func trimMover(o any) (*corev1.Pod, error) {
 	p, is := o.(*corev1.Pod)
 	if !is {
@@ -257,7 +328,7 @@ func trimMover(o any) (*corev1.Pod, error) {
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels, CreationTimestamp: p.CreationTimestamp},
-		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName},
+		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, Containers: serverOf(p)},
 		Status: corev1.PodStatus{
 			Phase: p.Status.Phase, Message: p.Status.Message, Conditions: p.Status.Conditions,
 			StartTime: p.Status.StartTime, ContainerStatuses: p.Status.ContainerStatuses,
@@ -270,7 +341,12 @@ type parentBackup struct {
 	metav1.ObjectMeta
 
 	Scheduled, Hooks bool
-	Timeout          time.Duration
+	// Timeout is its itemOperationTimeout; 0: none.
+	Timeout time.Duration
+	// PodVolumeTimeout of its own; nil: the server's. Started is when Velero began it;
+	// zero: it did not.
+	PodVolumeTimeout *time.Duration
+	Started          time.Time
 }
 
 func trimBackup(o any) (*parentBackup, error) {
@@ -286,9 +362,13 @@ func trimBackup(o any) (*parentBackup, error) {
 	p := &parentBackup{
 		ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), Namespace: u.GetNamespace(), ResourceVersion: u.GetResourceVersion()},
 		Scheduled:  u.GetLabels()[labelSchedule] != "", Hooks: slices.ContainsFunc(hooks, runsBefore),
+		Started: f.time("status", "startTimestamp"),
 	}
 	if d, err := time.ParseDuration(f.text("spec", "itemOperationTimeout")); err == nil {
 		p.Timeout = d
+	}
+	if d, err := time.ParseDuration(u.GetAnnotations()[podVolumeTimeout]); err == nil {
+		p.PodVolumeTimeout = &d
 	}
 	return p, nil
 }
@@ -301,5 +381,6 @@ func runsBefore(hook any) bool {
 }
 
 func backupChanged(was, is *parentBackup) bool {
-	return was.Scheduled != is.Scheduled || was.Hooks != is.Hooks || was.Timeout != is.Timeout
+	return was.Scheduled != is.Scheduled || was.Hooks != is.Hooks || was.Timeout != is.Timeout || !was.Started.Equal(is.Started) ||
+		(was.PodVolumeTimeout == nil) != (is.PodVolumeTimeout == nil) || was.PodVolumeTimeout != nil && *was.PodVolumeTimeout != *is.PodVolumeTimeout
 }
