@@ -262,7 +262,7 @@ func TestBackupOfHiddenUploadsNamesMover(t *testing.T) {
 	for _, u := range s.uploads("ticket") {
 		assert.Equal(t, gate.HiddenMover, text(u, "spec", "datamover"))
 	}
-	s.slots(a, 1+len(disks()))
+	s.slots(a, 2+len(disks())) // one of them is kept for restores
 	eventually(t, "its uploads are accepted", func() error {
 		for _, u := range s.uploads("ticket") {
 			if text(u, "status", "phase") == "" {

@@ -90,11 +90,29 @@ func BenchmarkModel(b *testing.B) {
 }
 
 func BenchmarkTopology(b *testing.B) {
-	in := large(5000, 50000)
-	for b.Loop() {
-		in.Topology = NewTopology(in.Topology.nodes)
-		for i := range in.Loads {
-			in.Topology.ReachOf(&in.Loads[i])
+	for _, volumes := range []string{"zones", "local disks"} {
+		b.Run(volumes, func(b *testing.B) {
+			in := large(5000, 50000)
+			if volumes == "local disks" {
+				in.onLocalDisks()
+			}
+			for b.Loop() {
+				in.Topology = NewTopology(in.Topology.nodes)
+				for i := range in.Loads {
+					in.Topology.ReachOf(&in.Loads[i])
+				}
+			}
+		})
+	}
+}
+
+// onLocalDisks puts each volume on one node, so that there are as many places as nodes.
+func (in *Input) onLocalDisks() {
+	for i := range in.Loads {
+		if l := &in.Loads[i]; l.Node == "" {
+			l.Place = Place{}.With(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{in.Topology.nodes[i%len(in.Topology.nodes)].Name}},
+			}}}})
 		}
 	}
 }

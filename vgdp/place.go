@@ -80,6 +80,14 @@ func (p Place) With(volume *corev1.NodeSelector) Place {
 	return NewPlace(of)
 }
 
+// text is the same for places that are the same.
+func (p Place) text() string {
+	if p.place == nil {
+		return ""
+	}
+	return p.key
+}
+
 // get is the place of a Place that may be zero.
 func (p Place) get() *place {
 	if p.place == nil {

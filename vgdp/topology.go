@@ -92,7 +92,7 @@ func (f *Topology) ReachOf(l *Load) *Reach {
 	if l.Node != "" {
 		return f.bound(l)
 	}
-	key := reachKey{l.Namespace, l.Place.get().key}
+	key := reachKey{l.Namespace, l.Place.text()}
 	r := f.reaches[key]
 	if r == nil {
 		r = f.unbound(l)

@@ -80,7 +80,6 @@ func TestPodVolumeClockHold(t *testing.T) {
 	for after, goes := range map[time.Duration]bool{4 * time.Minute: false, 6 * time.Minute: true} {
 		in, _, _ := look(t, r, noon().Add(after))
 		in.Pressure = map[string]vgdp.Pressure{"n1": {HoldUntil: in.Time.Add(time.Minute), Why: "disk"}}
-
 		assert.Equal(t, goes, len(vgdp.Decide(in).Admit) == 1, after)
 	}
 }

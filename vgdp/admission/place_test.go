@@ -232,12 +232,12 @@ func TestPlaceOfLoads(t *testing.T) {
 {"nodeSelector":{"matchLabels":{"disk":"copies"}},"storageClass":"copies"},{"nodeSelector":{"matchExpressions":[{"key":"disk","operator":"Exists"}]}}]}`
 	nodes := nodesOf("a disk=fast zone=1", "b disk=slow zone=1", "c disk=copies zone=2", "d zone=2", "w disk=fast zone=1 kubernetes.io/os=windows taint:os=windows:NoSchedule")
 	objects := documents(
-		classYAML("fast", immediate, "allowedTopologies: [{matchLabelExpressions: [{key: zone, values: ['9']}]}]"), classYAML("slow", immediate, ""), classYAML("mapped", delayed, ""), classYAML("plain", immediate, ""),
+		classYAML("fast", immediate, "allowedTopologies: [{matchLabelExpressions: [{key: zone, values: ['9']}]}]"), classYAML("slow", immediate, ""), classYAML("mapped", delayed, ""), classYAML("free", delayed, ""), classYAML("plain", immediate, ""),
 		classYAML("late", delayed, "allowedTopologies: [{matchLabelExpressions: [{key: zone, values: ['1']}]}]"),
 		classYAML("copies", delayed, "allowedTopologies: [{matchLabelExpressions: [{key: zone, values: ['2', '3']}]}]"),
 		claimYAML("to-fast", "fast", "", ""), claimYAML("to-slow", "slow", "", ""), claimYAML("to-other", "plain", "", ""), claimYAML("to-late", "late", "", ""),
 		claimYAML("to-late-d", "late", "", "volume.kubernetes.io/selected-node: d"), claimYAML("to-late-b", "late", "", "volume.kubernetes.io/selected-node: b"),
-		claimYAML("of-zone-1", "late", "pv-zone-1", ""), claimYAML("of-mapped", "mapped", "pv-zone-2", ""), claimYAML("at-once-zone-1", "plain", "pv-zone-1", ""),
+		claimYAML("of-zone-1", "free", "pv-zone-1", ""), claimYAML("mapped-zone-1", "mapped", "pv-zone-1", ""), claimYAML("of-mapped", "mapped", "pv-zone-2", ""), claimYAML("at-once-zone-1", "plain", "pv-zone-1", ""),
 		claimYAML("on-w", "fast", "pv-linux", "volume.kubernetes.io/selected-node: w"), claimYAML("ntfs", "fast", "pv-ntfs", ""), claimYAML("unbound", "fast", "", ""),
 		volumeYAML("pv-zone-1", "", "'1'"), volumeYAML("pv-zone-2", "", "'2'"), volumeYAML("pv-linux", "ext4", ""), volumeYAML("pv-ntfs", "NTFS", ""),
 	)
@@ -256,7 +256,9 @@ func TestPlaceOfLoads(t *testing.T) {
 		"and one where no volume of the class can be":             {download("x", "to-late-d", ""), nil},
 		"a backup of a class of its own":                          {upload("x", "unbound", "fast"), []string{"a"}},
 		"a copy of another class, in zones of both":               {upload("x", "of-mapped", "mapped"), []string{"c"}},
-		"of a volume in a zone":                                   {upload("x", "of-zone-1", "late"), []string{"a", "b"}},
+		"and in none of both":                                     {upload("x", "mapped-zone-1", "mapped"), nil},
+		"of a volume in a zone":                                   {upload("x", "of-zone-1", "free"), []string{"a", "b"}},
+		"of a class that is in a zone":                            {upload("x", "gone", "late"), []string{"a", "b"}},
 		"that is bound at once: Velero does not ask for its zone": {upload("x", "at-once-zone-1", "plain"), []string{"a", "b", "c"}},
 		"of a volume that Windows has":                            {upload("x", "on-w", "fast"), []string{"w"}},
 		"of a file system of Windows":                             {upload("x", "ntfs", "fast"), []string{"w"}},
