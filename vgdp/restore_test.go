@@ -92,7 +92,9 @@ func TestRestoreSlotOfOlderNodeAgent(t *testing.T) {
 		fleet[i].Agents["velero"] = Agent{Ready: true, Concurrency: 1, PrepareLimit: 3}
 	}
 	two := preparedOn(PodVolumeBackup, 2, 1)
-	d := Decide(world(8, fleet, append(two, load("bound", PodVolumeBackup, on("n3")), load("any", DataUpload), load("restore", PodVolumeRestore, on("n4")))...))
+	waiting := []Load{load("bound", PodVolumeBackup, on("n3")), load("any", DataUpload), load("restore", PodVolumeRestore, on("n4"))}
+	assert.Empty(t, Decide(world(8, fleet, append(two[:2:2], waiting[:2]...)...)).Admit)
+	d := Decide(world(8, fleet, append(two, waiting...)...))
 	assert.Equal(t, []string{"restore"}, admitted(d))
 	assert.Equal(t, map[string]Code{"bound": CodeAgent, "any": CodeAgent}, why(d))
 }
