@@ -97,16 +97,18 @@ func (h *veleroWorld) nodeOfMover(name string) (node string) {
 	return node
 }
 
-// waitsFor is the reason of a load that waits, by its name.
-func waitsFor(a *agent, name string, reason vgdp.Code, why string) error {
-	for _, v := range loadsOf(a).Veleros {
-		for _, w := range v.Waiting {
-			if w.Name == name && w.Reason == reason && strings.Contains(w.Why, why) {
-				return nil
-			}
+// waits until a load, and no other, waits for this reason, and returns its name.
+func (h *veleroWorld) waits(a *agent, reason vgdp.Code, why string) (name string) {
+	h.t.Helper()
+	eventually(h.t, "one waits: "+why, func() error {
+		list := loadsOf(a).Veleros[0].Waiting
+		if len(list) != 1 || list[0].Reason != reason || !strings.Contains(list[0].Why, why) {
+			return fmt.Errorf("%+v", list)
 		}
-	}
-	return fmt.Errorf("%+v", loadsOf(a).Veleros)
+		name = list[0].Name
+		return nil
+	})
+	return name
 }
 
 func (h *veleroWorld) loadAffinityAndPerNode(a *agent) (done int) {
@@ -116,22 +118,27 @@ func (h *veleroWorld) loadAffinityAndPerNode(a *agent) (done int) {
 		h.moves(vgdp.DataUpload, fmt.Sprintf("du-%d", i))
 	}
 	h.become(2, vgdp.Accepted)
-	eventually(t, "the third waits for n1, which runs two at a time", func() error {
-		return waitsFor(a, "du-2", vgdp.CodeFull, "the concurrency limit is reached on node "+h.nodes[0])
-	})
+	third := h.waits(a, vgdp.CodeFull, "the concurrency limit is reached on node "+h.nodes[0])
 	h.restoreTo("tape", "tapes", nil)
 	assert.Equal(t, h.nodes[1], h.nodeOfMover("tape"), "by the class of the claim that it fills")
 	h.restoreTo("late", "late", map[string]string{"volume.kubernetes.io/selected-node": h.nodes[2]})
 	assert.Equal(t, h.nodes[2], h.nodeOfMover("late"), "its claim's node was chosen")
-	for i := range 2 {
-		assert.Equal(t, h.nodes[0], h.nodeOfMover(fmt.Sprintf("du-%d", i)))
+	for i := range 3 {
+		if name := fmt.Sprintf("du-%d", i); name != third {
+			assert.Equal(t, h.nodes[0], h.nodeOfMover(name))
+		}
 	}
 	// One of a class that no node serves is tried, for an autoscaler; the other waits.
 	h.restoreTo("lost-1", "lost", nil)
 	h.become(5, vgdp.Accepted)
 	h.restoreTo("lost-2", "lost", nil)
 	eventually(t, "it is unschedulable", func() error {
-		return waitsFor(a, "lost-2", vgdp.CodeUnschedulable, "3 excluded by loadAffinity or operating system")
+		for _, w := range loadsOf(a).Veleros[0].Waiting {
+			if w.Name == "lost-2" && w.Reason == vgdp.CodeUnschedulable && strings.Contains(w.Why, "3 excluded by loadAffinity or operating system") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", loadsOf(a).Veleros)
 	})
 	status, said, stderr := run(t, "explain", "load", "-n", h.namespace, "--kubeconfig", h.c.Kubeconfig, "dd/lost-2")
 	assert.Zero(t, status, stderr)
@@ -161,13 +168,7 @@ func (h *veleroWorld) restoreSlot(a *agent, done int) {
 		h.moves(vgdp.PodVolumeBackup, fmt.Sprintf("full-%d", []int{1, 2}[i%2]+3*i))
 	}
 	h.become(7, vgdp.Accepted)
-	var last string
-	eventually(t, "the eighth waits", func() error {
-		for _, w := range loadsOf(a).Veleros[0].Waiting {
-			last = w.Name
-		}
-		return waitsFor(a, last, vgdp.CodeLimit, "7 of 8 slots of prepareQueueLength are taken and the last one is kept for restores")
-	})
+	last := h.waits(a, vgdp.CodeLimit, "7 of 8 slots of prepareQueueLength are taken and the last one is kept for restores")
 	clock := deadline.Start()
 	const each = 5
 	for i := range each {
