@@ -125,8 +125,11 @@ func TestMoverTolerations(t *testing.T) {
 	spot := corev1.Toleration{Key: "kubernetes.azure.com/scalesetpriority", Operator: corev1.TolerationOpEqual, Value: "spot", Effect: corev1.TaintEffectNoSchedule}
 	critical := corev1.Toleration{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}
 	agent := []corev1.Toleration{
-		{Operator: corev1.TolerationOpExists}, {Key: "dedicated", Operator: corev1.TolerationOpExists}, critical,
-		{Key: "CriticalAddonsOnly", Value: "a second one"}, spot,
+		{Operator: corev1.TolerationOpExists},
+		{Key: "dedicated", Operator: corev1.TolerationOpExists},
+		critical,
+		{Key: "CriticalAddonsOnly", Value: "a second one"},
+		spot,
 	}
 	assert.Equal(t, []corev1.Toleration{spot, critical}, MoverTolerations(agent, false), "in Velero's order, the first of each")
 	assert.Empty(t, MoverTolerations(agent[:2], false), "those for all keys are the node-agents' own")
@@ -183,37 +186,13 @@ func FuzzReach(f *testing.F) {
 
 func sameReach(seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 9))
-	fleet := nodes(1+r.IntN(6), 1)
-	for i := range fleet {
-		for _, label := range []string{"zone", "disk"} {
-			if r.IntN(4) > 0 {
-				fleet[i].Labels[label] = string(rune('a' + r.IntN(3)))
-			}
-		}
-		fleet[i].Unschedulable = r.IntN(6) == 0
-		fleet[i].Agents["velero"] = Agent{Ready: r.IntN(5) > 0}
-	}
-	some := func() *corev1.NodeSelector {
-		s := &corev1.NodeSelector{}
-		for range r.IntN(3) {
-			var term corev1.NodeSelectorTerm
-			for range r.IntN(3) {
-				e := corev1.NodeSelectorRequirement{Key: []string{"zone", "disk"}[r.IntN(2)], Operator: []corev1.NodeSelectorOperator{"In", "In", "NotIn", "Exists", "Is"}[r.IntN(5)]}
-				if e.Operator != "Exists" {
-					e.Values = []string{"a", "b", "c"}[r.IntN(2) : 2+r.IntN(2)]
-				}
-				term.MatchExpressions = append(term.MatchExpressions, e)
-			}
-			s.NodeSelectorTerms = append(s.NodeSelectorTerms, term)
-		}
-		return s
-	}
-	spec := PlaceSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: some()}}}
+	fleet := labelledNodes(r)
+	spec := PlaceSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: someSelector(r)}}}
 	if r.IntN(3) == 0 {
 		spec.Affinity = nil
 	}
 	for range r.IntN(3) {
-		spec.Volumes = append(spec.Volumes, some())
+		spec.Volumes = append(spec.Volumes, someSelector(r))
 	}
 	l := load("x", DataUpload, func(l *Load) { l.Place = NewPlace(spec) })
 	want := &Reach{Excluded: map[Obstacle]int{}}
@@ -231,4 +210,36 @@ func sameReach(seed uint64) error {
 		return errorf("nodes %v, excluded %v; one after the other %v, %v", got.Nodes, got.Excluded, want.Nodes, want.Excluded)
 	}
 	return nil
+}
+
+// labelledNodes are some, most of them in a zone and with a disk.
+func labelledNodes(r *rand.Rand) []Node {
+	fleet := nodes(1+r.IntN(6), 1)
+	for i := range fleet {
+		for _, label := range []string{"zone", "disk"} {
+			if r.IntN(4) > 0 {
+				fleet[i].Labels[label] = string(rune('a' + r.IntN(3)))
+			}
+		}
+		fleet[i].Unschedulable = r.IntN(6) == 0
+		fleet[i].Agents["velero"] = Agent{Ready: r.IntN(5) > 0}
+	}
+	return fleet
+}
+
+// someSelector has up to two terms, of up to two requirements each, some of them invalid.
+func someSelector(r *rand.Rand) *corev1.NodeSelector {
+	s := &corev1.NodeSelector{}
+	for range r.IntN(3) {
+		var term corev1.NodeSelectorTerm
+		for range r.IntN(3) {
+			e := corev1.NodeSelectorRequirement{Key: []string{"zone", "disk"}[r.IntN(2)], Operator: []corev1.NodeSelectorOperator{"In", "In", "NotIn", "Exists", "Is"}[r.IntN(5)]}
+			if e.Operator != corev1.NodeSelectorOpExists {
+				e.Values = []string{"a", "b", "c"}[r.IntN(2) : 2+r.IntN(2)]
+			}
+			term.MatchExpressions = append(term.MatchExpressions, e)
+		}
+		s.NodeSelectorTerms = append(s.NodeSelectorTerms, term)
+	}
+	return s
 }

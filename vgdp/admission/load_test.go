@@ -84,7 +84,9 @@ func TestCarryOverTimes(t *testing.T) {
 
 func TestNodeAgentConfigMapOption(t *testing.T) {
 	for _, args := range [][]string{
-		{"--node-agent-configmap=a"}, {"--node-agent-configmap", "a"}, {"--x", "y", "--node-agent-configmap=a", "--z"},
+		{"--node-agent-configmap=a"},
+		{"--node-agent-configmap", "a"},
+		{"--x", "y", "--node-agent-configmap=a", "--z"},
 		{"--node-agent-configmap=b", "--node-agent-configmap", "a"}, // as Velero's flags: the last one
 	} {
 		assert.Equal(t, "a", option(args, "--node-agent-configmap"), args)

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -153,8 +154,9 @@ func (t *targets) mayNot(err error) bool {
 		return false
 	}
 	what := "an object"
-	if status, is := err.(apierrors.APIStatus); is && status.Status().Details != nil { //nolint:errorlint // client-go wraps none
-		what = status.Status().Details.Kind
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) && answer.Status().Details != nil {
+		what = answer.Status().Details.Kind
 	}
 	if !t.refused[what] {
 		t.refused[what] = true
