@@ -364,10 +364,9 @@ func TestPlaceLookUpsInOrder(t *testing.T) {
 		return n
 	}
 	assert.Len(t, r.wake, 1, "the others are looked up at once")
-	for range 3 {
-		count()
+	for rounds := 1; count() > 0; rounds++ {
+		require.Less(t, rounds, len(all), "each looks up some, however slow the machine is")
 	}
-	assert.Zero(t, count())
 	assert.Equal(t, 1, s.asked["/apis/storage.k8s.io/v1/storageclasses/c"])
 	assert.Equal(t, 1, s.asked["/api/v1/namespaces/shop/persistentvolumeclaims/to"], "it binds at once: nothing about it will change")
 }
