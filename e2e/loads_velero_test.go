@@ -394,10 +394,13 @@ func (h *veleroWorld) pressedNodeTakesUpNone(disk *watchedDisk, limit int) {
 	h.moves(vgdp.PodVolumeBackup, "held-0")
 	h.become(1, vgdp.Accepted)
 	judged, until := h.press(disk, pressed)
-	h.moves(vgdp.DataUpload, "elsewhere-1")
-	h.moves(vgdp.DataUpload, "elsewhere-2")
-	h.steeredAway("elsewhere-1", judged, until)
-	h.steeredAway("elsewhere-2", judged, until)
+	elsewhere := limit - 2 // the last slot is kept for the restore
+	for i := range elsewhere {
+		h.moves(vgdp.DataUpload, fmt.Sprintf("elsewhere-%d", i+1))
+	}
+	for i := range elsewhere {
+		h.steeredAway(fmt.Sprintf("elsewhere-%d", i+1), judged, until)
+	}
 	h.moves(vgdp.PodVolumeBackup, "later-0")
 	h.moves(vgdp.PodVolumeRestore, "back-0")
 	h.storage.Still(false)
@@ -407,7 +410,7 @@ func (h *veleroWorld) pressedNodeTakesUpNone(disk *watchedDisk, limit int) {
 		}
 		return nil
 	})
-	h.allEnd(done+5, 4*patience)
+	h.allEnd(done+3+elsewhere, 4*patience)
 	started := map[string]time.Time{}
 	for _, e := range h.history() {
 		l := &e.Load
