@@ -138,26 +138,6 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 	return in, objects
 }
 
-// current appends the loads of a Velero that have not ended.
-func (v *velero) current(list []vgdp.Load, objects map[string]*Object) []vgdp.Load {
-	nodes, timeout := v.moverNodes(), v.podVolumeTimeout()
-	for _, loads := range v.loads {
-		for _, o := range loads.List() {
-			if ended(&o.Load) {
-				continue
-			}
-			l := o.Load
-			l.Direct = l.Direct || v.direct[l.Kind]
-			if l.Node == "" && !isNew(&l) {
-				l.Node = nodes[loadKey{l.Kind, l.Namespace, l.Name}]
-			}
-			v.parentOf(o, &l, timeout)
-			list, objects[l.UID] = append(list, l), o
-		}
-	}
-	return list
-}
-
 // addTargets adds what the loads' targets say: whether each can be accepted now, and
 // where. Those that are due are looked up first, restores before all others.
 func (r *Reconciler) addTargets(ctx context.Context, loads []vgdp.Load, objects map[string]*Object, now time.Time) {
@@ -218,6 +198,24 @@ func (r *Reconciler) addTarget(ctx context.Context, o *Object, l *vgdp.Load, now
 	if l.Place = place; !read && l.NotReady == "" {
 		l.NotReady = notLookedUp
 	}
+}
+
+// place is where the pod of a DataUpload or DataDownload may run; false: a storage class
+// that it depends on is not looked up yet.
+func (r *Reconciler) place(ctx context.Context, v *velero, o *Object, t target, now time.Time) (vgdp.Place, bool) {
+	m := mover{kind: o.Load.Kind, class: t.volume.class, volume: t.volume, windows: o.OS == "windows"}
+	ready := true
+	if m.kind == vgdp.DataUpload {
+		m.class = o.Class
+		m.source, ready = r.targets.class(ctx, o.Class, now)
+		if to := v.config.live.BackupPVC[o.Class].StorageClass; to != "" {
+			m.class = to
+		}
+		m.windows = r.cluster.windows(t.volume, m.source)
+	}
+	var read bool
+	m.copied, read = r.targets.class(ctx, m.class, now)
+	return v.config.place(&m, r.cluster.tolerations[agentsOf{v.Namespace, m.windows}], [2]uint64{r.cluster.builds, r.targets.classes.changes}), ready && read
 }
 
 // dropStale drops cached facts of loads that do not exist any more.

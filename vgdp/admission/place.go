@@ -139,24 +139,6 @@ type placeKey struct {
 	node, topology string
 }
 
-// place is where the pod of a DataUpload or DataDownload may run; false: a storage class
-// that it depends on is not looked up yet.
-func (r *Reconciler) place(ctx context.Context, v *velero, o *Object, t target, now time.Time) (vgdp.Place, bool) {
-	m := mover{kind: o.Load.Kind, class: t.volume.class, volume: t.volume, windows: o.OS == "windows"}
-	ready := true
-	if m.kind == vgdp.DataUpload {
-		m.class = o.Class
-		m.source, ready = r.targets.class(ctx, o.Class, now)
-		if to := v.config.live.BackupPVC[o.Class].StorageClass; to != "" {
-			m.class = to
-		}
-		m.windows = r.cluster.windows(t.volume, m.source)
-	}
-	var read bool
-	m.copied, read = r.targets.class(ctx, m.class, now)
-	return v.config.place(&m, r.cluster.tolerations[agentsOf{v.Namespace, m.windows}], [2]uint64{r.cluster.builds, r.targets.classes.changes}), ready && read
-}
-
 // place of a mover. version is that of the cluster and the storage classes.
 func (c *configuration) place(m *mover, agents []corev1.Toleration, version [2]uint64) vgdp.Place {
 	if c.places.known == nil || c.places.version != version {

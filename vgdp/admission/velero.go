@@ -244,6 +244,26 @@ func (v *velero) moverNodes() map[loadKey]string {
 	return nodes
 }
 
+// current appends the loads of a Velero that have not ended.
+func (v *velero) current(list []vgdp.Load, objects map[string]*Object) []vgdp.Load {
+	nodes, timeout := v.moverNodes(), v.podVolumeTimeout()
+	for _, loads := range v.loads {
+		for _, o := range loads.List() {
+			if ended(&o.Load) {
+				continue
+			}
+			l := o.Load
+			l.Direct = l.Direct || v.direct[l.Kind]
+			if l.Node == "" && !isNew(&l) {
+				l.Node = nodes[loadKey{l.Kind, l.Namespace, l.Name}]
+			}
+			v.parentOf(o, &l, timeout)
+			list, objects[l.UID] = append(list, l), o
+		}
+	}
+	return list
+}
+
 // parentOf copies what a load inherits from its Backup. timeout is Velero's own for
 // volumes of pods.
 func (v *velero) parentOf(o *Object, l *vgdp.Load, timeout serverTimeout) {
