@@ -38,6 +38,11 @@ const (
 	maxDisruptionNamespaces = 8
 	maxDisruptionBytes      = 1 << 20     // of one namespace; about 500 PodDisruptionBudgets
 	disruptionTimeout       = time.Second // of all requests for one question
+	// disruptionBegin is the time in which they may begin: one that began later would have
+	// too little time, and a fast namespace would count as unreadable for a slow one's sake.
+	disruptionBegin = disruptionTimeout / 2
+	// disruptionWarned is how long a failure counts as known after the last one.
+	disruptionWarned = 10 * disruptionMaxAge
 )
 
 // DisruptionReader reads the PodDisruptionBudgets of namespaces when it is asked, and at
@@ -52,9 +57,11 @@ type DisruptionReader struct {
 
 	// mu guards all below. It is held during a request, so that two plugins that ask at
 	// the same time send one.
-	mu     sync.Mutex
-	read   map[string]namespacePDBs
-	logged bool // that the last request failed
+	mu   sync.Mutex
+	read map[string]namespacePDBs
+	// failing is when each namespace that cannot be read failed last. While there is one
+	// nothing is logged.
+	failing map[string]time.Time
 }
 
 // namespacePDBs is the answer for one namespace, or that there was none.
@@ -79,12 +86,14 @@ func (r *DisruptionReader) Of(ctx context.Context, now time.Time, uids []string)
 	defer cancel()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	begin := time.Now().Add(disruptionBegin)
+	maps.DeleteFunc(r.failing, func(_ string, at time.Time) bool { return now.Sub(at) >= disruptionWarned || now.Before(at) })
 	maps.DeleteFunc(r.read, func(_ string, n namespacePDBs) bool {
 		return now.Sub(n.at) >= disruptionMaxAge || now.Before(n.at)
 	})
 	known := map[string]Disruption{}
 	for _, pod := range r.Pods.labelled(uids) {
-		list, err := r.namespace(ctx, now, pod.Namespace)
+		list, err := r.namespace(ctx, now, begin, pod.Namespace)
 		if err != nil {
 			continue
 		}
@@ -112,37 +121,50 @@ func disruptionOf(of labels.Set, list []selectingPDB) (Disruption, bool) {
 	return d, true
 }
 
-var errManyNamespaces = errors.New("the limit of requests is reached")
+var (
+	errManyNamespaces = errors.New("the limit of requests is reached")
+	errLate           = errors.New("the time of this question is over")
+)
 
-// namespace returns the PodDisruptionBudgets of a namespace.
-func (r *DisruptionReader) namespace(ctx context.Context, now time.Time, name string) ([]selectingPDB, error) {
+// namespace returns the PodDisruptionBudgets of a namespace. Only a request that begins
+// before begin is sent, and its answer, or that there was none, is kept.
+func (r *DisruptionReader) namespace(ctx context.Context, now, begin time.Time, name string) ([]selectingPDB, error) {
 	if n, is := r.read[name]; is {
 		return n.list, n.err
 	}
 	if len(r.read) >= maxDisruptionNamespaces {
 		return nil, errManyNamespaces
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if ctx.Err() != nil || !time.Now().Before(begin) {
+		return nil, errLate
 	}
 	list, err := r.list(ctx, name)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return nil, errLate // the caller left: that says nothing of the namespace
+	}
 	if r.read == nil {
-		r.read = map[string]namespacePDBs{}
+		r.read, r.failing = map[string]namespacePDBs{}, map[string]time.Time{}
 	}
 	r.read[name] = namespacePDBs{now, list, err}
-	r.log(name, err)
+	r.log(now, name, err)
 	return list, err
 }
 
-func (r *DisruptionReader) log(namespace string, err error) {
-	if err != nil && !r.logged {
+// log warns of the first namespace that cannot be read; of others only when all could be
+// read in between.
+func (r *DisruptionReader) log(now time.Time, namespace string, err error) {
+	if err == nil {
+		delete(r.failing, namespace)
+		return
+	}
+	if len(r.failing) == 0 {
 		do := "plugins go without the figures until a request succeeds"
 		if apierrors.IsForbidden(err) {
 			do = "apply deploy/rbac-katalyst.yaml (katalyst: true in the chart), or ignore this if no plugin needs the figures"
 		}
 		r.Log.Warn("cannot read PodDisruptionBudgets, so outer plugins get no eviction records of pods there", "namespace", namespace, "error", err, "do", do)
 	}
-	r.logged = err != nil
+	r.failing[namespace] = now
 }
 
 // list asks the API server's cache (resourceVersion 0): what it says may be a moment old.

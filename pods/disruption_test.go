@@ -2,6 +2,7 @@ package pods
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -75,13 +76,24 @@ type pdbServer struct {
 	status int
 	text   string
 	hangs  bool
+	slow   map[string]time.Duration // by namespace
+	broken map[string]bool          // namespaces that cannot be read
 }
 
 func (s *pdbServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.asked = append(s.asked, r.URL.String())
 	hangs, status, text := s.hangs, s.status, s.text
+	namespace := strings.Split(r.URL.Path, "/")[5]
+	slow := s.slow[namespace]
+	if s.broken[namespace] {
+		status = http.StatusInternalServerError
+	}
 	s.mu.Unlock()
+	select {
+	case <-time.After(slow):
+	case <-r.Context().Done():
+	}
 	if hangs {
 		<-r.Context().Done()
 		return
@@ -177,6 +189,36 @@ func TestDisruptionReader(t *testing.T) {
 		s.hangs = false
 		s.mu.Unlock()
 		assert.Len(t, r.Of(t.Context(), now, []string{"a", "b"}), 1, "the second was not asked, as the time was over")
+	})
+	t.Run("asks the next one later when one is slow", func(t *testing.T) {
+		s := &pdbServer{status: 200, text: textOf(t, pdb("web", 1)), slow: map[string]time.Duration{"ns-a": disruptionBegin + 100*time.Millisecond}}
+		r, _ := newDisruptionReader(t, s, "a", "b")
+		assert.NotContains(t, r.Of(t.Context(), now, []string{"a", "b"}), "b")
+		require.Len(t, s.asked, 1, "too little of the time was left")
+		assert.Contains(t, r.Of(t.Context(), now, []string{"a", "b"}), "b", "nothing was kept against it")
+	})
+	t.Run("keeps nothing when the caller leaves", func(t *testing.T) {
+		s := &pdbServer{status: 200, text: textOf(t, pdb("web", 1)), hangs: true}
+		r, log := newDisruptionReader(t, s, "a")
+		ctx, leave := context.WithCancel(t.Context())
+		go leave()
+		assert.Empty(t, r.Of(ctx, now, []string{"a"}))
+		assert.Empty(t, r.read)
+		assert.Empty(t, log.String())
+	})
+	t.Run("warns once beside namespaces that are read", func(t *testing.T) {
+		s := &pdbServer{status: 200, text: textOf(t, pdb("web", 1)), broken: map[string]bool{"ns-a": true}}
+		r, log := newDisruptionReader(t, s, "a", "b")
+		for minute := range 20 {
+			assert.Len(t, r.Of(t.Context(), now.Add(time.Duration(minute)*disruptionMaxAge), []string{"a", "b"}), 1)
+		}
+		assert.Len(t, s.asked, 40)
+		assert.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
+		s.broken = nil
+		r.Of(t.Context(), now.Add(20*disruptionMaxAge), []string{"a", "b"})
+		s.broken = map[string]bool{"ns-a": true}
+		r.Of(t.Context(), now.Add(21*disruptionMaxAge), []string{"a", "b"})
+		assert.Equal(t, 2, strings.Count(log.String(), "level=WARN"), "it was read in between")
 	})
 	t.Run("knows nothing of labels that it lacks", func(t *testing.T) {
 		s := &pdbServer{status: 200, text: textOf(t, pdb("web", 1))}
