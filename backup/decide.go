@@ -68,7 +68,8 @@ type Wait struct {
 	// Namespaces that it shares with By, the first of them, and how many there are.
 	Namespaces []string
 	Shared     int
-	// Invalid is why it, or By, counts as overlapping with every other.
+	// Invalid is why it, or By, counts as overlapping with every other, or why Velero will
+	// reject it.
 	Invalid error
 }
 
@@ -79,7 +80,8 @@ const maxNames = 10
 // Decide says which Backups start, in which order the others wait, and for which
 // one. A Backup may start while fewer than Limit run and it shares no namespace
 // with any that runs or waits ahead of it. So no two that overlap run together,
-// and smaller ones cannot overtake a large one for ever.
+// and smaller ones cannot overtake a large one for ever. One that Velero rejects as soon
+// as it starts shares none: it waits for a slot alone, and then no other waits for it.
 func Decide(in Input) Decision {
 	d := Decision{Limit: max(1, in.Config.Limit)}
 	r := newReserved(in.Namespaces)
@@ -88,7 +90,7 @@ func Decide(in Input) Decision {
 		if !b.running() {
 			continue
 		}
-		r.take(b, in.Namespaces.Resolve(b.Include, b.Exclude))
+		r.take(b, in.Namespaces.setOf(b))
 		if in.stuck(b) {
 			d.Stuck = append(d.Stuck, b)
 			continue
@@ -99,14 +101,14 @@ func Decide(in Input) Decision {
 	d.Queue = make([]Entry, 0, len(queue))
 	for _, b := range queue {
 		e := Entry{Backup: b, WriteTurn: b.turn()}
-		set := in.Namespaces.Resolve(b.Include, b.Exclude)
+		set := in.Namespaces.setOf(b)
 		e.Wait = r.conflict(set)
 		switch {
 		case e.Wait.Code != "":
 		case d.Running >= d.Limit:
-			e.Wait.Code = CodeLimit
+			e.Wait.Code, e.Wait.Invalid = CodeLimit, set.Rejected
 		case b.Phase != Queued:
-			e.Wait.Code = CodeNew
+			e.Wait.Code, e.Wait.Invalid = CodeNew, set.Rejected
 		default:
 			e.Start = true
 			d.Running++

@@ -207,25 +207,64 @@ func TestWaitNamesFirstSharedNamespaces(t *testing.T) {
 	assert.Equal(t, []string{"ns-0064", "ns-0299"}, Decide(c.in).Queue[0].Wait.Namespaces)
 }
 
-// Nobody knows what a pattern that is none holds, so it waits for everybody,
-// and everybody behind it waits for it.
-func TestPatternInvalidOverlapsAll(t *testing.T) {
-	in := Input{Time: noon, Config: Config{Limit: 5}, Namespaces: NewNamespaces([]string{"a"}), Backups: []Backup{
-		{UID: "runs", Phase: InProgress, Include: []string{"missing"}},
-		{UID: "odd", Phase: Queued, Position: 1, Include: []string{"x**"}},
-		{UID: "behind", Phase: Queued, Position: 2, Include: []string{"a"}},
-		{UID: "too", Phase: Queued, Position: 3, Include: []string{"y**"}},
-		{UID: "last", Phase: Queued, Position: 4, Include: []string{"a"}},
-	}}
-	d := Decide(in)
-	assert.Equal(t, "runs", d.Queue[0].Wait.By)
-	require.ErrorIs(t, d.Queue[0].Wait.Invalid, ErrPattern)
-	assert.Equal(t, CodeAhead, d.Queue[1].Wait.Code)
-	assert.Equal(t, "odd", d.Queue[1].Wait.By)
-	require.ErrorContains(t, d.Queue[1].Wait.Invalid, `"x**"`)
-	assert.Equal(t, "odd", d.Queue[3].Wait.By, "the first of them is named")
-	in.Backups = in.Backups[1:]
-	assert.True(t, Decide(in).Queue[0].Start)
+func TestPatternInvalid(t *testing.T) {
+	invalid := func(pattern string) Input {
+		return Input{Time: noon, Config: Config{Limit: 5}, Namespaces: NewNamespaces([]string{"a"}), Backups: []Backup{
+			{UID: "runs", Phase: InProgress, Include: []string{"missing"}},
+			{UID: "odd", Phase: Queued, Position: 1, Include: []string{"a", pattern}},
+			{UID: "behind", Phase: Queued, Position: 2, Include: []string{"a"}},
+			{UID: "too", Phase: Queued, Position: 3, Include: []string{"missing", pattern + "y"}},
+			{UID: "last", Phase: Queued, Position: 4, Include: []string{"a"}},
+		}}
+	}
+	t.Run("rejected by Velero waits for none and none for it", func(t *testing.T) {
+		in := invalid("x**")
+		d := Decide(in)
+		assert.Equal(t, []bool{true, true, true, false}, []bool{d.Queue[0].Start, d.Queue[1].Start, d.Queue[2].Start, d.Queue[3].Start})
+		assert.Equal(t, "behind", d.Queue[3].Wait.By)
+		require.NoError(t, d.Queue[3].Wait.Invalid)
+		in.Backups[1].Phase = Ready
+		assert.True(t, Decide(in).Queue[0].Start, "also until Velero has failed it")
+	})
+	t.Run("rejected by Velero takes a slot in its turn", func(t *testing.T) {
+		in := invalid("x**")
+		in.Config.Limit = 1
+		d := Decide(in)
+		assert.Equal(t, CodeLimit, d.Queue[0].Wait.Code)
+		require.ErrorIs(t, d.Queue[0].Wait.Invalid, ErrPattern)
+		in.Backups = in.Backups[1:]
+		d = Decide(in)
+		assert.True(t, d.Queue[0].Start)
+		assert.Equal(t, CodeLimit, d.Queue[1].Wait.Code)
+		require.NoError(t, d.Queue[1].Wait.Invalid)
+	})
+	t.Run("that runs all the same overlaps with all", func(t *testing.T) {
+		in := invalid("x**")
+		in.Backups[1].Phase = InProgress
+		assert.Equal(t, Wait{Code: CodeRunning, By: "odd", Invalid: Decide(in).Queue[0].Wait.Invalid}, Decide(in).Queue[0].Wait)
+		require.ErrorIs(t, Decide(in).Queue[0].Wait.Invalid, ErrPattern)
+	})
+	t.Run("of unknown content overlaps with all", func(t *testing.T) {
+		in := invalid("[[x]")
+		d := Decide(in)
+		assert.Equal(t, "runs", d.Queue[0].Wait.By)
+		require.ErrorIs(t, d.Queue[0].Wait.Invalid, ErrPattern)
+		assert.Equal(t, CodeAhead, d.Queue[1].Wait.Code)
+		assert.Equal(t, "odd", d.Queue[1].Wait.By)
+		require.ErrorContains(t, d.Queue[1].Wait.Invalid, `"[[x]"`)
+		assert.Equal(t, "odd", d.Queue[3].Wait.By, "the first of them is named")
+		in.Backups = in.Backups[1:]
+		assert.True(t, Decide(in).Queue[0].Start)
+	})
+	t.Run("what Velero rejects", func(t *testing.T) { // pkg/util/wildcard/expand_test.go of Velero 1.18.3
+		for pattern, is := range map[string]bool{
+			"": false, "a": false, "*": false, "a?": false, "[abc]": false, "a[0-9]-[x]": false, "[[a]": false, "[a-]": false,
+			"**": true, "a|b": true, "(a": true, "a)": true, "!a": true, "{a": true, "a}": true, "a,b": true,
+			"[": true, "]": true, "[]": true, "a]": true, "[a": true, "[a]]": true, "][": true, "[a][": true,
+		} {
+			assert.Equal(t, is, rejected(pattern), pattern)
+		}
+	})
 }
 
 func TestNamespacesResolveCache(t *testing.T) {

@@ -28,8 +28,11 @@ func NewNamespaces(names []string) *Namespaces {
 type Set struct {
 	members bitset
 	// Invalid is why the patterns are invalid. Such a set overlaps with every other,
-	// because its content is unknown. (Velero takes it as empty.)
+	// because its content is unknown.
 	Invalid error
+	// Rejected is why Velero fails a Backup with these patterns as soon as it starts
+	// (FailedValidation). Such a set is empty: the Backup never holds a namespace.
+	Rejected error
 }
 
 // overlaps tells whether two sets of the same Namespaces have a common one.
@@ -64,15 +67,28 @@ func (n *Namespaces) Resolve(include, exclude []string) Set {
 	return s
 }
 
+// setOf is the set of a Backup. One that runs although Velero should have rejected it
+// overlaps with every other: it is another Velero, which reads its patterns in another way.
+func (n *Namespaces) setOf(b *Backup) Set {
+	s := n.Resolve(b.Include, b.Exclude)
+	if s.Rejected != nil && b.Phase == InProgress {
+		return Set{Invalid: s.Rejected}
+	}
+	return s
+}
+
 // maxCachedSets bounds the cache: where no namespace changes, patterns of old Backups would
 // accumulate.
 const maxCachedSets = 50_000
 
 func (n *Namespaces) resolve(include, exclude []string) Set {
-	if err := errors.Join(check(include), check(exclude)); err != nil {
+	in := newBitset(len(n.names))
+	if err := check(slices.Concat(include, exclude), rejected); err != nil {
+		return Set{members: in, Rejected: err}
+	}
+	if err := check(slices.Concat(include, exclude), unreadable); err != nil {
 		return Set{Invalid: err}
 	}
-	in := newBitset(len(n.names))
 	if len(include) == 0 {
 		include = []string{"*"}
 	}
@@ -100,29 +116,52 @@ func (n *Namespaces) each(pattern string, do func(int)) {
 	}
 }
 
-// check validates patterns as Velero does (pkg/util/wildcard.ValidateWildcardPatterns).
-func check(patterns []string) error {
+// check returns an error for the first pattern that is wrong.
+func check(patterns []string, wrong func(string) bool) error {
 	for _, p := range patterns {
-		switch {
-		case strings.Contains(p, "**"), strings.ContainsAny(p, "|()!{},"), !balanced(p):
-			return fmt.Errorf("%w: %q", ErrPattern, p)
-		}
-		if _, err := path.Match(p, ""); err != nil {
+		if wrong(p) {
 			return fmt.Errorf("%w: %q", ErrPattern, p)
 		}
 	}
 	return nil
 }
 
-// balanced tells whether each bracket is closed before the next is opened. (path.Match
-// accepts a closing one without an opening one.)
-func balanced(pattern string) bool {
+// rejected tells whether Velero fails a Backup with this pattern when it starts
+// (ValidateNamespaceName in pkg/util/wildcard of Velero 1.18, which its backup controller
+// calls before anything else).
+func rejected(pattern string) bool {
+	return strings.Contains(pattern, "**") || strings.ContainsAny(pattern, "|()!{},") || !closed(pattern)
+}
+
+// closed tells whether each bracket expression of a pattern is closed and not empty.
+func closed(pattern string) bool {
+	for {
+		open, end := strings.IndexByte(pattern, '['), strings.IndexByte(pattern, ']')
+		switch {
+		case open < 0 && end < 0:
+			return true
+		case open < 0 || end <= open+1: // it has no end, no begin or no content
+			return false
+		}
+		pattern = pattern[end+1:]
+	}
+}
+
+// unreadable tells whether it is unknown what a pattern matches: Velero accepts it, and
+// nothing says how Velero reads it.
+func unreadable(pattern string) bool {
+	_, err := path.Match(pattern, "")
+	return err != nil || nested(pattern)
+}
+
+// nested tells whether a bracket is opened in another. (path.Match takes it as a letter.)
+func nested(pattern string) bool {
 	open := false
 	for _, c := range pattern {
-		if c == '[' && open || c == ']' && !open {
-			return false
+		if c == '[' && open {
+			return true
 		}
 		open = c == '[' || open && c != ']'
 	}
-	return !open
+	return false
 }

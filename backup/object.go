@@ -39,7 +39,8 @@ type Waiting struct {
 	// Namespaces that it shares with BlockedBy, the first of them, and how many there are.
 	Namespaces []string `json:"namespaces,omitempty"`
 	Shared     int      `json:"sharedNamespaces,omitempty"`
-	// Invalid is why it, or BlockedBy, counts as overlapping with every other.
+	// Invalid is why it, or BlockedBy, counts as overlapping with every other, or why Velero
+	// will reject it.
 	Invalid string `json:"invalid,omitempty"`
 	// Touched is when the Backup was last touched to remind Velero; with reason velero
 	// only.

@@ -109,15 +109,19 @@ func (r *Reconciler) publishInvalid(t *publishedState, o *Object, e *Entry) {
 		r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonOdd, o.AnnotationErr.Error())
 	}
 	t.odd = o.AnnotationErr != nil
-	if err := e.Wait.Invalid; err != nil && !t.bad && invalid(o) {
-		r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonInvalid, err.Error()+"; it counts as overlapping with every other Backup")
+	set := r.names.setOf(e.Backup)
+	if (set.Invalid != nil || set.Rejected != nil) && !t.bad {
 		t.bad = true
+		r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonInvalid, invalidText(set))
 	}
 }
 
-// invalid tells whether its own patterns are invalid.
-func invalid(o *Object) bool {
-	return check(o.Backup.Include) != nil || check(o.Backup.Exclude) != nil
+// invalidText says what follows from invalid patterns.
+func invalidText(s Set) string {
+	if s.Rejected != nil {
+		return s.Rejected.Error() + "; Velero will fail it as soon as it starts (FailedValidation)"
+	}
+	return s.Invalid.Error() + "; it counts as overlapping with every other Backup"
 }
 
 func (r *Reconciler) publishStuck(v *velero, p *planner, b *Backup) {

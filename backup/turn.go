@@ -64,13 +64,13 @@ func (in *Input) yield(d *Decision) {
 // it returns for which e waits until that is written.
 func (in *Input) delayOverlapping(e *Entry, behind []Entry, until Turn) Wait {
 	r := newReserved(in.Namespaces)
-	set := in.Namespaces.Resolve(e.Include, e.Exclude)
+	set := in.Namespaces.setOf(e.Backup)
 	for i := range behind {
 		b := behind[i].Backup
 		if compareTurn(b, e.Backup) > 0 {
 			continue
 		}
-		if other := in.Namespaces.Resolve(b.Include, b.Exclude); set.overlaps(other) {
+		if other := in.Namespaces.setOf(b); set.overlaps(other) {
 			behind[i].WriteTurn = until
 			r.take(b, other)
 		}

@@ -136,6 +136,8 @@ func TestRealVeleroRunsQueue(t *testing.T) {
 	r.become(map[string]string{"second": "Queued 1"})
 	r.create("third", "db")
 	r.become(map[string]string{"third": "Queued 2"})
+	r.create("wrong", "shop-**") // Velero rejects it, and nobody waits for that
+	r.become(map[string]string{"wrong": "FailedValidation", "first": "InProgress", "second": "Queued 1", "third": "Queued 2"})
 	r.create("fourth", "web")
 	r.become(map[string]string{"fourth": "InProgress"})
 	r.create("all")
@@ -145,7 +147,7 @@ func TestRealVeleroRunsQueue(t *testing.T) {
 	}
 	t.Logf("velero backup get:\n%s", strings.Join([]string{r.listed("NAME"), r.listed("first"), r.listed("second"), r.listed("third"), r.listed("all")}, "\n"))
 	require.NoError(t, r.server.Store.Resume())
-	r.allEnd(4 * patience)
+	r.allEnd(4*patience, "wrong")
 	t.Logf("%d ran together at most", r.apart())
 }
 

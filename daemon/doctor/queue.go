@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,8 +53,7 @@ func queueRow(server *appsv1.Deployment, lease *coordinationv1.Lease, now time.T
 	for _, c := range server.Spec.Template.Spec.Containers {
 		args = slices.Concat(args, c.Command, c.Args)
 	}
-	runs := fmt.Sprintf("it runs at most %s at a time with %s each (--concurrent-backups, no less than backups.limit; --item-block-worker-count)",
-		counted(flag(args, "concurrent-backups", "1"), "Backup"), counted(flag(args, "item-block-worker-count", "1"), "worker"))
+	runs := workers(flag(args, "concurrent-backups", "1"), flag(args, "item-block-worker-count", "1"))
 	if !slices.Contains(strings.Split(flag(args, "disable-controllers", ""), ","), "backup-queue") {
 		return Row{Pass, check, name + ": Velero's own queue starts Backups, so backups.enabled must be false; " + runs}
 	}
@@ -62,6 +62,17 @@ func queueRow(server *appsv1.Deployment, lease *coordinationv1.Lease, now time.T
 	}
 	return Row{Fail, check, name + " runs with --disable-controllers=backup-queue and no plimsoll controller is leader: no Backup starts. " +
 		"Start the controller, or Velero's server without that flag"}
+}
+
+// workers tells how many Backups run at a time, and their worker threads together.
+func workers(backups, each string) string {
+	text := fmt.Sprintf("it runs at most %s at a time with %s each", counted(backups, "Backup"), counted(each, "worker"))
+	b, errB := strconv.ParseUint(backups, 10, 31)
+	w, errW := strconv.ParseUint(each, 10, 31)
+	if errB == nil && errW == nil {
+		text += fmt.Sprintf(", %d together", max(1, b)*w) // Velero takes a limit below 1 as 1
+	}
+	return text + " (--concurrent-backups, no less than backups.limit; --item-block-worker-count)"
 }
 
 func counted(n, what string) string {

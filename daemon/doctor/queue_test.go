@@ -23,9 +23,11 @@ func TestDoctorBackupQueueOwner(t *testing.T) {
 		want  Result
 		says  string
 	}{
-		"Velero itself":               {[]string{"server"}, nil, Pass, "Velero's own queue starts Backups, so backups.enabled must be false; it runs at most 1 Backup at a time with 1 worker each"},
+		"Velero itself":               {[]string{"server"}, nil, Pass, "Velero's own queue starts Backups, so backups.enabled must be false; it runs at most 1 Backup at a time with 1 worker each, 1 together"},
 		"Velero, with a controller":   {[]string{"server", "--disable-controllers=gc"}, held("one", time.Second), Pass, "Velero's own queue"},
-		"handed over":                 {[]string{"server", "--disable-controllers=gc,backup-queue", "--concurrent-backups=4", "--item-block-worker-count", "2"}, held("one", time.Second), Pass, "the plimsoll controller starts Backups, leader one; it runs at most 4 Backups at a time with 2 workers each"},
+		"handed over":                 {[]string{"server", "--disable-controllers=gc,backup-queue", "--concurrent-backups=4", "--item-block-worker-count", "2"}, held("one", time.Second), Pass, "the plimsoll controller starts Backups, leader one; it runs at most 4 Backups at a time with 2 workers each, 8 together"},
+		"no number":                   {[]string{"server", "--concurrent-backups=many"}, nil, Pass, "at most many Backups at a time with 1 worker each (--concurrent-backups"},
+		"less than one counts as one": {[]string{"server", "--concurrent-backups=0", "--item-block-worker-count=3"}, nil, Pass, "with 3 workers each, 3 together"},
 		"handed over in two words":    {[]string{"server", "--disable-controllers", "backup-queue"}, held("one", time.Second), Pass, "the plimsoll controller starts Backups"},
 		"to nobody":                   {[]string{"server", "--disable-controllers=backup-queue"}, nil, Fail, "no Backup starts. Start the controller, or Velero's server without that flag"},
 		"to one that is gone":         {[]string{"server", "--disable-controllers=backup-queue"}, held("one", 16*time.Second), Fail, "no plimsoll controller is leader"},
