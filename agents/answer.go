@@ -94,14 +94,14 @@ func (r *Reconciler) answer(ctx context.Context, g *Evaluation, a PendingRequest
 	answer.RetryAfterSeconds = int((ruling.RetryAfter + time.Second - 1) / time.Second)
 	answer.Reason = lease.Truncate(answer.Reason, lease.MaxReason)
 	r.logAnswer(a, given.Outcome, &answer)
-	if (given.Outcome == evict.Evicted || given.Outcome == evict.UnknownOutcome) && !a.DryRun {
+	if mayHaveEvicted(given.Outcome) && !a.DryRun {
 		went.Time = time.Now()
 		r.countEviction(g, went)
 	}
 	if answer.Result == "" {
 		return // outcome unknown: the request stays pending and is tried again
 	}
-	if answer.Result == lease.Accepted && !a.DryRun {
+	if isEviction(answer.Result) && !a.DryRun {
 		answer.Owner, answer.PassedBrake = went.Owner, string(went.PastBrake)
 	}
 	r.recordAnswer(a, code, answer)
@@ -126,7 +126,7 @@ func (r *Reconciler) checkPod(ctx context.Context, g *Evaluation, a PendingReque
 // log rate limit.
 func (r *Reconciler) logAnswer(a PendingRequest, outcome evict.Outcome, answer *lease.Answer) {
 	level := slog.LevelInfo
-	unsaid, said := 0, outcome == evict.Evicted && !a.DryRun
+	unsaid, said := 0, (outcome == evict.Evicted || outcome == evict.InProgress) && !a.DryRun
 	if !said {
 		if unsaid, said = r.allowLog(a.Judged.Name); !said {
 			level = slog.LevelDebug
@@ -194,6 +194,11 @@ func (r *Reconciler) recordIntent(ctx context.Context, a PendingRequest, w PastE
 	return false
 }
 
+// mayHaveEvicted tells whether an eviction with this outcome counts: the pod ends, or may.
+func mayHaveEvicted(o evict.Outcome) bool {
+	return o == evict.Evicted || o == evict.InProgress || o == evict.UnknownOutcome
+}
+
 // countEviction counts an evicted pod against the cluster eviction limit, once.
 func (r *Reconciler) countEviction(g *Evaluation, w PastEviction) {
 	if slices.ContainsFunc(g.PastEvictions, func(o PastEviction) bool { return o.UID == w.UID }) {
@@ -207,6 +212,8 @@ func resultOf(o evict.Outcome) lease.Result {
 	switch o {
 	case evict.Evicted:
 		return lease.Accepted
+	case evict.InProgress:
+		return lease.InProgress
 	case evict.NotFound:
 		return lease.Gone
 	case evict.Blocked:

@@ -83,11 +83,28 @@ func TestRequestUnknownOutcomeCountsOnce(t *testing.T) {
 	assert.Zero(t, counts.Refusals[string(CodeGone)])
 }
 
+// Another component ends the pod: it counts against the cluster eviction limit.
+func TestRequestInProgress(t *testing.T) {
+	s := newFixture(t)
+	s.answer = func() evict.Answer { return evict.Answer{Outcome: evict.InProgress, Text: "it is migrated"} }
+	s.node("n", "web")
+	s.asks("n", web())
+	s.r.reconcile(t.Context())
+	got := s.answers("n")
+	require.Len(t, got, 1)
+	assert.Equal(t, lease.InProgress, got[0].Result)
+	assert.Equal(t, "it is migrated", got[0].Reason)
+	assert.NotEmpty(t, got[0].Owner, "the next leader counts it, too")
+	assert.True(t, countsAsEviction(got[0]))
+	require.Len(t, s.r.journal.evictions, 1)
+	assert.EqualValues(t, 1, s.r.Counts().Evictions[string(evict.InProgress)])
+}
+
 func TestRefusalsCountedByCode(t *testing.T) {
 	s := newFixture(t)
 	counts := s.r.Counts()
 	assert.Len(t, counts.Refusals, 11, "those that never came, too")
-	assert.Len(t, counts.Evictions, 5)
+	assert.Len(t, counts.Evictions, 6)
 	s.node("n")
 	s.asks("n", web())
 	s.r.reconcile(t.Context())

@@ -382,7 +382,11 @@ func retained(server time.Time, s Settings, asked []lease.Request, a lease.Answe
 
 // countsAsEviction tells whether an answer counts as an eviction: the pod was evicted, or may
 // have been. A dry run's answer has no owner.
-func countsAsEviction(a lease.Answer) bool { return a.Result == lease.Accepted && a.Owner != "" }
+func countsAsEviction(a lease.Answer) bool { return isEviction(a.Result) && a.Owner != "" }
+
+// isEviction tells whether a result is an eviction, carried out by the API server or by
+// another component.
+func isEviction(r lease.Result) bool { return r == lease.Accepted || r == lease.InProgress }
 
 // supersedes tells whether b supersedes a: it is a later answer to the same request, or
 // the API server's answer on a pod that was noted before. Gone supersedes nothing: this

@@ -28,7 +28,7 @@ const (
 // Clone copies the counts.
 func (c Counts) Clone() Counts {
 	all := Counts{Acts: counters.By[string]{actMark: 0, actLift: 0, actFailed: 0}, Evictions: counters.By[string]{}, Refusals: counters.By[string]{}}
-	for _, o := range []evict.Outcome{evict.Evicted, evict.NotFound, evict.Blocked, evict.Refused, evict.UnknownOutcome} {
+	for _, o := range []evict.Outcome{evict.Evicted, evict.InProgress, evict.NotFound, evict.Blocked, evict.Refused, evict.UnknownOutcome} {
 		all.Evictions[string(o)] = 0
 	}
 	for _, code := range []Code{CodeFullDisruption, CodeUnreadable, CodeCommon, CodeZone, CodeShare, CodeCluster, CodeOwner, CodeWrongNode, CodeProtected, CodeUnresolved, CodeGone} {

@@ -16,6 +16,12 @@ var RBAC []byte
 //go:embed rbac-evict-direct.yaml
 var RBACEvictDirect []byte
 
+// RBACEvictRequest is rbac-evict-request.yaml: the agent's additional rights where
+// it makes EvictionRequests.
+//
+//go:embed rbac-evict-request.yaml
+var RBACEvictRequest []byte
+
 // RBACKatalyst is rbac-katalyst.yaml: the agent's additional rights where
 // Katalyst's CustomNodeResources tell what is reclaimed.
 //

@@ -180,19 +180,31 @@ func tryEviction(t *testing.T, c *cluster.Cluster, namespace, pod string) error 
 
 func hookEvictions(t *testing.T, c *cluster.Cluster, namespace string) *hook {
 	t.Helper()
-	return hookOn(t, c, namespace, admissionregistrationv1.ValidatingWebhook{Rules: []admissionregistrationv1.RuleWithOperations{{
+	return hookOn(t, c, namespace, evictionHook())
+}
+
+// evictionHook matches evictions.
+func evictionHook() admissionregistrationv1.ValidatingWebhook {
+	return admissionregistrationv1.ValidatingWebhook{Rules: []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/eviction"}},
-	}}})
+	}}}
 }
 
 // hookOn registers one for what v matches in a namespace.
 func hookOn(t *testing.T, c *cluster.Cluster, namespace string, v admissionregistrationv1.ValidatingWebhook) *hook {
 	t.Helper()
 	h := &hook{asked: make(chan string, 1), answer: make(chan bool, 1), opened: make(chan struct{}), over: make(chan struct{})}
+	serveHook(t, c, namespace, v, h)
+	t.Cleanup(func() { close(h.over) })
+	return h
+}
+
+// serveHook registers a webhook for what v matches in a namespace, until the test is over.
+func serveHook(t *testing.T, c *cluster.Cluster, namespace string, v admissionregistrationv1.ValidatingWebhook, h http.Handler) {
+	t.Helper()
 	server := httptest.NewTLSServer(h)
 	t.Cleanup(server.Close)
-	t.Cleanup(func() { close(h.over) })
 	fail, none, patient := admissionregistrationv1.Ignore, admissionregistrationv1.SideEffectClassNone, int32(30)
 	v.Name, v.AdmissionReviewVersions, v.SideEffects, v.FailurePolicy, v.TimeoutSeconds = "held.plimsoll.test", []string{"v1"}, &none, &fail, &patient
 	v.ClientConfig = admissionregistrationv1.WebhookClientConfig{
@@ -205,5 +217,4 @@ func hookOn(t *testing.T, c *cluster.Cluster, namespace string, v admissionregis
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, hooks.Delete(contextWithoutCancel(t), made.Name, metav1.DeleteOptions{})) })
-	return h
 }

@@ -158,21 +158,26 @@ func writing(object runtime.Object) (what string, version int64) {
 // toldInEvents looks for the Events on the pod and on the Node.
 func (w *world) toldInEvents(pod corev1.Pod) {
 	w.t.Helper()
-	for namespace, about := range map[string]string{pod.Namespace: pod.Name, "default": w.node} {
-		eventually(w.t, "an Event about "+about, func() error {
-			list, err := w.c.Client.CoreV1().Events(namespace).List(w.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + about})
-			if err != nil {
-				return err
+	w.eventOn(pod.Namespace, pod.Name, "PressureEviction")
+	w.eventOn("default", w.node, "PressureEviction")
+}
+
+// eventOn looks for an Event on an object.
+func (w *world) eventOn(namespace, about, reason string) {
+	w.t.Helper()
+	eventually(w.t, "an Event about "+about, func() error {
+		list, err := w.c.Client.CoreV1().Events(namespace).List(w.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + about})
+		if err != nil {
+			return err
+		}
+		for _, e := range list.Items {
+			if e.Reason == reason {
+				w.t.Logf("Event on %s: %s", about, e.Message)
+				return nil
 			}
-			for _, e := range list.Items {
-				if e.Reason == "PressureEviction" {
-					w.t.Logf("Event on %s: %s", about, e.Message)
-					return nil
-				}
-			}
-			return fmt.Errorf("none of %d Events", len(list.Items))
-		})
-	}
+		}
+		return fmt.Errorf("none of %d Events", len(list.Items))
+	})
 }
 
 // contextWithoutCancel is for what is undone when the test is over.

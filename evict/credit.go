@@ -20,6 +20,8 @@ type Credit struct {
 	Relief *float64 `json:"relief,omitempty"`
 	// Until is when the credit ends, even if the pod still exists.
 	Until time.Time `json:"until"`
+	// InProgress: the pod is not terminating yet, another component evicts it.
+	InProgress bool `json:"inProgress,omitempty"`
 }
 
 // verdictKey is the key of a verdict: its plugin and scope.
@@ -44,6 +46,24 @@ func (in Input) terminatesBy(m State, p *pods.Pod) time.Time {
 	return earlier(p.TerminatesBy, m.Terminating[p.UID].Add(in.Config.MaxTerminationGrace)).Add(in.Config.OverdueAfter)
 }
 
+// evictedElsewhereUntil is until when a pod that another component evicts counts as
+// released; false: none does, or not any more.
+func (in Input) evictedElsewhereUntil(m State, p *pods.Pod) (until time.Time, counts bool) {
+	if p.EvictedElsewhere == "" {
+		return until, false
+	}
+	until = m.Elsewhere[p.UID].Add(in.Config.InProgressWait)
+	return until, in.Time.Before(until)
+}
+
+// inProgressUntil is until when an eviction of ours that is in progress counts.
+func (in Input) inProgressUntil(l *Chosen) time.Time { return l.Time.Add(in.Config.InProgressWait) }
+
+// notCarriedOut is why an eviction that was in progress counts as refused.
+func (in Input) notCarriedOut() string {
+	return fmt.Sprintf("its eviction was in progress for %s, and the pod still exists", in.Config.InProgressWait)
+}
+
 // creditUntil is until when a pod that terminates since then is credited to a
 // verdict: memory below its floor does not wait for a termination grace period.
 func (in Input) creditUntil(v plugins.Verdict, since, ends time.Time) time.Time {
@@ -66,9 +86,8 @@ func (in Input) credits(m State, v plugins.Verdict, list []Considered) []Credit 
 		}
 	}
 	for i := range list {
-		c := &list[i]
-		if relief, named := reliefBy(v, c); named && c.Pod != nil && !c.Pod.TerminatesBy.IsZero() {
-			add(Credit{Name: c.Pod.Namespace + "/" + c.Pod.Name, UID: c.Pod.UID, Relief: &relief, Until: in.terminatesBy(m, c.Pod)}, m.Terminating[c.Pod.UID])
+		if c, since, counts := in.creditOf(m, v, &list[i]); counts {
+			add(c, since)
 		}
 	}
 	for i := range in.terminated {
@@ -81,16 +100,37 @@ func (in Input) credits(m State, v plugins.Verdict, list []Considered) []Credit 
 		l := &m.Victims[i]
 		until, ending := in.victimTerminates(m, l)
 		if relief, of := l.relief(v, list); ending && of {
-			add(Credit{Name: l.Namespace + "/" + l.Name, UID: l.UID, Relief: relief, Until: until}, later(l.Time, m.Terminating[l.UID]))
+			add(Credit{Name: l.Namespace + "/" + l.Name, UID: l.UID, Relief: relief, Until: until, InProgress: l.Outcome == InProgress}, later(l.Time, m.Terminating[l.UID]))
 		}
 	}
 	return all
 }
 
+// creditOf is the credit of a candidate that is terminating, or that another component
+// evicts, and since when.
+func (in Input) creditOf(m State, v plugins.Verdict, c *Considered) (credit Credit, since time.Time, counts bool) {
+	relief, named := reliefBy(v, c)
+	if !named || c.Pod == nil {
+		return credit, since, false
+	}
+	credit = Credit{Name: c.Pod.Namespace + "/" + c.Pod.Name, UID: c.Pod.UID, Relief: &relief}
+	if !c.Pod.TerminatesBy.IsZero() {
+		credit.Until = in.terminatesBy(m, c.Pod)
+		return credit, m.Terminating[c.Pod.UID], true
+	}
+	credit.InProgress = true
+	credit.Until, counts = in.evictedElsewhereUntil(m, c.Pod)
+	return credit, m.Elsewhere[c.Pod.UID], counts
+}
+
 // victimTerminates is until when a pod that we evicted counts as terminating.
 func (in Input) victimTerminates(m State, l *Chosen) (until time.Time, ending bool) {
-	if l.DryRun || l.Outcome != Evicted || !l.TerminatedAt.IsZero() || !in.clusterKnown() {
+	if l.DryRun || l.Outcome != Evicted && l.Outcome != InProgress || !l.TerminatedAt.IsZero() || !in.clusterKnown() {
 		return until, false
+	}
+	if l.Outcome == InProgress {
+		until = in.inProgressUntil(l)
+		return until, in.Time.Before(until)
 	}
 	until = l.Time.Add(time.Duration(l.GraceSeconds)*time.Second + in.Config.OverdueAfter)
 	if p, there := byUID(in.Cluster.Pods, l.UID); there && !p.TerminatesBy.IsZero() {
@@ -100,12 +140,15 @@ func (in Input) victimTerminates(m State, l *Chosen) (until time.Time, ending bo
 }
 
 // creditExpired reports whether credits have covered a verdict's release target for
-// as long as one pod may take to terminate, and the pressure is still there. Then
+// as long as one pod may take to go, and the pressure is still there. Then
 // credits no longer count: pods that are deleted one after the other would block
 // evictions for ever.
-func (in Input) creditExpired(m State, v plugins.Verdict) bool {
+func (in Input) creditExpired(m State, v plugins.Verdict, credits []Credit) bool {
 	since, covered := m.Covered[verdictKey(v)]
 	bound := in.Config.MaxTerminationGrace + in.Config.OverdueAfter
+	if slices.ContainsFunc(credits, func(c Credit) bool { return c.InProgress }) {
+		bound = max(bound, in.Config.InProgressWait)
+	}
 	if v.Urgent {
 		bound = in.Config.UrgentWait
 	}
@@ -147,6 +190,9 @@ func (in Input) covers(v plugins.Verdict, credits []Credit) bool {
 func creditReason(v plugins.Verdict, credits []Credit) string {
 	c := credits[0]
 	text := fmt.Sprintf("%s is terminating until %s; its usage counts as released", c.Name, clock(c.Until))
+	if c.InProgress {
+		text = fmt.Sprintf("the eviction of %s is in progress; its usage counts as released until %s", c.Name, clock(c.Until))
+	}
 	if len(credits) > 1 {
 		text = fmt.Sprintf("%s and %d more are terminating; their usage counts as released", c.Name, len(credits)-1)
 	}

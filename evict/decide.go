@@ -97,6 +97,21 @@ func (d *Decision) accept(i int) {
 	d.recode(CodeNext, CodeNotNeeded, "waiting for the effect of an earlier eviction")
 }
 
+// acceptInProgress records an eviction that another component carries out: it counts as
+// accepted, and no other candidate is evicted in its place.
+func (d *Decision) acceptInProgress(i int, a Answer) {
+	first := d.accepted() == 0
+	d.accept(i)
+	if d.DryRun {
+		return
+	}
+	c := &d.Candidates[i]
+	c.Code, c.Reason = CodeInProgress, c.Why+"; its eviction is in progress: "+a.reason()
+	if d.Reason += " (in progress: " + a.reason() + ")"; first {
+		d.Code = CodeInProgress
+	}
+}
+
 // accepted is the number of accepted evictions.
 func (d *Decision) accepted() int { return len(d.Evicted()) }
 
@@ -118,6 +133,8 @@ func (d *Decision) RecordAnswer(i int, a Answer) {
 	switch a.Outcome {
 	case Evicted:
 		d.accept(i)
+	case InProgress:
+		d.acceptInProgress(i, a)
 	case Blocked:
 		c.Code, c.Reason = CodePDB, a.reason()
 	case Refused:

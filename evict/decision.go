@@ -96,6 +96,7 @@ type Code string
 // The codes.
 const (
 	CodeEvicted    Code = "evicted"     // the API server accepted its eviction
+	CodeInProgress Code = "in-progress" // another component carries its eviction out
 	CodeWouldEvict Code = "would-evict" // dry run: it would have been evicted
 	CodeEnded      Code = "ended"       // the pressure has ended
 
@@ -134,7 +135,8 @@ const (
 	CodeNotNeeded      Code = "not-needed"      // earlier evictions release enough
 )
 
-// FirstEvicted is the first evicted candidate; false if there is none.
+// FirstEvicted is the first candidate whose eviction was accepted, or is in progress;
+// false if there is none.
 func (d *Decision) FirstEvicted() (Considered, bool) {
 	for _, c := range d.Candidates {
 		if c.evicted() {
@@ -144,7 +146,7 @@ func (d *Decision) FirstEvicted() (Considered, bool) {
 	return Considered{}, false
 }
 
-// Evicted are all evicted candidates.
+// Evicted are all candidates whose eviction was accepted, or is in progress.
 func (d *Decision) Evicted() []Considered {
 	var list []Considered
 	for _, c := range d.Candidates {
@@ -155,7 +157,9 @@ func (d *Decision) Evicted() []Considered {
 	return list
 }
 
-func (c *Considered) evicted() bool { return c.Code == CodeEvicted || c.Code == CodeWouldEvict }
+func (c *Considered) evicted() bool {
+	return c.Code == CodeEvicted || c.Code == CodeInProgress || c.Code == CodeWouldEvict
+}
 
 // Level is the highest of the causes.
 func (d *Decision) Level() plugins.Level {

@@ -38,7 +38,7 @@ func evaluate(in Input, m State, list []Considered) *evaluation {
 		if in.clusterKnown() {
 			credits := in.credits(m, v, list)
 			r.covered[verdictKey(v)] = v.MetLevel > plugins.None && in.covers(v, credits)
-			if !in.creditExpired(m, v) {
+			if !in.creditExpired(m, v, credits) {
 				r.credits[verdictKey(v)] = credits
 			}
 		}
@@ -199,13 +199,17 @@ func (r *evaluation) chooseVerdict(m State, c *Considered, counts func(plugins.V
 	if !r.refusedByController(m, c.For, c) || m.Pending(r.Time) == c.Pod.UID { // this request is already pending
 		return "", ""
 	}
-	return CodeBrake, fmt.Sprintf("the controller refused evictions for %s; not requested again until %s: %s", c.For, clock(w.Until), w.Text)
+	by := "the controller"
+	if r.Config.Via == ViaRequest {
+		by = "the API server"
+	}
+	return CodeBrake, fmt.Sprintf("%s refused evictions for %s; not requested again until %s: %s", by, c.For, clock(w.Until), w.Text)
 }
 
-// refusedByController reports whether a refusal by the controller holds for this verdict. It
+// refusedByController reports whether a refusal for every pod holds for this verdict. It
 // does not hold for the pod whose request for it is pending.
 func (r *evaluation) refusedByController(m State, a VerdictRef, c *Considered) bool {
-	if r.Config.Via != ViaController || c.Pod == nil || !r.Time.Before(m.Refusals[a.String()].Until) {
+	if r.Config.Via == ViaDirect || c.Pod == nil || !r.Time.Before(m.Refusals[a.String()].Until) {
 		return false
 	}
 	return m.Pending(r.Time) != c.Pod.UID || m.last().For != a.String()

@@ -31,6 +31,10 @@ func Follow(in Input, m State) (State, []Change) {
 		}
 	}
 	for id := range ids {
+		if refused := expiredOf(m.Victims, id); len(refused) > 0 {
+			changes = append(changes, Change{id, func(d *Decision) { d.notCarriedOut(refused, CodeRefused, CodeNone, in.notCarriedOut()) }})
+			m.Victims = slices.DeleteFunc(m.Victims, func(l Chosen) bool { return slices.Contains(refused, l.UID) })
+		}
 		victims, gone, last := victimsOf(m.Victims, id)
 		settled := gone == len(victims) && !in.Time.Before(last.Add(in.Config.Cooldown))
 		if gone > 0 {
@@ -56,6 +60,30 @@ func victimsOf(list []Chosen, id string) (victims []Chosen, gone int, last time.
 		}
 	}
 	return victims, gone, last
+}
+
+// expiredOf returns the UIDs of a decision's victims whose eviction was in progress and was
+// not carried out.
+func expiredOf(list []Chosen, id string) (uids []string) {
+	for _, l := range list {
+		if l.Decision == id && l.Outcome == Refused {
+			uids = append(uids, l.UID)
+		}
+	}
+	return uids
+}
+
+// notCarriedOut updates a decision: the evictions of these pods were in progress, and were
+// not carried out. code is the candidates' now, and round the decision's if no pod is left.
+func (d *Decision) notCarriedOut(uids []string, code, round Code, why string) {
+	for i := range d.Candidates {
+		if c := &d.Candidates[i]; c.Code == CodeInProgress && slices.Contains(uids, c.Pod.UID) {
+			c.Code, c.Reason = code, why
+			if d.accepted() == 0 {
+				d.Code, d.Reason = round, c.Name+": "+why
+			}
+		}
+	}
 }
 
 // follow updates a decision with what became of its victims.

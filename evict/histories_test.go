@@ -31,6 +31,8 @@ type history struct {
 	ruled    map[string]ruled                // since when a rule is what it is
 	kubelets map[string]time.Time            // when the kubelet was seen to evict a pod, by UID
 	ending   map[string]time.Time            // when a pod was seen to be deleted, by UID
+	marked   map[string]time.Time            // when a pod was seen to be evicted by another, by UID
+	moving   map[string]time.Time            // when a pod was chosen that another then began to evict, by UID
 	endless  map[string]time.Time            // since when a verdict has named one that ends, or just did, and nobody was chosen
 	named    map[string]time.Time            // when it last named one
 	wait     map[string]time.Time            // who may not be asked for before
@@ -65,7 +67,7 @@ func TestRandomHistoriesKeepRules(t *testing.T) {
 		live(t, seed, rounds, seen)
 	}
 	for _, c := range []Code{
-		CodeEvicted, CodeWouldEvict, CodeEnded, CodeOff, CodeSoft, CodeLatched, CodeNoCandidate, CodeStale, CodeKubelet, CodeTaint,
+		CodeEvicted, CodeInProgress, CodeWouldEvict, CodeEnded, CodeOff, CodeSoft, CodeLatched, CodeNoCandidate, CodeStale, CodeKubelet, CodeTaint,
 		CodeTerminating, CodeCooldown, CodeNone, CodeNotAPod, CodeUnknownPod, CodeFinished, CodeOptedOut, CodeTooSmall,
 		CodePDB, CodeRefused, CodeTerminated, CodeUnknownOutcome, CodeNext, CodeNotNeeded, pods.DaemonSet,
 		CodeReportOnly, CodeRateLimit, CodeRoundLimit, CodeOverdue,
@@ -79,7 +81,7 @@ func TestRandomHistoriesKeepRules(t *testing.T) {
 func live(t *testing.T, seed uint64, rounds int, seen map[Code]int) {
 	h := &history{
 		env: newWorld(seed), t: t, uptime: up(0), dryGoing: map[string]bool{}, ruled: map[string]ruled{}, kubelets: map[string]time.Time{},
-		ending: map[string]time.Time{}, endless: map[string]time.Time{}, named: map[string]time.Time{},
+		marked: map[string]time.Time{}, moving: map[string]time.Time{}, ending: map[string]time.Time{}, endless: map[string]time.Time{}, named: map[string]time.Time{},
 		wait: map[string]time.Time{}, met: map[string][]map[time.Time]bool{}, taints: map[string]*flapped{}, seen: seen,
 	}
 	h.born = h.uptime
@@ -158,7 +160,7 @@ func (h *history) part() (m State, killed bool) {
 		if killed {
 			return m, true
 		}
-		h.judgeAnswer(v, a)
+		h.judgeAnswer(v, a, m.last().Time)
 		d.RecordAnswer(i, a)
 		m = m.RecordAnswer(a, h.in.Config)
 		d.More(h.in, m)
@@ -168,6 +170,9 @@ func (h *history) part() (m State, killed bool) {
 	for _, uid := range h.granted {
 		for _, scope := range h.naming(uid) {
 			h.dryGoing[scope] = d.DryRun
+			if !d.DryRun {
+				delete(h.endless, scope) // not before the round is over
+			}
 		}
 	}
 	return m, false
@@ -198,9 +203,14 @@ func (h *history) judgeEnds(listed []pods.Pod) {
 		if _, known := h.ending[p.UID]; !known && !p.TerminatesBy.IsZero() {
 			h.ending[p.UID] = h.now
 		}
+		if _, known := h.marked[p.UID]; !known && p.EvictedElsewhere != "" {
+			h.marked[p.UID] = h.now
+		}
 	}
 	for _, v := range h.in.Levels.Verdicts {
-		names := slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { _, ends := h.ending[c.PodUID]; return ends })
+		names := slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool {
+			return slices.ContainsFunc([]map[string]time.Time{h.ending, h.marked, h.moving}, func(m map[string]time.Time) bool { _, is := m[c.PodUID]; return is })
+		})
 		scope := verdictKey(v)
 		_, known := h.endless[scope]
 		if names {
@@ -229,10 +239,13 @@ func (h *history) judgeAsked(v Victim, dryRun bool) {
 	require.Equal(t, p.Name, v.Name)
 	require.Empty(t, p.Protections)
 	require.False(t, p.OptedOut != "" && p.Namespace == "strict")
-	require.False(t, h.ends(p), "it is ending")
+	require.False(t, h.leaves(p), "it is ending")
+	if since, moves := h.moving[p.UID]; moves && p.TerminatesBy.IsZero() {
+		require.False(t, h.now.Before(since.Add(inProgress+5*time.Minute)), "its eviction is in progress, or counts as refused")
+	}
 	require.True(t, p.TerminatesBy.IsZero() || h.now.Before(p.TerminatesBy.Add(30*time.Second)), "it ends by itself, or never")
 	require.False(t, slices.ContainsFunc(h.in.State.Victims, func(c Chosen) bool {
-		return c.UID == v.UID && c.Outcome == Evicted && h.now.Sub(c.Time) < 30*time.Second
+		return c.UID == v.UID && (c.Outcome == Evicted || c.Outcome == InProgress) && h.now.Sub(c.Time) < 30*time.Second
 	}), "it was evicted")
 	require.Contains(t, []string{"Running", "Pending"}, p.Phase)
 	require.Positive(t, v.GraceSeconds)
@@ -287,7 +300,7 @@ func (h *history) misses(v plugins.Verdict, but string) bool {
 		}
 	}
 	for _, p := range h.in.Cluster.Pods.Pods {
-		if p.UID != but && h.ends(p) && !h.outlasted(v) {
+		if p.UID != but && h.leaves(p) && !slices.Contains(h.granted, p.UID) && !h.outlasted(v) {
 			add(p.UID)
 		}
 	}
@@ -307,11 +320,33 @@ func (h *history) ends(p pods.Pod) bool {
 	return known && !p.TerminatesBy.IsZero() && h.now.Before(p.TerminatesBy.Add(late)) && h.now.Before(seen.Add(grace+late))
 }
 
+// inProgress is how long an eviction by another counts.
+const inProgress = 2 * time.Minute
+
+// leaves: a pod is being deleted, or another is evicting it, and neither has been so for
+// longer than it may be.
+func (h *history) leaves(p pods.Pod) bool {
+	if !p.TerminatesBy.IsZero() {
+		return h.ends(p)
+	}
+	since, marked := h.marked[p.UID]
+	chosen, moves := h.moving[p.UID]
+	return marked && p.EvictedElsewhere != "" && h.now.Before(since.Add(inProgress)) || moves && h.now.Before(chosen.Add(inProgress))
+}
+
 // outlasted: for a minute some pod or other has been ending that a verdict names,
-// with gaps shorter than the settle time, and none was chosen for it.
+// with gaps shorter than the settle time, and none was chosen for it; for two where another
+// evicts one of them.
 func (h *history) outlasted(v plugins.Verdict) bool {
 	since, known := h.endless[verdictKey(v)]
-	return known && h.now.Sub(since) >= time.Minute
+	bound := time.Minute
+	for _, p := range h.in.Cluster.Pods.Pods {
+		names := slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { return c.PodUID == p.UID })
+		if names && p.TerminatesBy.IsZero() && h.leaves(p) {
+			bound = inProgress
+		}
+	}
+	return known && h.now.Sub(since) >= bound
 }
 
 // settles: one that went for a verdict was evicted, or has gone, just now.
@@ -322,7 +357,7 @@ func (h *history) settles(v plugins.Verdict, but string) bool {
 			return false
 		}
 		accepted := h.now.Before(p.ours.Add(settle)) && slices.ContainsFunc(h.memory.Victims, func(c Chosen) bool {
-			return c.UID == p.UID && c.Outcome == Evicted // it is known
+			return c.UID == p.UID && (c.Outcome == Evicted || c.Outcome == InProgress) // it is known
 		})
 		ended := p.gone
 		if !p.failed.IsZero() {
@@ -372,13 +407,13 @@ func (h *history) helped(v plugins.Verdict, uid string) bool {
 	return false
 }
 
-func (h *history) judgeAnswer(v Victim, a Answer) {
+func (h *history) judgeAnswer(v Victim, a Answer, chosen time.Time) {
 	switch a.Outcome {
-	case Evicted:
-		h.granted = append(h.granted, v.UID)
-		for _, scope := range h.naming(v.UID) {
-			delete(h.endless, scope)
+	case Evicted, InProgress:
+		if a.Outcome == InProgress && !a.DryRun {
+			h.moving[v.UID] = chosen
 		}
+		h.granted = append(h.granted, v.UID)
 	case Blocked:
 		h.wait[v.UID] = h.now.Add(10 * time.Second)
 		if a.RetryAfter > 0 {
@@ -415,7 +450,7 @@ func (h *history) judge(d Decision) {
 		require.False(t, missing, "nothing is said of %s", who)
 	}
 	_, going := d.FirstEvicted()
-	require.Equal(t, going, d.Code == CodeEvicted || d.Code == CodeWouldEvict)
+	require.Equal(t, going, d.Code == CodeEvicted || d.Code == CodeInProgress || d.Code == CodeWouldEvict)
 	require.Len(t, d.Evicted(), len(h.granted))
 	if len(h.granted) > 1 {
 		h.seen["several in a round"]++
@@ -424,14 +459,15 @@ func (h *history) judge(d Decision) {
 
 // judgeCode: a candidate's code agrees with the round's.
 func (h *history) judgeCode(d Decision, c Considered) {
-	answered := map[Outcome]Code{Evicted: CodeEvicted, Blocked: CodePDB, Refused: CodeRefused, NotFound: CodeTerminated, UnknownOutcome: CodeUnknownOutcome}
+	answered := map[Outcome]Code{Evicted: CodeEvicted, InProgress: CodeInProgress, Blocked: CodePDB, Refused: CodeRefused, NotFound: CodeTerminated, UnknownOutcome: CodeUnknownOutcome}
 	if d.DryRun {
-		answered[Evicted] = CodeWouldEvict
+		answered[Evicted], answered[InProgress] = CodeWouldEvict, CodeWouldEvict
 	}
 	rounds := map[Code][]Code{ // whose candidates may say so
-		CodeEvicted: {CodeEvicted}, CodeWouldEvict: {CodeWouldEvict}, CodeTerminated: {CodeTerminated, CodeEvicted, CodeWouldEvict}, CodeNext: {CodeNone, CodeEvicted, CodeWouldEvict},
-		CodeNotNeeded: {CodeEvicted, CodeWouldEvict, CodeTerminated}, CodeUnknownOutcome: {CodeUnknownOutcome, CodeEvicted, CodeWouldEvict},
-		CodeStale: {CodeStale}, CodeTaint: {CodeTaint}, CodeOff: {CodeOff}, CodeRoundLimit: {CodeEvicted, CodeWouldEvict},
+		CodeEvicted: {CodeEvicted, CodeInProgress}, CodeInProgress: {CodeInProgress, CodeEvicted}, CodeWouldEvict: {CodeWouldEvict},
+		CodeTerminated: {CodeTerminated, CodeEvicted, CodeInProgress, CodeWouldEvict}, CodeNext: {CodeNone, CodeEvicted, CodeInProgress, CodeWouldEvict},
+		CodeNotNeeded: {CodeEvicted, CodeInProgress, CodeWouldEvict, CodeTerminated}, CodeUnknownOutcome: {CodeUnknownOutcome, CodeEvicted, CodeInProgress, CodeWouldEvict},
+		CodeStale: {CodeStale}, CodeTaint: {CodeTaint}, CodeOff: {CodeOff}, CodeRoundLimit: {CodeEvicted, CodeInProgress, CodeWouldEvict},
 	}
 	if may, limited := rounds[c.Code]; limited {
 		require.Contains(h.t, may, d.Code, "%s is %s: %s", c.Name, c.Code, c.Reason)
@@ -439,9 +475,9 @@ func (h *history) judgeCode(d Decision, c Considered) {
 	require.NotContains(h.t, []Code{"", CodeNone, CodeEnded, CodeStandalone, CodeState}, c.Code)
 	if n := len(c.Answers); n > 0 {
 		require.Equal(h.t, answered[c.Answers[n-1].Outcome], c.Code)
-		require.Contains(h.t, []Code{CodeEvicted, CodeWouldEvict, CodeNone, CodeTerminated, CodeUnknownOutcome}, d.Code)
+		require.Contains(h.t, []Code{CodeEvicted, CodeInProgress, CodeWouldEvict, CodeNone, CodeTerminated, CodeUnknownOutcome}, d.Code)
 	} else {
-		require.NotContains(h.t, []Code{CodeEvicted, CodeWouldEvict, CodeTerminated}, c.Code)
+		require.NotContains(h.t, []Code{CodeEvicted, CodeInProgress, CodeWouldEvict, CodeTerminated}, c.Code)
 	}
 }
 

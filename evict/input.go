@@ -28,7 +28,7 @@ type Config struct {
 	Cooldown            time.Duration `yaml:"cooldown" why:"Cooldown: how long after a pod terminated no further pod is chosen, so that its effect is measured first. Longer than the rules' windows."`
 	Transition          time.Duration `yaml:"transition" why:"How long a condition and its taint stay after the level was last met, so that they do not flap."`
 	MaxTerminationGrace time.Duration `yaml:"maxGrace" why:"Upper bound of an evicted pod's termination grace period; a shorter period of the pod is kept."`
-	Via                 string        `yaml:"via" unit:"direct or controller" why:"Who evicts: the agent itself (direct), or the controller (controller), which approves the agent's eviction requests within the cluster eviction limit. With controller, a stolen agent token evicts no pod of another node, and without a running controller no pod is evicted."`
+	Via                 string        `yaml:"via" unit:"direct, controller or request" why:"Who evicts: the agent itself (direct), or the controller (controller), which approves the agent's eviction requests within the cluster eviction limit. With controller, a stolen agent token evicts no pod of another node, and without a running controller no pod is evicted. With request the agent makes an EvictionRequest (lifecycle.k8s.io/v1alpha1, Kubernetes 1.37 with the feature gate EvictionRequestAPI), and withdraws it when relief comes first."`
 	// ViaFallback matters with Via controller alone.
 	ViaFallback      bool          `yaml:"viaFallback" why:"Whether the agent itself evicts for hard memory pressure when the controller does not answer: one pod of the node in 10 min. It needs the right to evict (deploy/rbac-evict-direct.yaml)."`
 	ViaFallbackAfter time.Duration `yaml:"viaFallbackAfter" why:"How long the controller must not have answered a request before the agent evicts itself: twice the time in which a new leader is elected (election.duration)."`
@@ -40,6 +40,7 @@ type Config struct {
 	ReliefWait      time.Duration `yaml:"reliefWait" why:"How long no pod is evicted for a pressure for which data movers were just throttled. Forced evictions, and memory below its floor, do not wait. 0s: no wait."`
 	OverdueAfter    time.Duration `yaml:"overdueAfter" why:"How long after the end of its termination grace period (at most maxGrace) the usage of a terminating pod still counts as released; then other pods may be evicted in its place."`
 	UrgentWait      time.Duration `yaml:"urgentWait" why:"The same where memory is below its floor: how long the usage of a terminating pod counts as released, whatever its termination grace period."`
+	InProgressWait  time.Duration `yaml:"inProgressWait" why:"How long a pod that another component evicts in its own way, such as a virtual machine that is migrated, counts as released before it is gone; then it counts as refused. 2m is how long Kubernetes itself lets an announced eviction stand that is not carried out."`
 	KubeletCooldown time.Duration `yaml:"kubeletCooldown" why:"Cooldown after an eviction by the kubelet for node pressure: no pod is chosen for the same resource. Evictions for a pod's own limit do not count."`
 	Taints          FlapBackoff   `yaml:"taints" why:"Flap backoff of taints."`
 	MinRelief       float64       `yaml:"minRelief" unit:"ratio" why:"A pod is evicted only if that releases this share of the resource, or all that must be released: evicting small pods does not help."`
@@ -54,6 +55,8 @@ type Config struct {
 const (
 	ViaDirect     = "direct"
 	ViaController = "controller"
+	// ViaRequest: by an EvictionRequest, which components of the cluster respond to (KEP-4563).
+	ViaRequest = "request"
 )
 
 // DefaultConfig is that of a fresh install: a dry run.
@@ -61,13 +64,16 @@ func DefaultConfig() Config {
 	return Config{
 		Enabled: true, DryRun: true, Via: ViaDirect, ViaFallbackAfter: 30 * time.Second, Round: 5 * time.Second, Cooldown: 30 * time.Second, Transition: 5 * time.Minute,
 		Limits: Limits{PerRound: 3, PerMinute: 5, PerOwnerHour: 6}, ReportOnly: 10 * time.Minute, MaxAge: 15 * time.Second,
-		ReliefWait: 10 * time.Second, OverdueAfter: 30 * time.Second, UrgentWait: 5 * time.Second, KubeletCooldown: time.Minute, Taints: FlapBackoff{Minimum: 5 * time.Minute, Maximum: time.Hour},
+		ReliefWait: 10 * time.Second, OverdueAfter: 30 * time.Second, UrgentWait: 5 * time.Second, InProgressWait: 2 * time.Minute, KubeletCooldown: time.Minute, Taints: FlapBackoff{Minimum: 5 * time.Minute, Maximum: time.Hour},
 		MaxTerminationGrace: 30 * time.Second, MinRelief: 0.2, Protect: pods.DefaultRules(), OptOuts: pods.DefaultOptOuts(),
 	}
 }
 
 // maxReliefWait bounds what delays an eviction for milder measures.
 const maxReliefWait = time.Minute
+
+// maxInProgressWait bounds how long a pod that does not go holds back other evictions.
+const maxInProgressWait = 10 * time.Minute
 
 // Validate says which values must not be used.
 func (c Config) Validate(at problems.Section) {
@@ -76,8 +82,9 @@ func (c Config) Validate(at problems.Section) {
 	at.Duration("transition", c.Transition, 0, problems.MaxDuration)
 	at.Duration("reliefWait", c.ReliefWait, 0, maxReliefWait)
 	at.Duration("urgentWait", c.UrgentWait, 0, maxReliefWait)
+	at.Duration("inProgressWait", c.InProgressWait, 0, maxInProgressWait)
 	at.Duration("maxGrace", c.MaxTerminationGrace, time.Second, problems.MaxDuration)
-	at.OneOf("via", c.Via, ViaDirect, ViaController)
+	at.OneOf("via", c.Via, ViaDirect, ViaController, ViaRequest)
 	at.Duration("viaFallbackAfter", c.ViaFallbackAfter, CallTimeout, problems.MaxDuration) // a round waits that long
 	at.Duration("reportOnly", c.ReportOnly, 0, problems.MaxDuration)
 	at.Duration("maxAge", c.MaxAge, time.Second, time.Hour)

@@ -35,7 +35,7 @@ func (m State) observe(in Input) State {
 		return in.Time.Sub(since) >= coveredMaxAge || !judged && len(m.Covered) > maxRules
 	})
 	if in.clusterKnown() {
-		m = m.observeTerminating(in).observeVictims(in).observeKubeletEvictions(in)
+		m = m.observeTerminating(in).observeElsewhere(in).observeVictims(in).observeKubeletEvictions(in)
 	}
 	return m
 }
@@ -60,6 +60,22 @@ func (m State) observeTerminating(in Input) State {
 	return m
 }
 
+// observeElsewhere records which pods another component evicts.
+func (m State) observeElsewhere(in Input) State {
+	seen := map[string]time.Time{}
+	for _, p := range in.Cluster.Pods.Pods {
+		since, before := m.Elsewhere[p.UID]
+		switch {
+		case before:
+			seen[p.UID] = since
+		case p.EvictedElsewhere != "":
+			seen[p.UID] = in.Time
+		}
+	}
+	m.Elsewhere = seen
+	return m
+}
+
 // clampTimes limits how far times in the state lie ahead. Otherwise they would stay in
 // force after the clock was set back.
 func (m State) clampTimes(in Input) State {
@@ -72,7 +88,7 @@ func (m State) clampTimes(in Input) State {
 	for scope, until := range m.Cooldowns {
 		m.Cooldowns[scope] = earlier(until, in.Time.Add(in.Config.Cooldown))
 	}
-	for _, seen := range []map[string]time.Time{m.KubeletEvictions, m.Terminating, m.Covered} {
+	for _, seen := range []map[string]time.Time{m.KubeletEvictions, m.Terminating, m.Elsewhere, m.Covered} {
 		for of, at := range seen {
 			seen[of] = earlier(at, in.Time)
 		}
@@ -103,6 +119,11 @@ func (m State) observeVictims(in Input) State {
 			l.Outcome = Evicted
 			m.Named = withoutNames(m.Named, &l)
 			m.startCooldown(&l, in.Time.Add(in.Config.Cooldown))
+		case l.Outcome == Refused: // Follow records it in the decision
+		case l.Outcome == InProgress && in.Time.Before(in.inProgressUntil(&l)):
+		case l.Outcome == InProgress:
+			l.Outcome = Refused
+			m.Backoffs[p.UID] = m.Backoffs[p.UID].next(Answer{Time: in.Time, Outcome: Refused, Text: in.notCarriedOut()})
 		case l.Outcome != Evicted && in.Time.Sub(later(l.Time, l.Requested)) >= requestTimeout:
 			// The pod still exists: a missing answer must not block other evictions.
 			m.Backoffs[p.UID] = m.Backoffs[p.UID].next(Answer{Time: in.Time, Outcome: Blocked, Text: "no answer within " + requestTimeout.String()})

@@ -34,9 +34,10 @@ type Outcome string
 const (
 	Evicted        Outcome = "evicted"         // accepted: the pod terminates
 	NotFound       Outcome = "gone"            // no pod with that UID exists any more
+	InProgress     Outcome = "in-progress"     // another component ends the pod in its own way, such as a migration
 	Blocked        Outcome = "blocked"         // a PodDisruptionBudget forbids it for now
 	Refused        Outcome = "refused"         // a retry would be refused, too
-	Braked         Outcome = "braked"          // the controller refuses every pod for this verdict now
+	Braked         Outcome = "braked"          // every pod is refused for this verdict now
 	UnknownOutcome Outcome = "unknown-outcome" // it may have been accepted or not
 )
 
@@ -52,7 +53,8 @@ type Answer struct {
 	Text string `json:"text,omitempty"`
 	// DryRun: the API server checked it and deleted nothing.
 	DryRun bool `json:"dryRun,omitempty"`
-	// Via is ViaController for an answer of the controller.
+	// Via is ViaController for an answer of the controller, and ViaRequest for one to an
+	// EvictionRequest.
 	Via string `json:"via,omitempty"`
 }
 

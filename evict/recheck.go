@@ -18,7 +18,7 @@ func Recheck(in Input, m State, d *Decision, i int) (State, bool) {
 	}
 	chosen := d.Candidates[i]
 	p, there := byUID(in.Cluster.Pods, chosen.Pod.UID)
-	if !there || !p.TerminatesBy.Equal(chosen.Pod.TerminatesBy) || len(p.Protections) > 0 {
+	if !there || !p.TerminatesBy.Equal(chosen.Pod.TerminatesBy) || p.EvictedElsewhere != chosen.Pod.EvictedElsewhere || len(p.Protections) > 0 {
 		return m, false
 	}
 	for _, c := range d.Candidates {

@@ -30,6 +30,8 @@ func (r *evaluation) skip(c *Considered) (Code, string) {
 		return l.UID == c.Pod.UID && ending
 	})
 	switch {
+	case ours >= 0 && r.state.Victims[ours].Outcome == InProgress:
+		return CodeTerminating, "its eviction has been in progress since " + clock(r.state.Victims[ours].Time)
 	case ours >= 0: // its deletion is not in the watch yet
 		return CodeTerminating, "already evicted at " + clock(r.state.Victims[ours].Time)
 	case waiting && r.Time.Before(w.Until):
@@ -84,6 +86,9 @@ func (r *evaluation) skipByPod(c *Considered) (Code, string) {
 	case c.Pod.Phase == "Succeeded" || c.Pod.Phase == "Failed":
 		return CodeFinished, "it has terminated: phase " + c.Pod.Phase
 	case c.Pod.TerminatesBy.IsZero():
+		if until, counts := r.evictedElsewhereUntil(r.state, c.Pod); counts {
+			return CodeTerminating, fmt.Sprintf("another component evicts it (%s): counted until %s", c.Pod.EvictedElsewhere, clock(until))
+		}
 		return "", ""
 	case r.Time.Before(r.terminatesBy(r.state, c.Pod)):
 		return CodeTerminating, "it is terminating until " + clock(c.Pod.TerminatesBy)

@@ -31,14 +31,21 @@ type State struct {
 	// is since when credits have covered a verdict's release target.
 	Terminating map[string]time.Time `json:"ending,omitempty"`
 	Covered     map[string]time.Time `json:"covered,omitempty"`
+	// Elsewhere is when each pod that another component evicts was first seen as such,
+	// by UID. It stays as long as the pod exists: removing the mark and setting it
+	// again gains no time.
+	Elsewhere map[string]time.Time `json:"elsewhere,omitempty"`
 	// DryRunEvicted are the pods that a dry run counts as evicted, by verdict, while
 	// the verdict lasts.
 	DryRunEvicted map[string]Chosen `json:"pretended,omitempty"`
 	// Backoffs are pods whose eviction was refused, by UID.
 	Backoffs map[string]Backoff `json:"waiting,omitempty"`
-	// Refusals are the refusals of the controller that hold for every pod, by
+	// Refusals are the refusals, by the controller above all, that hold for every pod, by
 	// verdict (Asked.String).
 	Refusals map[string]Backoff `json:"brakes,omitempty"`
+	// Requests are the EvictionRequests that were made and are not withdrawn yet, by the
+	// pod's UID (ViaRequest).
+	Requests map[string]Victim `json:"requests,omitempty"`
 	// KubeletEvicted are the UIDs of pods that the kubelet evicted for node pressure; they
 	// stay listed.
 	KubeletEvicted []string `json:"failed,omitempty"`
@@ -59,6 +66,9 @@ type Chosen struct {
 	// Relief that each verdict expects of it, by plugin and scope. nil: not known;
 	// it counts for each verdict as all that must be released.
 	Relief map[string]float64 `json:"relief,omitempty"`
+	// Met are the verdicts that were met when it was requested, of those in Relief
+	// (ViaRequest).
+	Met []string `json:"met,omitempty"`
 	// Decision is the ID of the Decision that chose it.
 	Decision string    `json:"decision"`
 	Time     time.Time `json:"time"`
@@ -130,6 +140,7 @@ func (m State) clone() State {
 	m.Claims = cloned(m.Claims)
 	m.DryRunEvicted, m.KubeletEvictions = cloned(m.DryRunEvicted), cloned(m.KubeletEvictions)
 	m.Terminating, m.Covered, m.Refusals = cloned(m.Terminating), cloned(m.Covered), cloned(m.Refusals)
+	m.Elsewhere, m.Requests = cloned(m.Elsewhere), cloned(m.Requests)
 	m.Victims = slices.Clone(m.Victims)
 	return m
 }
@@ -159,6 +170,15 @@ func (m State) RecordChoice(in Input, d *Decision, i int) (State, Victim) {
 	for _, o := range in.Levels.Verdicts {
 		if relief, named := reliefBy(o, c); named {
 			chosen.Relief[verdictKey(o)] = relief
+			if o.MetLevel > plugins.None && in.Config.Via == ViaRequest {
+				chosen.Met = append(chosen.Met, verdictKey(o))
+			}
+		}
+	}
+	if in.Config.Via == ViaRequest {
+		chosen.For = c.For.String()
+		if !d.DryRun { // saved before the request: a next agent can withdraw it
+			m.Requests[v.UID] = Victim{UID: v.UID, Namespace: v.Namespace, Name: v.Name, GraceSeconds: v.GraceSeconds}
 		}
 	}
 	pending := m.Pending(d.Time) == v.UID
@@ -192,7 +212,7 @@ func (m State) RecordAnswer(a Answer, c Config) State {
 		return m.recordDryRun(a)
 	}
 	switch a.Outcome {
-	case Evicted:
+	case Evicted, InProgress:
 		delete(m.Refusals, l.For)
 		m.Named = withoutNames(m.Named, l)
 		m.startCooldown(l, a.Time.Add(c.Cooldown))
@@ -203,6 +223,7 @@ func (m State) RecordAnswer(a Answer, c Config) State {
 		m.RateLimits = m.RateLimits.refund(c.Limits, l.Owner)
 	case UnknownOutcome:
 	case Blocked, Refused, Braked:
+		delete(m.Requests, l.UID) // none was stored
 		m.backOff(l, a)
 		if a.Outcome == Refused {
 			m.Named = withoutPod(m.Named, l.UID)
@@ -218,7 +239,7 @@ func (m State) recordDryRun(a Answer) State {
 	l := *m.last()
 	m.Victims = m.Victims[:len(m.Victims)-1]
 	switch a.Outcome {
-	case Evicted, NotFound:
+	case Evicted, InProgress, NotFound:
 		for scope := range l.Relief {
 			m.DryRunEvicted[scope] = l
 		}

@@ -33,7 +33,7 @@ func Unevictable(decisions []Decision) map[string]int {
 // evicted in its place.
 func ofItsOwn(code Code) bool {
 	return !slices.Contains([]Code{
-		CodeEvicted, CodeWouldEvict, CodeEnded, CodeStandalone, CodeOff, CodeSoft, CodeLatched, CodeNoCandidate, CodeStale, CodeKubelet,
+		CodeEvicted, CodeInProgress, CodeWouldEvict, CodeEnded, CodeStandalone, CodeOff, CodeSoft, CodeLatched, CodeNoCandidate, CodeStale, CodeKubelet,
 		CodeReportOnly, CodeGrace, CodeRelief, CodeTaint, CodeTerminating, CodeCooldown, CodeBrake, CodeState, CodeNone,
 		CodeTerminated, CodeUnknownOutcome, CodeNext, CodeRoundLimit, CodeNotNeeded, "",
 	}, code)

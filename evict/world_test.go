@@ -14,6 +14,7 @@ import (
 // env is a made-up node with its API server, in which anything may happen.
 type env struct {
 	random      *rand.Rand
+	others      *rand.Rand // for what other components do
 	now         time.Time
 	born        int
 	pods        []*living
@@ -37,6 +38,10 @@ type living struct {
 	pods.Pod
 	relief, traffic  float64
 	blocked, refused bool
+	// migrates is how long it takes to go in its own way when its eviction is requested;
+	// 0: it ends as others do. moves is when it goes so.
+	migrates time.Duration
+	moves    time.Time
 	// ours is when we evicted it, ends when it goes, failed when the kubelet ended
 	// it, gone when it went.
 	ours, ends, failed, gone time.Time
@@ -51,7 +56,7 @@ type listed struct {
 }
 
 func newWorld(seed uint64) *env {
-	w := &env{random: rand.New(rand.NewPCG(seed, 1)), now: at(0), config: DefaultConfig()}
+	w := &env{random: rand.New(rand.NewPCG(seed, 1)), others: rand.New(rand.NewPCG(seed, 2)), now: at(0), config: DefaultConfig()}
 	w.config.DryRun, w.config.OptOutHard = w.chance(0.2), []string{"strict"}
 	w.config.Limits = []Limits{{1, 60, 3600}, {3, 60, 3600}, {3, 5, 60}, {2, 2, 4}}[w.random.IntN(4)]
 	w.config.ReportOnly = time.Duration(w.random.IntN(2)) * time.Minute
@@ -81,6 +86,9 @@ func (w *env) bear(name string) {
 	if w.chance(0.15) {
 		p.Protections = []pods.Protection{{Code: pods.DaemonSet, Why: "of a DaemonSet"}}
 	}
+	if w.others.Float64() < 0.1 {
+		p.migrates = time.Duration(5+w.others.IntN(240)) * time.Second
+	}
 	if name != "" {
 		p.Name = name
 	}
@@ -105,6 +113,8 @@ func (w *env) pass(seconds int) {
 	for _, p := range slices.Clone(w.pods) {
 		switch {
 		case !p.gone.IsZero():
+		case !p.moves.IsZero() && !p.moves.After(w.now):
+			p.gone = w.now
 		case !p.TerminatesBy.IsZero() && !p.ends.After(w.now):
 			p.gone = w.now
 			if w.chance(0.7) {
@@ -114,11 +124,16 @@ func (w *env) pass(seconds int) {
 			w.end(p, int64(w.random.IntN(90)))
 		case w.chance(0.02): // deleted by force
 			p.gone = w.now
-		case w.chance(0.005):
+		case w.chance(0.005) && p.failed.IsZero():
 			p.Phase, p.StatusReason, p.failed = "Failed", "Evicted", w.now
 			p.StatusMessage = w.pick(`Usage of EmptyDir volume "a" exceeds the limit "1Mi". `, "The node was low on resource: memory. ", "The node was low on resource: ephemeral-storage. ")
 		case w.chance(0.02):
 			p.blocked, p.OptedOut = !p.blocked, map[bool]string{true: "a=b"}[p.OptedOut == ""]
+		case w.others.Float64() < 0.02: // another evicts it, or somebody says so
+			p.EvictedElsewhere = map[bool]string{true: "annotation x"}[p.EvictedElsewhere == ""]
+			if p.EvictedElsewhere != "" && w.others.Float64() < 0.5 {
+				p.moves = w.now.Add(time.Duration(w.others.IntN(200)) * time.Second)
+			}
 		case w.chance(0.02):
 			p.relief = float64(w.random.IntN(40))
 		}
@@ -243,6 +258,11 @@ func (w *env) evict(v Victim, dryRun bool) Answer {
 	case w.pods[i].blocked:
 		a.Outcome = Blocked
 		a.RetryAfter = time.Duration(w.random.IntN(3)*w.random.IntN(400)) * time.Second
+	case w.pods[i].migrates > 0:
+		a.Outcome = InProgress
+		if !dryRun {
+			w.migrate(w.pods[i])
+		}
 	default:
 		a.Outcome = Evicted
 		if !dryRun {
@@ -254,4 +274,18 @@ func (w *env) evict(v Victim, dryRun bool) Answer {
 		a.Outcome, a.RetryAfter = UnknownOutcome, 0
 	}
 	return a
+}
+
+// migrate lets a pod go in its own way, which some component marks on it. It is ours when
+// it goes before a lost answer is given up.
+func (w *env) migrate(p *living) {
+	if p.moves.IsZero() {
+		p.moves = w.now.Add(p.migrates)
+	}
+	if w.others.Float64() < 0.5 {
+		p.EvictedElsewhere = "annotation x"
+	}
+	if p.moves.Sub(w.now) < 50*time.Second {
+		p.ours = w.now
+	}
 }

@@ -80,7 +80,7 @@ type Answer struct {
 	Since metav1.MicroTime `json:"since"`
 	// Owner of an evicted pod: the next leader counts evictions by owner.
 	Owner string `json:"owner,omitempty"`
-	// Result is one of Accepted, Blocked, Refused and Gone.
+	// Result is one of Accepted, InProgress, Blocked, Refused and Gone.
 	Result Result `json:"result"`
 	// Code is the reason in one word, where the controller refused.
 	Code string `json:"code,omitempty"`
@@ -102,9 +102,11 @@ type Result string
 // The results.
 const (
 	Accepted Result = "accepted" // the API server accepted the eviction
-	Blocked  Result = "blocked"  // not now: a PodDisruptionBudget forbids it, or the pod's volumes are not known
-	Refused  Result = "refused"  // the cluster eviction limit or the brake forbids it
-	Gone     Result = "gone"     // the pod no longer exists
+	// InProgress: another component ends the pod in its own way, such as a migration.
+	InProgress Result = "in-progress"
+	Blocked    Result = "blocked" // not now: a PodDisruptionBudget forbids it, or the pod's volumes are not known
+	Refused    Result = "refused" // the cluster eviction limit or the brake forbids it
+	Gone       Result = "gone"    // the pod no longer exists
 )
 
 // Content is the decoded content of a heartbeat's annotations.

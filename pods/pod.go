@@ -28,8 +28,9 @@ func toPod(pod *corev1.Pod, claims claimsByName, rules Rules) Pod {
 		GraceSeconds: grace(&pod.Spec),
 		Phase:        string(pod.Status.Phase),
 		StatusReason: pod.Status.Reason, StatusMessage: pod.Status.Message,
-		Protections: protections(pod, claims, rules),
-		Tolerations: pod.Spec.Tolerations,
+		EvictedElsewhere: evictedElsewhere(pod),
+		Protections:      protections(pod, claims, rules),
+		Tolerations:      pod.Spec.Tolerations,
 	}
 	if pod.DeletionTimestamp != nil {
 		of.TerminatesBy = pod.DeletionTimestamp.Time

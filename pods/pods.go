@@ -62,6 +62,9 @@ type Pod struct {
 	// TerminatesBy is when the termination grace period of a terminating pod ends
 	// (deletionTimestamp); zero for others.
 	TerminatesBy time.Time `json:"goneBy,omitzero"`
+	// EvictedElsewhere is the mark of another component that evicts it, where the pod
+	// is not terminating yet: an annotation or a condition. Empty: none.
+	EvictedElsewhere string `json:"evictedElsewhere,omitempty"`
 	// Protections are all reasons why it is never evicted, even if forced.
 	Protections []Protection `json:"protections,omitempty"`
 	// Tolerations of taints.

@@ -22,7 +22,7 @@ const (
 
 // annotationsThatDecide are kept of a pod's annotations.
 func annotationsThatDecide() []string {
-	return []string{configMirror, configHash, qosLevel}
+	return []string{configMirror, configHash, qosLevel, evictionInProgress}
 }
 
 // labelsThatDecide are kept of a pod's labels.
@@ -126,11 +126,11 @@ func isKubeletEviction(c corev1.PodCondition) bool {
 
 // stripConditions keeps the one that decides, without its message.
 func stripConditions(all []corev1.PodCondition) []corev1.PodCondition {
-	i := slices.IndexFunc(all, isKubeletEviction)
+	i := slices.IndexFunc(all, func(c corev1.PodCondition) bool { return isKubeletEviction(c) || isEvictionElsewhere(c) })
 	if i < 0 {
 		return nil
 	}
-	return []corev1.PodCondition{{Type: all[i].Type, Status: all[i].Status, Reason: all[i].Reason}}
+	return []corev1.PodCondition{{Type: all[i].Type, Status: all[i].Status, Reason: truncate(all[i].Reason)}}
 }
 
 // stripStarted records, as one container status, that a container of the pod was

@@ -239,6 +239,8 @@ func convertAnswer(a lease.Answer) evict.Answer {
 	switch a.Result {
 	case lease.Accepted:
 		out.Outcome = evict.Evicted
+	case lease.InProgress:
+		out.Outcome = evict.InProgress
 	case lease.Gone:
 		out.Outcome = evict.NotFound
 	case lease.Blocked:

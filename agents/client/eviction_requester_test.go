@@ -118,6 +118,7 @@ func TestRequesterOutcomeOfAnswer(t *testing.T) {
 		want   evict.Outcome
 	}{
 		{lease.Answer{Result: lease.Accepted}, evict.Evicted},
+		{lease.Answer{Result: lease.InProgress, Reason: "it is migrated"}, evict.InProgress},
 		{lease.Answer{Result: lease.Gone, Code: string(agents.CodeGone), Reason: "another UID"}, evict.NotFound},
 		{lease.Answer{Result: lease.Blocked, Reason: "a budget", RetryAfterSeconds: 7}, evict.Blocked},
 		{lease.Answer{Result: lease.Refused, Reason: "forbidden by a webhook"}, evict.Refused},

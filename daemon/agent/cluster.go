@@ -42,6 +42,7 @@ type cluster struct {
 	// disruptions answers outer plugins that report candidates.
 	disruptions *pods.DisruptionReader
 	evictor     *kube.Evictor
+	requests    *kube.EvictionRequester
 	requester   *client.EvictionRequester
 	tainter     *kube.Tainter
 	cnr         *cnr
@@ -77,6 +78,8 @@ type cluster struct {
 	uid      string       // of the Node, once it is read
 	adopted  bool         // the taints of an earlier agent are known
 	unmarked bool         // the Node has no taint of Plimsoll
+	// servedKnown: whether the API server serves EvictionRequests is known.
+	servedKnown bool
 }
 
 // newCluster creates the clients. It sends no request: an agent starts whether
@@ -95,7 +98,7 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 		pods: &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log, PluginPods: pods.PluginPods{
 			Enabled: true, Full: c.Plugins.FullPods, Annotations: c.Plugins.AnnotationKeys(""),
 		}, OptOuts: c.Eviction.OptOuts},
-		evictor: &kube.Evictor{REST: core.RESTClient()},
+		evictor: &kube.Evictor{REST: core.RESTClient()}, requests: &kube.EvictionRequester{REST: core.RESTClient()},
 		tainter: &kube.Tainter{Nodes: core, Node: node, Log: log},
 		cnr:     &cnr{marker: &kube.CNRMarker{REST: core.RESTClient(), Node: node, Log: log}},
 		events:  kube.NewAnnouncer(core, node, log),

@@ -60,6 +60,7 @@ func (a *Agent) round(ctx context.Context) {
 		decisions = append(decisions, d)
 	}
 	a.unevictable = evict.Unevictable(decisions)
+	memory = a.withdraw(ctx, in, memory)
 	a.saveState(in, memory)
 	if a.cluster != nil {
 		a.cluster.requester.Withdraw()

@@ -10,6 +10,7 @@ import (
 // Reasons of Plimsoll's Events.
 const (
 	eventEvicted    = "PressureEviction"
+	eventInProgress = "PressureEvictionInProgress"
 	eventWouldEvict = "PressureEvictionDryRun"
 	eventDecision   = "PressureDecision"
 )
@@ -23,4 +24,16 @@ func decisionText(d evict.Decision) string {
 	}
 	text.WriteString(" (decision " + d.ID + ")")
 	return text.String()
+}
+
+// eventOf is the reason of the Event of a candidate that is, or would be, evicted.
+func eventOf(code evict.Code) string {
+	switch code {
+	case evict.CodeInProgress:
+		return eventInProgress
+	case evict.CodeWouldEvict:
+		return eventWouldEvict
+	default:
+		return eventEvicted
+	}
 }

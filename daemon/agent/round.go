@@ -13,6 +13,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/katalyst"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -78,6 +79,7 @@ func (a *Agent) observe(ctx context.Context, said []plugins.Verdict) evict.Input
 // while a rule is met or the Node is marked, so that calm nodes send no
 // requests.
 func (c *cluster) observe(ctx context.Context, in evict.Input) (*evict.Cluster, evict.State) {
+	c.checkServed(ctx, in.Config.Via)
 	pressed := anyMet(in.Levels) || len(in.State.Named) > 0
 	if pressed {
 		if err := c.pods.Resolve(ctx, evict.CandidatePods(in)); err != nil {
@@ -164,10 +166,52 @@ func (c *cluster) setConditions(marks evict.Marks) {
 
 // evictorFor returns the evictor that is configured (eviction.via).
 func (c *cluster) evictorFor(via string) agents.Evictor {
-	if via == evict.ViaController {
+	switch via {
+	case evict.ViaController:
 		return c.requester
+	case evict.ViaRequest:
+		return c.requests
 	}
 	return c.evictor
+}
+
+// checkServed logs once that eviction.via asks for what the API server does not serve.
+func (c *cluster) checkServed(ctx context.Context, via string) {
+	if via != evict.ViaRequest {
+		c.servedKnown = false
+		return
+	}
+	if c.servedKnown {
+		return
+	}
+	switch err := c.requests.Served(ctx); {
+	case err == nil:
+		c.servedKnown = true
+	case errors.Is(err, kube.ErrNotServed):
+		c.servedKnown = true
+		c.log.Error("eviction.via is request, and no pod can be evicted", "error", err)
+	default: // the API server did not answer; it is asked again in the next round
+		c.log.Debug("cannot tell whether the API server serves EvictionRequests", "error", err)
+	}
+}
+
+// withdraw withdraws the EvictionRequests that are wanted no longer. What fails is tried
+// again in the next round.
+func (a *Agent) withdraw(ctx context.Context, in evict.Input, m evict.State) evict.State {
+	if a.cluster == nil {
+		return m
+	}
+	m, list, changes := evict.Withdrawals(in, m)
+	a.changeDecisions(changes)
+	for _, v := range list {
+		if err := a.cluster.requests.Withdraw(ctx, v); err != nil {
+			a.Log.Warn("cannot withdraw an EvictionRequest; trying again in the next round", "pod", v.Namespace+"/"+v.Name, "uid", v.UID, "error", err)
+			break // the others would have to wait as long
+		}
+		a.Log.Info("withdrew EvictionRequest", "pod", v.Namespace+"/"+v.Name, "uid", v.UID)
+		m = m.Withdrawn(v.UID)
+	}
+	return m
 }
 
 // maxRefusedPerRound is how many requests of a round may be refused.
@@ -228,15 +272,20 @@ func (a *Agent) logDecision(d evict.Decision) {
 // next round and the next agent.
 func (a *Agent) saveState(in evict.Input, m evict.State) {
 	m, changes := evict.Follow(in, m)
-	for _, c := range changes {
-		if d, changed := a.decisions.Update(c.Decision, c.Apply); changed {
-			a.records.append(d, a.Log)
-		}
-	}
+	a.changeDecisions(changes)
 	before := a.savedState
 	a.savedState = m
 	if a.cluster != nil && (!a.unsavedSince.IsZero() || !reflect.DeepEqual(before, m)) {
 		_ = a.writeState(m) // repeated each round until it succeeds
+	}
+}
+
+// changeDecisions updates stored decisions.
+func (a *Agent) changeDecisions(changes []evict.Change) {
+	for _, c := range changes {
+		if d, changed := a.decisions.Update(c.Decision, c.Apply); changed {
+			a.records.append(d, a.Log)
+		}
 	}
 }
 
@@ -351,10 +400,7 @@ func (a *Agent) publishDecision(d evict.Decision) {
 	}
 	reason := eventDecision
 	for _, c := range d.Evicted() {
-		reason = eventEvicted
-		if d.DryRun {
-			reason = eventWouldEvict
-		}
+		reason = eventOf(c.Code)
 		a.cluster.events.Pod(evict.Victim{UID: c.Pod.UID, Namespace: c.Pod.Namespace, Name: c.Pod.Name},
 			corev1.EventTypeWarning, reason, fmt.Sprintf("%s %s: %s", a.cluster.node, d.Level(), decisionText(d)))
 	}

@@ -101,7 +101,7 @@ func TestValidateContradictions(t *testing.T) {
 		"somebody else evicts": {
 			func(a *Agent) { a.Eviction.Via = "nobody" },
 			[]string{"eviction.via"},
-			`want one of direct, controller, got "nobody"`,
+			`want one of direct, controller, request, got "nobody"`,
 		},
 		"series of fewer than no workloads": {
 			func(a *Agent) { a.Web.PodSeries.Top = -1 },

@@ -17,9 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apimachinery/pkg/version"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 )
 
 // serverTimeout bounds all requests to the API server together.
@@ -43,12 +45,28 @@ func (p Examination) cluster(ctx context.Context) []Row {
 	rows = append(rows, server)
 	if server.Result != Fail {
 		rows = append(rows, p.rights(ctx, p.Cluster))
+		if p.RequestsEvictions {
+			rows = append(rows, evictionRequests(ctx, p.Cluster))
+		}
 		rows = append(rows, leases(ctx, p.Cluster, p.Lease, p.NodeLease)...)
 		rows = append(rows, queues(ctx, p.Cluster)...)
 		rows = append(rows, installedVelero(ctx, p.Cluster)...)
 		rows = append(rows, neighbours(ctx, p.Cluster)...)
 	}
 	return rows
+}
+
+// evictionRequests checks that the API server serves what eviction.via: request needs.
+func evictionRequests(ctx context.Context, how *rest.Config) Row {
+	const check = "eviction requests"
+	client, err := corev1client.NewForConfig(how)
+	if err == nil {
+		err = (&kube.EvictionRequester{REST: client.RESTClient()}).Served(ctx)
+	}
+	if err != nil {
+		return Row{Fail, check, oneLine(err)}
+	}
+	return Row{Pass, check, "the API server serves them (eviction.via: request)"}
 }
 
 func (p Examination) dryRun() Row {
@@ -184,6 +202,7 @@ func (p Examination) manifests() []manifest {
 	return slices.DeleteFunc([]manifest{
 		{"deploy/rbac.yaml", deploy.RBAC, true},
 		{"deploy/rbac-evict-direct.yaml", deploy.RBACEvictDirect, p.EvictsDirectly},
+		{"deploy/rbac-evict-request.yaml", deploy.RBACEvictRequest, p.RequestsEvictions},
 		{"deploy/rbac-lease-node.yaml", deploy.RBACLeaseNode, p.NodeLease != nil},
 		{"deploy/rbac-katalyst.yaml", deploy.RBACKatalyst, p.Katalyst},
 		{"deploy/rbac-metrics.yaml", deploy.RBACMetrics, p.TokenReview},

@@ -176,3 +176,27 @@ func TestDoctorConcurrencyOfOne(t *testing.T) {
 	assert.Contains(t, one.Finding, "vgdp.concurrency is 1: the data mover budget cannot shrink")
 	assert.Equal(t, Row{Pass, "data movers", "at most 4 data mover loads at a time, fewer under pressure"}, Examination{MoverConcurrency: 4}.loads())
 }
+
+func TestDoctorEvictionRequests(t *testing.T) {
+	for resources, want := range map[string]Result{`[{"name":"evictionrequests"}]`: Pass, `[]`: Fail, "": Fail} {
+		how, _ := apiServerOf(t, good)
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /apis/lifecycle.k8s.io/v1alpha1", func(w http.ResponseWriter, r *http.Request) {
+			if resources == "" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"lifecycle.k8s.io/v1alpha1","resources":%s}`, resources)
+		})
+		s := httptest.NewServer(mux)
+		t.Cleanup(s.Close)
+		r := evictionRequests(t.Context(), &rest.Config{Host: s.URL})
+		assert.Equal(t, want, r.Result, r.Finding)
+		if want == Fail {
+			assert.Contains(t, r.Finding, "does not serve EvictionRequests (lifecycle.k8s.io/v1alpha1): start it with --feature-gates=EvictionRequestAPI=true")
+		}
+		rows := Examination{Cluster: how}.cluster(t.Context())
+		assert.False(t, slices.ContainsFunc(rows, func(r Row) bool { return r.Check == "eviction requests" }), "only with eviction.via: request")
+	}
+}

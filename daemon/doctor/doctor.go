@@ -74,9 +74,11 @@ type Examination struct {
 	// why a kubeconfig cannot be used.
 	Cluster    *rest.Config
 	ClusterErr error
-	// DryRun as configured. Evicts: the agent may evict without the controller.
-	DryRun         bool
-	EvictsDirectly bool
+	// DryRun as configured. EvictsDirectly: the agent may evict without the controller.
+	// RequestsEvictions: it makes EvictionRequests.
+	DryRun            bool
+	EvictsDirectly    bool
+	RequestsEvictions bool
 	// Katalyst: a rule needs the reclaimed resources of the node.
 	Katalyst bool
 	// MoverConcurrency is how many data mover loads may run at a time, as configured; 0: the

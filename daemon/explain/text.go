@@ -116,7 +116,11 @@ func (t *text) causes(d *evict.Decision) {
 	for _, c := range d.Causes {
 		t.labelled("cause", fmt.Sprintf("%s %s since %s: %s", view.CauseTitle(c), c.Level, view.Clock(c.Since), c.Reason))
 		for _, e := range c.Credit {
-			t.labelled("credit", e.Name+" is terminating: its use counts as released until "+view.Clock(e.Until))
+			state := "is terminating"
+			if e.InProgress {
+				state = "is evicted by another component"
+			}
+			t.labelled("credit", e.Name+" "+state+": its use counts as released until "+view.Clock(e.Until))
 		}
 		if c.Contention != nil {
 			t.labelled("contention", view.ContentionSentence(c.Contention, "the time"))
@@ -142,7 +146,7 @@ func (t *text) aftermath(d *evict.Decision) {
 	for _, fell := range view.PressureChanges(d) {
 		t.labelled("pressure", fell)
 	}
-	if d.Code == evict.CodeEvicted && len(d.After) == 0 {
+	if (d.Code == evict.CodeEvicted || d.Code == evict.CodeInProgress) && len(d.After) == 0 {
 		t.labelled("pressure", "not known until the pod has terminated and the cooldown has passed")
 	}
 }
@@ -163,7 +167,7 @@ func counts(d *evict.Decision) string {
 	n := map[evict.Code]int{}
 	var order []evict.Code
 	for _, c := range d.Candidates {
-		if c.Code == evict.CodeEvicted || c.Code == evict.CodeWouldEvict {
+		if c.Code == evict.CodeEvicted || c.Code == evict.CodeInProgress || c.Code == evict.CodeWouldEvict {
 			continue
 		}
 		if n[c.Code]++; n[c.Code] == 1 {
@@ -227,7 +231,7 @@ func (t *text) candidate(d *evict.Decision, at int) {
 	for _, a := range c.Answers {
 		t.labelled("answer", fmt.Sprintf("%s UTC, %s: %s", view.Clock(a.Time), view.AnswerSource(a), view.AnswerText(a, c.Reason)))
 	}
-	if c.Code == evict.CodeEvicted {
+	if c.Code == evict.CodeEvicted || c.Code == evict.CodeInProgress {
 		t.aftermath(d)
 	} else if c.Reason != d.Reason {
 		t.labelled("decision", fmt.Sprintf("%s: %s", view.DecisionText(d), d.Reason))

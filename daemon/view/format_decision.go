@@ -57,6 +57,8 @@ func DecisionText(d *evict.Decision) string {
 	switch d.Code {
 	case evict.CodeEvicted:
 		return "evicted"
+	case evict.CodeInProgress:
+		return "eviction in progress"
 	case evict.CodeWouldEvict:
 		return "dry run: would evict"
 	case evict.CodeEnded:
@@ -84,6 +86,8 @@ func CandidateText(c *evict.Considered) string {
 	switch c.Code {
 	case evict.CodeEvicted:
 		return "evicted"
+	case evict.CodeInProgress:
+		return "eviction in progress"
 	case evict.CodeWouldEvict:
 		return "would be evicted"
 	case evict.CodeUnknownOutcome:
@@ -91,8 +95,11 @@ func CandidateText(c *evict.Considered) string {
 	case evict.CodeTerminated:
 		return "already deleted"
 	case evict.CodeTerminating:
-		if c.Pod != nil && !c.Pod.TerminatesBy.IsZero() {
+		switch {
+		case c.Pod != nil && !c.Pod.TerminatesBy.IsZero():
 			return "already terminating"
+		case c.Pod != nil && c.Pod.EvictedElsewhere != "":
+			return "evicted by another component"
 		}
 	default: // the code tells why it was skipped
 	}
@@ -158,7 +165,7 @@ func TerminatedText(d *evict.Decision) string {
 	switch {
 	case !d.TerminatedAt.IsZero():
 		return Clock(d.TerminatedAt) + " UTC, " + Age(d.TerminatedAt.Sub(d.Time)) + " after the decision"
-	case d.Code == evict.CodeEvicted:
+	case d.Code == evict.CodeEvicted, d.Code == evict.CodeInProgress:
 		return "not yet"
 	}
 	return ""

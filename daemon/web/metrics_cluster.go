@@ -147,7 +147,7 @@ func results(s *view.State) []resultCount {
 // requestedCodes are the codes of candidates for which an eviction was requested.
 func requestedCodes() []evict.Code {
 	return []evict.Code{
-		evict.CodeEvicted, evict.CodeWouldEvict, evict.CodePDB, evict.CodeRefused, evict.CodeTerminated, evict.CodeUnknownOutcome, evict.CodeBrake,
+		evict.CodeEvicted, evict.CodeInProgress, evict.CodeWouldEvict, evict.CodePDB, evict.CodeRefused, evict.CodeTerminated, evict.CodeUnknownOutcome, evict.CodeBrake,
 	}
 }
 

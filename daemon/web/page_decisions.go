@@ -78,7 +78,7 @@ func newPageDecision(d *evict.Decision, now time.Time, open bool) pageDecision {
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		switch {
-		case gone && (c.Code == evict.CodeEvicted || c.Code == evict.CodeWouldEvict):
+		case gone && (c.Code == evict.CodeEvicted || c.Code == evict.CodeInProgress || c.Code == evict.CodeWouldEvict):
 			p.Victim = newVictim(d, c)
 		case len(p.Others) < othersShown:
 			p.Others = append(p.Others, newConsidered(c))
@@ -93,7 +93,7 @@ func newPageDecision(d *evict.Decision, now time.Time, open bool) pageDecision {
 // decisionClass is the colour of an outcome; the text has the same information.
 func decisionClass(d *evict.Decision) string {
 	switch d.Code {
-	case evict.CodeEvicted, evict.CodeUnknownOutcome:
+	case evict.CodeEvicted, evict.CodeInProgress, evict.CodeUnknownOutcome:
 		return "hard"
 	case evict.CodeWouldEvict:
 		return "soft"

@@ -122,6 +122,8 @@ func OutcomeOf(err error) (evict.Outcome, time.Duration) {
 	switch {
 	case isNotFound(s):
 		return evict.NotFound, 0
+	case isInProgress(s):
+		return evict.InProgress, 0
 	case isBlocked(s):
 		return evict.Blocked, after
 	case s.Code == http.StatusNotFound, s.Code == http.StatusTooManyRequests:
@@ -167,12 +169,31 @@ func isBlocked(s metav1.Status) bool {
 		// eviction is allowed, but its pods are deleted anyway.
 		return hasCause(s, policyv1.DisruptionBudgetCause) || hasCause(s, corev1.NamespaceTerminatingCause)
 	case http.StatusTooManyRequests:
-		// Webhooks that first migrate a workload answer "not yet" this way.
-		return hasCause(s, policyv1.DisruptionBudgetCause) || strings.HasPrefix(s.Message, "admission webhook ")
+		return hasCause(s, policyv1.DisruptionBudgetCause) || byWebhook(s)
 	case http.StatusInternalServerError:
 		return strings.Contains(s.Message, manyPDBs)
 	}
 	return false
+}
+
+// inProgressText is how an admission webhook says that it has begun, or had begun before, to
+// end the pod in its own way: KubeVirt migrates its virtual machine, and refuses each
+// eviction of the pod meanwhile (pod-eviction-admitter.go in pkg/virt-api of KubeVirt:
+// "Eviction triggered evacuation of VMI", later "Evacuation in progress: Eviction
+// triggered evacuation of VMI"). It is a contract: the descheduler reads the same text.
+// Other texts of that webhook, such as "not live-migratable", are refusals.
+const inProgressText = "Eviction triggered evacuation"
+
+// isInProgress reports whether an admission webhook refuses the eviction because it ends the
+// pod in its own way.
+func isInProgress(s metav1.Status) bool {
+	return s.Code == http.StatusTooManyRequests && byWebhook(s) && strings.Contains(s.Message, inProgressText)
+}
+
+// byWebhook reports whether an admission webhook answered (admission/plugin/webhook/errors
+// of apiserver), and not a PodDisruptionBudget.
+func byWebhook(s metav1.Status) bool {
+	return strings.HasPrefix(s.Message, "admission webhook ") && !hasCause(s, policyv1.DisruptionBudgetCause)
 }
 
 // statusOf is the API server's answer; false without one.

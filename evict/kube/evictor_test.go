@@ -66,15 +66,21 @@ func TestEvictorOutcomeOfEachStatus(t *testing.T) {
 		{"not found, by something in between", status(404, "pods", "page not found", 0, unexpected), evict.UnknownOutcome, 0},                 // client-go, newUnstructuredResponseError
 		{"not found, nobody knows what", bare(404, "not found"), evict.UnknownOutcome, 0},
 
-		{"the budget is used up", status(429, "", "Cannot evict pod as it would violate the pod's disruption budget.", 0, budget), evict.Blocked, 0},                       // eviction.go, checkAndDecrement
-		{"the budget is not processed", status(429, "", "Cannot evict pod as it would violate the pod's disruption budget.", 10, budget), evict.Blocked, 10 * time.Second}, // eviction.go, createTooManyRequestsError
-		{"the budget is negative", status(403, "poddisruptionbudget", "pdb disruptions allowed is negative", 0, budget), evict.Blocked, 0},                                 // eviction.go, checkAndDecrement
-		{"too many evictions unconfirmed", status(403, "poddisruptionbudget", "DisruptedPods map too big", 0, budget), evict.Blocked, 0},                                   // eviction.go, checkAndDecrement
-		{"two budgets", bare(500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."), evict.Blocked, 0},                   // eviction.go, Create
-		{"the budget changed at that moment", status(409, "poddisruptionbudgets", "the object has been modified", 0), evict.Blocked, 0},                                    // eviction.go, UpdateStatus
-		{"the pod changed at that moment", status(409, "Pod", "the ResourceVersion in the precondition (1) does not match", 0), evict.Blocked, 0},                          // eviction.go, addConditionAndDeletePod
-		{"the namespace is being deleted", status(403, "pods", "forbidden", 0, ending), evict.Blocked, 0},                                                                  // admission/plugin/namespace/lifecycle
-		{"a webhook that moves the workload first", bare(429, `admission webhook "evict.virt" denied the request: evacuation was triggered`), evict.Blocked, 0},            // admission/plugin/webhook/errors
+		{"the budget is used up", status(429, "", "Cannot evict pod as it would violate the pod's disruption budget.", 0, budget), evict.Blocked, 0},                                                                                 // eviction.go, checkAndDecrement
+		{"the budget is not processed", status(429, "", "Cannot evict pod as it would violate the pod's disruption budget.", 10, budget), evict.Blocked, 10 * time.Second},                                                           // eviction.go, createTooManyRequestsError
+		{"the budget is negative", status(403, "poddisruptionbudget", "pdb disruptions allowed is negative", 0, budget), evict.Blocked, 0},                                                                                           // eviction.go, checkAndDecrement
+		{"too many evictions unconfirmed", status(403, "poddisruptionbudget", "DisruptedPods map too big", 0, budget), evict.Blocked, 0},                                                                                             // eviction.go, checkAndDecrement
+		{"two budgets", bare(500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."), evict.Blocked, 0},                                                                             // eviction.go, Create
+		{"the budget changed at that moment", status(409, "poddisruptionbudgets", "the object has been modified", 0), evict.Blocked, 0},                                                                                              // eviction.go, UpdateStatus
+		{"the pod changed at that moment", status(409, "Pod", "the ResourceVersion in the precondition (1) does not match", 0), evict.Blocked, 0},                                                                                    // eviction.go, addConditionAndDeletePod
+		{"the namespace is being deleted", status(403, "pods", "forbidden", 0, ending), evict.Blocked, 0},                                                                                                                            // admission/plugin/namespace/lifecycle
+		{"KubeVirt begins to migrate", bare(429, `admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: Eviction triggered evacuation of VMI "shop/vm"`), evict.InProgress, 0},                      // pod-eviction-admitter.go in pkg/virt-api of KubeVirt
+		{"KubeVirt migrates", bare(429, `admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: Evacuation in progress: Eviction triggered evacuation of VMI "shop/vm"`), evict.InProgress, 0},       // the same
+		{"KubeVirt cannot migrate", bare(429, `admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: VMI vm is configured with an eviction strategy but is not live-migratable`), evict.Blocked, 0}, // the same
+		{"another webhook for now", bare(429, `admission webhook "w" denied the request: not now`), evict.Blocked, 0},                                                                                                                // admission/plugin/webhook/errors
+		{"a budget with a name like that", status(429, "", `Cannot evict pod: Eviction triggered evacuation`, 0, budget), evict.Blocked, 0},
+		{"a text that no webhook wrote", bare(429, "Eviction triggered evacuation"), evict.UnknownOutcome, 0},
+		{"a webhook's other refusal", bare(403, `admission webhook "w" denied the request: Eviction triggered evacuation`), evict.Refused, 0},
 
 		{"flow control", status(429, "pods", "Too many requests, please try again later.", 1, unexpected), evict.UnknownOutcome, time.Second}, // server/filters/priority-and-fairness.go
 		{"a store that starts", status(429, "", "storage is (re)initializing", 1), evict.UnknownOutcome, time.Second},                         // storage/cacher
