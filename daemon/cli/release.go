@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/daemon/agent"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/controller"
@@ -19,19 +20,27 @@ import (
 
 func releaseCommand() *cobra.Command {
 	var f agentFlags
+	var stale bool
 	c := &cobra.Command{
 		Use:   "release",
 		Short: "Release everything held and remove every mark of Plimsoll",
 		Long: "Release everything held and remove every mark of Plimsoll: Gates, hidden data mover loads, tickets and reasons,\n" +
 			"taints and conditions, Leases. Uninstallers run it once agents and controller have stopped; it may be run again.\n" +
 			"With --node it removes only what the agent of that node left, on the Node and on this machine, and reads an\n" +
-			"agent's configuration; without --node it reads a controller's.",
+			"agent's configuration; without --node it reads a controller's. With --stale it releases only the hidden data mover\n" +
+			"loads that no controller holds any more; controllers and agents may run.",
 		Args: arguments(0, 0),
 		Example: `  plimsoll release --kubeconfig admin.kubeconfig
-  plimsoll release --node worker-7 --config /etc/plimsoll/agent.yaml`,
+  plimsoll release --node worker-7 --config /etc/plimsoll/agent.yaml
+  plimsoll release --stale`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			do := releaseAll
-			if f.node != "" {
+			switch {
+			case stale && f.node != "":
+				return wrong(c, "--stale and --node cannot be used together")
+			case stale:
+				do = releaseStale
+			case f.node != "":
 				do = releaseNode
 			}
 			err := do(c.Context(), &f, c.OutOrStdout(), slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})))
@@ -47,6 +56,7 @@ func releaseCommand() *cobra.Command {
 	fl := c.Flags()
 	fl.StringVar(&f.config, "config", "", "configuration `FILE` of the controller, or with --node of the agent")
 	fl.StringVar(&f.node, "node", "", "`NAME` of the node whose agent was stopped for good; nothing else is touched")
+	fl.BoolVar(&stale, "stale", false, "release only hidden data mover loads that no controller holds any more")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: the service account of the pod)")
 	fl.StringVar(&f.state, "state.dir", "", "`DIR` with the state of the node's agent")
 	fl.StringVar(&f.procfs, "path.procfs", "", "`PATH` of the host's /proc")
@@ -67,6 +77,15 @@ func releaseAll(ctx context.Context, f *agentFlags, out io.Writer, log *slog.Log
 		return err
 	}
 	return r.All(ctx)
+}
+
+// releaseStale is what the CronJob plimsoll-release-hidden runs.
+func releaseStale(ctx context.Context, f *agentFlags, out io.Writer, log *slog.Logger) error {
+	r, err := newRelease(f.kubeconfig, config.DefaultController().Election, out, log)
+	if err != nil {
+		return err
+	}
+	return r.Stale(ctx)
 }
 
 // releaseNode begins with this machine, which needs no cluster.
@@ -92,12 +111,14 @@ func newRelease(kubeconfig string, election config.Election, out io.Writer, log 
 	if err != nil {
 		return nil, err
 	}
+	clock := &agents.Clock{}
+	how.Wrap(clock.Wrap)
 	clients, err := controller.NewClients(how, election.Duration)
 	if err != nil {
 		return nil, fmt.Errorf("create Kubernetes client: %w", err)
 	}
 	return &release.Release{
-		Dynamic: clients.Dynamic, Core: clients.Core, Leases: clients.Coordination,
+		Dynamic: clients.Dynamic, Core: clients.Core, Leases: clients.Coordination, Now: clock.Now,
 		Election: types.NamespacedName{Namespace: election.Namespace, Name: controller.LeaseName}, Out: out, Log: log,
 	}, nil
 }

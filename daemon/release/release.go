@@ -6,6 +6,7 @@
 //	r := &release.Release{Dynamic: d, Core: core, Leases: leases, Election: election, Out: stdout, Log: log}
 //	err := r.All(ctx)        // a line in Out for each change, a line in the error for each thing left
 //	err = r.Node(ctx, "n1")  // of one node alone
+//	err = r.Stale(ctx)       // only hidden loads that no controller holds any more
 //
 // Each package knows how its own marks are removed; this one does it, repeatedly
 // until nothing is left. It works whichever manifests are still installed: the
@@ -46,6 +47,8 @@ type Release struct {
 	Leases  coordinationv1client.LeasesGetter
 	// Election is the Lease of the controller's leader election.
 	Election types.NamespacedName
+	// Now by the API server's clock; needed by Stale.
+	Now func() time.Time
 	// Out receives a line for each change.
 	Out io.Writer
 	Log *slog.Logger

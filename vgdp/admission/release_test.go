@@ -2,10 +2,14 @@ package admission
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
 func TestLoadRelease(t *testing.T) {
@@ -38,6 +42,62 @@ func TestLoadRelease(t *testing.T) {
 			body, hidden, err := ReleasePatch(u)
 			require.NoError(t, err)
 			assert.Equal(t, row.hidden, hidden)
+			if row.want == "" {
+				assert.Nil(t, body)
+				return
+			}
+			assert.JSONEq(t, row.want, string(body))
+		})
+	}
+}
+
+func TestStaleRelease(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	at := func(ago time.Duration) *metav1.MicroTime { return new(metav1.NewMicroTime(now.Add(-ago))) }
+	fresh := gate.Spec{Limited: true, RenewTime: at(29 * time.Second), LeaseDurationSeconds: 30}
+	stale := gate.Spec{Limited: true, RenewTime: at(31 * time.Second), LeaseDurationSeconds: 30}
+	moves := fresh
+	moves.ProgressTime = at(29 * time.Minute)
+	const back = `{"metadata":{"resourceVersion":"7","annotations":{"plimsoll.dev/held-datamover":null}},"spec":{"datamover":"velero"}}`
+	for name, row := range map[string]struct {
+		gate      *gate.Spec
+		age       time.Duration
+		spec      map[string]any
+		deleted   bool
+		want      string
+		notHidden bool
+	}{
+		"a fresh Gate holds it":                  {gate: &fresh, age: time.Minute},
+		"the Gate is stale":                      {gate: &stale, age: time.Minute, want: back},
+		"there is none":                          {age: time.Minute, want: back},
+		"it limits nothing":                      {gate: &gate.Spec{RenewTime: at(0), LeaseDurationSeconds: 30}, want: back},
+		"it was never renewed":                   {gate: &gate.Spec{Limited: true}, want: back},
+		"it is too old to be held":               {gate: &fresh, age: 30 * time.Minute, want: back},
+		"it is old, and others are on their way": {gate: &moves, age: 2 * time.Hour},
+		"it is cancelled":                        {gate: &fresh, spec: map[string]any{"cancel": true}, want: back},
+		"it is deleted":                          {gate: &fresh, deleted: true, want: back},
+		"it is not hidden, and there is no Gate": {spec: map[string]any{"datamover": "velero"}, notHidden: true},
+		"another mover's, and there is no Gate":  {spec: map[string]any{"datamover": "acme.io/m"}, notHidden: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := &unstructured.Unstructured{Object: map[string]any{
+				"metadata": map[string]any{"resourceVersion": "7", "annotations": map[string]any{"plimsoll.dev/held-datamover": "velero", "plimsoll.dev/waiting": "{}"}},
+				"spec":     map[string]any{"datamover": "plimsoll.dev/held"},
+			}}
+			for key, value := range row.spec {
+				require.NoError(t, unstructured.SetNestedField(u.Object, value, "spec", key))
+			}
+			u.SetCreationTimestamp(metav1.NewTime(now.Add(-row.age)))
+			if row.deleted {
+				u.SetDeletionTimestamp(new(metav1.NewTime(now)))
+			}
+			var main *gate.Gate
+			if row.gate != nil {
+				main = &gate.Gate{Spec: *row.gate}
+			}
+			body, hidden, err := StalePatch(u, main, now)
+			require.NoError(t, err)
+			assert.Equal(t, !row.notHidden, hidden)
 			if row.want == "" {
 				assert.Nil(t, body)
 				return

@@ -86,6 +86,12 @@ type Spec struct {
 	Steer bool `json:"steer,omitempty"`
 }
 
+// Fresh tells whether a Gate holds loads at all at a time by the API server's clock: one
+// that was not renewed in time does not.
+func (s *Spec) Fresh(now time.Time) bool {
+	return s.Limited && s.RenewTime != nil && now.Before(s.RenewTime.Add(time.Duration(s.LeaseDurationSeconds)*time.Second))
+}
+
 // HoldsUntil is until when a load created at that time is held at most.
 func (s *Spec) HoldsUntil(created time.Time) time.Time {
 	if s.ProgressTime != nil && s.ProgressTime.After(created) {
