@@ -116,12 +116,7 @@ func gateOf(u *unstructured.Unstructured) (*gate.Gate, error) {
 }
 
 // held tells whether the Gate, as last read, holds loads.
-func (k *keeper) held(now time.Time) bool {
-	if k.main == nil || !k.main.Spec.Limited || k.main.Spec.RenewTime == nil {
-		return false
-	}
-	return now.Before(k.main.Spec.RenewTime.Add(time.Duration(k.main.Spec.LeaseDurationSeconds) * time.Second))
-}
+func (k *keeper) held(now time.Time) bool { return k.main != nil && k.main.Spec.Fresh(now) }
 
 // claim takes an epoch above that of all tickets. If the Gate holds loads already,
 // no tickets are issued for one lease duration: after that every API server has
@@ -193,11 +188,14 @@ func stampOf(u *unstructured.Unstructured) time.Time {
 }
 
 // writeHolds writes the start holds that differ. A hold expires with the lease duration, like
-// the Gate.
+// the Gate. The object exists wherever loads need tickets, also without a hold: for a
+// missing one an API server asks etcd at each write of a load (k8s.io/apiserver 0.37.1,
+// policy_dispatcher.go).
 func (k *keeper) writeHolds(ctx context.Context, w desiredGates) error {
 	changes := k.changes(w)
 	same := k.holds != nil && k.holds.Spec.Epoch == k.epoch && k.holds.Spec.Steer == w.steer
-	if len(changes) == 0 && (len(w.holds) == 0 || same) {
+	missing := w.limited && k.holds == nil
+	if len(changes) == 0 && (len(w.holds) == 0 || same) && !missing {
 		return nil
 	}
 	u, err := k.put(ctx, gate.Holds, k.holds, map[string]any{"epoch": max(1, k.epoch), "steer": w.steer, "holds": changes})

@@ -39,7 +39,10 @@ type Reconciler struct {
 	// Grace is how long a Plimsoll agent's report counts without a heartbeat.
 	Grace  func() time.Duration
 	Events reconcile.Events
-	Log    *slog.Logger
+	// JobWorks tells whether the CronJob plimsoll-release-hidden releases hidden loads; nil:
+	// it does not.
+	JobWorks func() bool
+	Log      *slog.Logger
 
 	loop     reconcile.Loop[[]Report]
 	counters counters.Group[Counts]

@@ -42,6 +42,9 @@ type Report struct {
 	// GateOpen is why its loads start without the tickets that they need; absent: they do
 	// not, or it is unknown.
 	GateOpen string `json:"gateOpen,omitempty"`
+	// NotHidden is why node-agents still see the loads that wait, although these are many;
+	// absent: they are hidden, or few.
+	NotHidden string `json:"notHidden,omitempty"`
 	// Nodes under pressure with a node-agent of this Velero.
 	Nodes []Node `json:"pressedNodes"`
 }
@@ -80,6 +83,7 @@ func reports(in *vgdp.Input, d *vgdp.Decision, veleros map[string]*velero, faile
 		v := veleros[p.Namespace]
 		p.ConfigMap, p.Drift, p.GateOpen = v.config.name, v.config.drift, v.gateOpen
 		p.StartedAtOnce, p.OtherMovers = v.startedAtOnce(), v.others
+		p.NotHidden = v.notHidden()
 		for _, h := range v.config.hints {
 			p.Hints = append(p.Hints, h.String())
 		}

@@ -96,23 +96,48 @@ func (v *velero) logSelfTest(known, passes bool) {
 	}
 }
 
-// testRelease tests whether a hidden load would be released: by a dry run that hides a
-// cancelled load, which the Gate does not hold. Without a result the last one stays.
+// What releases a hidden load that no Gate holds any more.
+const (
+	byPolicy = "policy " + gate.ReleaseHidden
+	byJob    = "CronJob " + gate.ReleaseHidden
+)
+
+// testRelease tests whether a hidden load would be released: by a policy, which a dry run
+// tells that hides a cancelled load, which the Gate does not hold; else by the CronJob.
+// Without a result the last one stays.
 func (v *velero) testRelease(ctx context.Context, t test, now time.Time) {
-	was, first := v.releasable, v.releaseTestedAt.IsZero()
+	was, first := v.releasedBy, v.releaseTestedAt.IsZero()
 	v.releaseTestedAt = now
 	known, heals := v.tryRelease(ctx, t.load, t.object)
-	if !known {
-		return
-	}
-	v.releasable = heals
 	switch {
-	case was == heals && !first:
+	case !known:
+		return
 	case heals:
-		v.log.Info("hiding waiting data mover loads: more than vgdp.hideAbove", "velero", v.Namespace)
+		v.releasedBy = byPolicy
+	case v.jobWorks != nil && v.jobWorks():
+		v.releasedBy = byJob
 	default:
-		v.log.Warn("cannot hide waiting data mover loads: policy plimsoll-release-hidden would not release them; apply deploy/gate-mutating.yaml (Kubernetes 1.36 or later)", "velero", v.Namespace)
+		v.releasedBy = ""
 	}
+	switch {
+	case was == v.releasedBy && !first:
+	case v.releasedBy != "":
+		v.log.Info("hiding waiting data mover loads: more than vgdp.hideAbove", "velero", v.Namespace, "releasedBy", v.releasedBy)
+	default:
+		v.log.Warn("cannot hide waiting data mover loads", "velero", v.Namespace, "why", notHiddenReason)
+	}
+}
+
+// notHiddenReason is why loads are not hidden although many wait.
+const notHiddenReason = "nothing would release them when no controller does: neither policy plimsoll-release-hidden (deploy/gate-mutating.yaml) nor a working CronJob plimsoll-release-hidden (deploy/release-hidden.yaml)"
+
+// notHidden is why the loads that wait are not hidden; empty: they are, or there was
+// nothing to hide of late.
+func (v *velero) notHidden() string {
+	if v.releasedBy != "" || v.releaseTestedAt.IsZero() || v.clock.now().Sub(v.releaseTestedAt) > 2*selfTestInterval {
+		return ""
+	}
+	return notHiddenReason
 }
 
 func (v *velero) tryRelease(ctx context.Context, l *vgdp.Load, o *Object) (known, heals bool) {

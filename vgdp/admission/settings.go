@@ -12,7 +12,7 @@ type Settings struct {
 	LeaseDuration  time.Duration `yaml:"leaseDuration" why:"How long data mover loads stay held after the controller's last renewal of the Gate; then Velero goes on as without Plimsoll."`
 	NotesPerSecond int           `yaml:"reasonsPerSecond" unit:"writes/s" why:"Rate limit of writing reasons to data mover loads that wait; tickets are not limited."`
 	DiagnoseAfter  time.Duration `yaml:"diagnoseAfter" why:"How long after its acceptance a data mover load that is still not prepared gets a diagnosis (annotation plimsoll.dev/diagnosis); 0: never. Velero logs the same when it gives up, after 30 min."`
-	QuietAbove     int           `yaml:"hideAbove" unit:"loads" why:"With more than this many DataUploads and DataDownloads waiting, they are hidden from the node-agents, which otherwise try each in vain every 5 s; it needs gate-mutating.yaml."`
+	QuietAbove     int           `yaml:"hideAbove" unit:"loads" why:"With more than this many DataUploads and DataDownloads waiting, they are hidden from the node-agents, which otherwise try each in vain; it needs gate-mutating.yaml, or where the cluster serves no such policies, release-hidden.yaml."`
 }
 
 // DefaultSettings hold nothing.

@@ -34,10 +34,11 @@ type velero struct {
 	// gateOpen is why its gate holds nothing although it should, by the last self-test.
 	gateOpen string
 	testedAt time.Time
-	// releasable: a hidden load would be released by a write once the Gate does not hold
-	// it, by the last self-test.
-	releasable      bool
+	// releasedBy is what would release a hidden load once the Gate does not hold it, by the
+	// last self-test: one of the constants; empty: nothing.
+	releasedBy      string
 	releaseTestedAt time.Time
+	jobWorks        func() bool
 
 	// direct are the kinds whose loads its node-agents start at once.
 	direct map[vgdp.Kind]bool
@@ -62,6 +63,7 @@ func newVelero(r *Reconciler, of Velero) *velero {
 		Velero: of, core: r.Core, dynamic: r.Dynamic, log: r.Log, clock: &r.clock,
 		keeper: keeper{gates: r.gates(of.Namespace), lease: r.Settings().LeaseDuration, clock: &r.clock},
 		config: newConfiguration(), loads: map[vgdp.Kind]*store.Store[*Object]{}, direct: map[vgdp.Kind]bool{}, told: map[string]bool{},
+		jobWorks: r.JobWorks,
 	}
 	for _, kind := range Kinds() {
 		v.loads[kind] = store.New(string(kind)+"s of "+of.Namespace, r.wake, trimLoad(kind), store.OnUpdate(v.loadChanged))

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -83,20 +84,51 @@ func (r *Reconciler) recordDiagnoses(o *observation, p *plan) {
 func (r *Reconciler) writeEdits(ctx context.Context, list []edit, objects map[string]*Object) {
 	until := time.Now().Add(maxWriteTime)
 	notes := r.noteLimit()
-	for i := range list {
-		e := &list[i]
+	for len(list) > 0 {
 		if ctx.Err() != nil || time.Now().After(until) {
 			r.wake.Set()
 			return
 		}
-		if e.kind == KindHide && !r.veleros[e.load.Namespace].releasable {
-			e = e.instead
+		var due []*edit
+		n := together(list)
+		for i := range list[:n] {
+			e := &list[i]
+			if e.kind == KindHide && r.veleros[e.load.Namespace].releasedBy == "" {
+				e = e.instead
+			}
+			if e != nil && (e.kind != KindNote || notes.TryAccept()) {
+				due = append(due, e)
+			}
 		}
-		if e == nil || e.kind == KindNote && !notes.TryAccept() {
-			continue
+		for i, err := range r.patchAll(ctx, due, objects) {
+			r.record(ctx, due[i], err)
 		}
-		r.record(ctx, e, r.patch(ctx, e, objects[e.load.UID]))
+		list = list[n:]
 	}
+}
+
+// hidesTogether bounds how many loads are hidden at a time: node-agents keep an API server
+// busy with the loads that they see, and it then answers late.
+const hidesTogether = 16
+
+// together is how many of the next edits are written at the same time: only hiding is in
+// no order.
+func together(list []edit) (n int) {
+	for n < min(len(list), hidesTogether) && list[n].kind == KindHide {
+		n++
+	}
+	return max(n, 1)
+}
+
+// patchAll writes loads at the same time, and has an error or nil for each.
+func (r *Reconciler) patchAll(ctx context.Context, list []*edit, objects map[string]*Object) []error {
+	errs := make([]error, len(list))
+	var all sync.WaitGroup
+	for i, e := range list {
+		all.Go(func() { errs[i] = r.patch(ctx, e, objects[e.load.UID]) })
+	}
+	all.Wait()
+	return errs
 }
 
 // noteLimit is the configured rate limit of notes, a token bucket.
@@ -121,8 +153,6 @@ func (r *Reconciler) patch(ctx context.Context, e *edit, o *Object) error {
 	}
 	r.veleros[o.Namespace].loads[e.load.Kind].Wrote(o.Namespace, o.Name, u.GetResourceVersion())
 	if e.kind == KindHide && fields(u.Object).text("spec", "datamover") != gate.HiddenMover {
-		v := r.veleros[o.Namespace] // until the next test
-		v.releasable, v.releaseTestedAt = false, r.clock.now()
 		return errNotHeld
 	}
 	return nil
@@ -139,7 +169,11 @@ func (r *Reconciler) record(ctx context.Context, e *edit, err error) {
 	case err == nil:
 		r.counters.Change(func(c *Counts) { c.Writes.Add(e.kind) })
 		r.publisher.logWrite(e)
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err), errors.Is(err, errNotHeld):
+	case errors.Is(err, errNotHeld):
+		v := r.veleros[e.load.Namespace] // until the next test
+		v.releasedBy, v.releaseTestedAt = "", r.clock.now()
+		r.counters.Change(func(c *Counts) { c.Conflicts++ })
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		r.counters.Change(func(c *Counts) { c.Conflicts++ })
 	case ctx.Err() != nil:
 	default:

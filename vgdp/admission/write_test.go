@@ -89,7 +89,7 @@ func TestHideWithoutRelease(t *testing.T) {
 	objects := map[string]*Object{"u": {ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "velero", ResourceVersion: "5"}, Load: *l}}
 	require.NoError(t, v.loads[vgdp.DataUpload].Replace([]any{objects["u"]}, ""))
 	for _, releasable := range []bool{false, true} {
-		v.releasable = releasable
+		v.releasedBy = map[bool]string{true: byJob}[releasable]
 		r.writeEdits(t.Context(), list, objects)
 		last := bodies[len(bodies)-1]
 		assert.Equal(t, releasable, strings.Contains(last, `"datamover":"plimsoll.dev/held"`), last)
