@@ -86,6 +86,17 @@ var Gate []byte
 //go:embed gate-mutating.yaml
 var GateMutating []byte
 
+// GateMutatingV1beta1 is gate-mutating-v1beta1.yaml: the same for an older API.
+//
+//go:embed gate-mutating-v1beta1.yaml
+var GateMutatingV1beta1 []byte
+
+// ReleaseHiddenRBAC is rbac-release-hidden.yaml: the rights of the CronJob that
+// releases hidden loads where the cluster has no policy for it.
+//
+//go:embed rbac-release-hidden.yaml
+var ReleaseHiddenRBAC []byte
+
 // GateRemove is gate-remove.yaml: with it every write to a hidden load
 // releases it.
 //

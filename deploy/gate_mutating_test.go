@@ -3,6 +3,7 @@ package deploy
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -150,6 +151,19 @@ func TestGateMissingUninstallHandsBack(t *testing.T) {
 	q.until(hides["velero"], func() string { return q.hidden("DataUpload", "new-", "velero") })
 }
 
+// sortedNodes: the names of nodes come in any order.
+func sortedNodes(a *corev1.Affinity) *corev1.Affinity {
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return a
+	}
+	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, r := range term.MatchExpressions {
+			slices.Sort(r.Values)
+		}
+	}
+	return a
+}
+
 func TestGateMoverPodAffinity(t *testing.T) {
 	q := newGateFixture(t, plane(t))
 	term := func(key string) corev1.NodeSelectorTerm {
@@ -179,7 +193,7 @@ func TestGateMoverPodAffinity(t *testing.T) {
 			Spec:       corev1.PodSpec{Affinity: affinity, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		require.NoError(t, err)
-		return pod.Spec.Affinity
+		return sortedNodes(pod.Spec.Affinity)
 	}
 	steered := func() string { return fmt.Sprint(made(mover, nil) != nil) }
 	q.gate(gate.Holds, holds)

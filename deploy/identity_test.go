@@ -28,7 +28,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/security.md anew")
+var update = flag.Bool("update", false, "write the tables of docs/security.md and gate-mutating-v1beta1.yaml anew")
 
 // agents are tokens of the agent's account.
 type agents struct {

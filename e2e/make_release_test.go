@@ -50,6 +50,7 @@ func newTagged(t *testing.T) tagged {
 	c.edit("deploy/Chart.yaml", "ersion: "+appVersion[1], "ersion: "+releasedNumber)
 	c.edit("deploy/Chart.yaml", "ersion: v"+appVersion[1], "ersion: "+releasedTag)
 	c.edit("deploy/plimsoll.yaml", "v"+appVersion[1], releasedTag)
+	c.edit("deploy/release-hidden.yaml", "v"+appVersion[1], releasedTag)
 	c.edit("CHANGELOG.md", "\n## Unreleased\n", "\n## Unreleased\n\n## "+releasedNumber+" - 2026-12-01\n")
 	c.git("init", "--quiet")
 	c.commit()
@@ -224,11 +225,11 @@ func (r released) complete() {
 		names = append(names, strings.Fields(line)[1])
 	}
 	assert.Equal(r.t, []string{
-		"gate-mutating.yaml", "krew.yaml",
+		"gate-mutating-v1beta1.yaml", "gate-mutating.yaml", "krew.yaml",
 		"kubectl-plimsoll_v9.8.7-rc.1_linux_amd64.tar.gz", "kubectl-plimsoll_v9.8.7-rc.1_linux_arm64.tar.gz",
 		"plimsoll-9.8.7-rc.1-1.aarch64.rpm", "plimsoll-9.8.7-rc.1-1.x86_64.rpm", "plimsoll-9.8.7-rc.1.tgz", "plimsoll.yaml",
 		"plimsoll_9.8.7-rc.1_amd64.deb", "plimsoll_9.8.7-rc.1_arm64.deb", "plimsoll_v9.8.7-rc.1_image.tar",
-		"plimsoll_v9.8.7-rc.1_linux_amd64.cdx.json", "plimsoll_v9.8.7-rc.1_linux_arm64.cdx.json", "release-notes.md",
+		"plimsoll_v9.8.7-rc.1_linux_amd64.cdx.json", "plimsoll_v9.8.7-rc.1_linux_arm64.cdx.json", "release-hidden.yaml", "release-notes.md",
 	}, names)
 	files, err := os.ReadDir(r.dir)
 	require.NoError(r.t, err)
@@ -283,7 +284,9 @@ func (r released) manifests() {
 			assert.Equal(r.t, image, m[1], kind)
 		}
 	}
-	assert.NotEmpty(r.t, chart.Objects(r.t, r.read("gate-mutating.yaml")))
+	for _, more := range []string{"gate-mutating.yaml", "gate-mutating-v1beta1.yaml", "release-hidden.yaml"} {
+		assert.NotEmpty(r.t, chart.Objects(r.t, r.read(more)))
+	}
 }
 
 func (r released) plugin() {

@@ -12,6 +12,24 @@ the other stands in namespace.yaml. */ -}}
 {{- end }}
 {{- end -}}
 
+{{- /* The version in which the cluster serves MutatingAdmissionPolicies; empty: not at
+all, or not for sure. Without a cluster Helm assumes all kinds that it knows, which
+extensions/v1beta1 shows: no cluster has had that since 1.22. Then the version of
+Kubernetes decides, and v1beta1, which is off by default, must be asked for. */ -}}
+{{- define "plimsoll.mutating" -}}
+{{- $apis := .Capabilities.APIVersions -}}
+{{- $offline := $apis.Has "extensions/v1beta1" -}}
+{{- if ne .Values.gate.mutating "auto" -}}
+{{- if ne .Values.gate.mutating "none" }}{{ .Values.gate.mutating }}{{ end -}}
+{{- else if $offline -}}
+{{- if semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version }}v1{{ end -}}
+{{- else if $apis.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
+v1
+{{- else if $apis.Has "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy" -}}
+v1beta1
+{{- end -}}
+{{- end -}}
+
 {{- define "plimsoll.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}

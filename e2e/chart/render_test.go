@@ -89,6 +89,36 @@ func TestChartHasRulesAndDashboard(t *testing.T) {
 	assert.JSONEq(t, string(dashboard), data["plimsoll.json"])
 }
 
+// Which mutating policies the chart has, without a cluster to ask.
+func TestMutatingPolicies(t *testing.T) {
+	h := chart.NewHelm(t, "")
+	const policy, job = "MutatingAdmissionPolicy.admissionregistration.k8s.io /plimsoll-steer", "CronJob.batch plimsoll-system/plimsoll-release-hidden"
+	for name, c := range map[string]struct {
+		args []string
+		want map[string]string
+	}{
+		"1.35":                      {[]string{"--kube-version", "1.35.4"}, nil},
+		"1.35 that holds loads":     {[]string{"--kube-version", "1.35.4", "--set", "controller.config.vgdp.enabled=true"}, map[string]string{job: "batch/v1"}},
+		"1.36 that holds loads":     {[]string{"--kube-version", "1.36.0", "--set", "controller.config.vgdp.enabled=true"}, map[string]string{policy: "admissionregistration.k8s.io/v1"}},
+		"1.34 with v1beta1":         {[]string{"--kube-version", "1.34.4", "--set", "gate.mutating=v1beta1,controller.config.vgdp.enabled=true"}, map[string]string{policy: "admissionregistration.k8s.io/v1beta1"}},
+		"1.36 without, by its flag": {[]string{"--kube-version", "1.36.0", "--set", "gate.mutating=none,controller.config.vgdp.enabled=true"}, map[string]string{job: "batch/v1"}},
+		"without a gate":            {[]string{"--kube-version", "1.35.4", "--set", "gate.enabled=false,controller.config.vgdp.enabled=true"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var have map[string]string
+			for _, o := range h.Render(append(c.args, "--no-hooks")...) {
+				if at := chart.NameOf(o); at == policy || at == job {
+					if have == nil {
+						have = map[string]string{}
+					}
+					have[at] = o.GetAPIVersion()
+				}
+			}
+			assert.Equal(t, c.want, have)
+		})
+	}
+}
+
 func TestChartRightsFollowConfig(t *testing.T) {
 	h := chart.NewHelm(t, "")
 	for set, want := range map[string][]string{
@@ -117,15 +147,25 @@ func TestChartRightsFollowConfig(t *testing.T) {
 	}
 }
 
-// For whoever has no helm: plimsoll.yaml, for the oldest Kubernetes.
+// For whoever has no helm: plimsoll.yaml, for the oldest Kubernetes, and what belongs to
+// it where data mover loads are held and no policy releases hidden ones.
 func TestPlainManifest(t *testing.T) {
-	rendered := chart.NewHelm(t, "").Run("template", "plimsoll", chart.Dir, "--no-hooks", "--kube-version", "1.30.0")
+	h := chart.NewHelm(t, "")
+	plain(t, "plimsoll.yaml", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: "+chart.Namespace+"\n",
+		h.Run("template", "plimsoll", chart.Dir, "--no-hooks", "--kube-version", "1.30.0"))
+	plain(t, "release-hidden.yaml", "",
+		h.Run("template", "plimsoll", chart.Dir, "--kube-version", "1.30.0", "--set", "controller.config.vgdp.enabled=true", "--show-only", "templates/release-hidden.yaml"))
+}
+
+// plain is a manifest of the chart, for kubectl.
+func plain(t *testing.T, file, begins, rendered string) {
+	t.Helper()
 	rendered = regexp.MustCompile(`(?m)^ *(helm\.sh/chart|app\.kubernetes\.io/managed-by): .*\n`).ReplaceAllString(rendered, "") // Helm has no part in it
 	text := "# Code generated from the chart in this directory by go test ./e2e/chart -update. DO NOT EDIT.\n" +
 		"# Its image is in the registry once that version is released. Until then, or for an\n" +
 		"# image of your own: docs/install-kubernetes.md, \"Get the image\".\n" +
-		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: " + chart.Namespace + "\n" + rendered
-	path := filepath.Join(chart.Dir, "plimsoll.yaml")
+		begins + rendered
+	path := filepath.Join(chart.Dir, file)
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	}

@@ -154,10 +154,11 @@ func (b build) chart() error {
 
 // manifests for kubectl, as they are committed.
 func (b build) manifests() error {
-	return errors.Join(
-		copyFile(filepath.Join(b.out, "plimsoll.yaml"), "deploy/plimsoll.yaml"),
-		copyFile(filepath.Join(b.out, "gate-mutating.yaml"), "deploy/gate-mutating.yaml"),
-	)
+	var errs []error
+	for _, name := range []string{"plimsoll.yaml", "gate-mutating.yaml", "gate-mutating-v1beta1.yaml", "release-hidden.yaml"} {
+		errs = append(errs, copyFile(filepath.Join(b.out, name), filepath.Join("deploy", name)))
+	}
+	return errors.Join(errs...)
 }
 
 // plugin archives, and krew's manifest with their sums.

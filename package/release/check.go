@@ -44,12 +44,14 @@ func check(ctx context.Context) (source, error) {
 	if s.tag, err = version(strings.Fields(tags), chart); err != nil {
 		return s, err
 	}
-	manifest, err := os.ReadFile("deploy/plimsoll.yaml")
-	if err != nil {
-		return s, err
-	}
-	if s.image, err = repository(manifest, s.tag); err != nil {
-		return s, fmt.Errorf("deploy/plimsoll.yaml: %w", err)
+	for _, path := range []string{"deploy/release-hidden.yaml", "deploy/plimsoll.yaml"} {
+		manifest, err := os.ReadFile(path)
+		if err != nil {
+			return s, err
+		}
+		if s.image, err = repository(manifest, s.tag); err != nil {
+			return s, fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	changelog, err := os.ReadFile("CHANGELOG.md")
 	if err != nil {
