@@ -59,8 +59,8 @@ func flagsOfOthers() []string {
 	return []string{
 		"concurrent-backups", "disable-controllers", "node-agent-configmap", // velero
 		"set", "set-json", "reuse-values", "reset-then-reuse-values", // helm
-		"status-taint",                  // cluster-autoscaler
-		"audit-policy-file", "root-dir", // kube-apiserver, kubelet
+		"status-taint",                                                     // cluster-autoscaler
+		"audit-policy-file", "feature-gates", "runtime-config", "root-dir", // kube-apiserver, kubelet
 		"name", "token-file", // of a plugin made with the kit
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/guard"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
@@ -51,6 +52,8 @@ type Controller struct {
 	events    record.EventBroadcaster
 	liveness  *process.Liveness
 	api       *connection
+	// has what the cluster has.
+	has *capabilities.Watcher
 }
 
 // The loops of the controller.
@@ -93,7 +96,8 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 	loads := NewLoads(file, clients)
 	loads.Abilities = can.Now
 	loads.Settings = func() admission.Settings { beats.Record(loopLoads); return file.Current().VGDP }
-	loads.Events, loads.Log = recorder, log
+	has := &capabilities.Watcher{Client: clients.Core.RESTClient(), Now: clock.Now, Log: log}
+	loads.Events, loads.Log, loads.JobWorks = recorder, log, has.JobWorks
 	return &Controller{
 		Config: file, Log: log, started: time.Now(), events: events, liveness: beats, api: api,
 		election: &election{config: c.Election, leases: clients.leases, identity: identity, log: log},
@@ -107,7 +111,7 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 			Evictor: &kube.Evictor{REST: clients.Core.RESTClient()}, Settings: func() agents.Settings { beats.Record(loopAgents); return file.Current().Fleet },
 			Clock: clock.Now, Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: LeaseName}, Log: log,
 		},
-		loads: loads, abilities: can,
+		loads: loads, abilities: can, has: has,
 	}, nil
 }
 
@@ -194,6 +198,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.election.Run(ctx, c.runAsLeader) })
 	g.Go(func() error { return c.Config.Run(ctx) })
+	g.Go(func() error { return c.has.Run(ctx) })
 	g.Go(func() error { return process.WatchLoops(ctx, c.healthy) })
 	svc := &process.Service{Log: c.Log}
 	g.Go(func() error { return c.notifySystemd(ctx, svc) })
@@ -274,7 +279,7 @@ func (c *Controller) state() web.ControllerState {
 	s := web.ControllerState{
 		Version: process.Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.leaderID(), IsLeader: c.election.isLeader.Load(), Problems: c.api.list(),
 		QueueEnabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Counts(), Agents: c.agents.Report(), AgentCounts: c.agents.Counts(),
-		AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: c.loads.Reports(), DataMoverCounts: c.loads.Counts(),
+		Capabilities: c.has.List(), AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: c.loads.Reports(), DataMoverCounts: c.loads.Counts(),
 	}
 	if s.IsLeader && (s.QueueEnabled || s.AdmissionEnabled) {
 		s.VeleroCapabilities = c.abilities.Last().Capabilities()

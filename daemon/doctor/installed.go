@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/deploy"
 )
 
@@ -19,7 +22,35 @@ import (
 // admission policies and flow control. A policy without its binding has no
 // effect, nor has a binding without its policy.
 func installed(ctx context.Context, client rest.Interface) []Row {
-	return append(append(identity(ctx, client), priorityLevel(ctx, client)...), gates(ctx, client)...)
+	has, err := capabilities.Read(ctx, client, time.Now())
+	if err != nil {
+		return capabilityRows(capabilities.Unread(oneLine(err)))
+	}
+	rows := slices.Concat(identity(ctx, client), priorityLevel(ctx, client), gates(ctx, client, &has))
+	if slices.ContainsFunc(rows, func(r Row) bool { return r.Check == "gate" && strings.HasPrefix(r.Finding, notInstalled) }) {
+		return rows // there is nothing to hide, and nothing to steer
+	}
+	return append(rows, capabilityRows(capabilities.List(&has))...)
+}
+
+// notInstalled begins the finding about the gate where it is not installed.
+const notInstalled = "not installed: "
+
+// capabilityRows has a row for each capability that the cluster does not have, or one for
+// all of them.
+func capabilityRows(list []capabilities.Capability) (rows []Row) {
+	const check = "capability"
+	for _, c := range capabilities.Lacking(list) {
+		rows = append(rows, Row{Warn, check, c.String()})
+	}
+	if rows == nil {
+		var names []string
+		for _, c := range list {
+			names = append(names, string(c.Name))
+		}
+		return []Row{{Pass, check, "this cluster has what these need: " + strings.Join(names, ", ")}}
+	}
+	return rows
 }
 
 func identity(ctx context.Context, client rest.Interface) []Row {
@@ -46,23 +77,31 @@ func priorityLevel(ctx context.Context, client rest.Interface) []Row {
 	return []Row{{Pass, check, "heartbeats have their own"}}
 }
 
-// gates checks what holds data mover loads; it is optional.
-func gates(ctx context.Context, client rest.Interface) []Row {
+// gates checks what holds data mover loads; it is optional. What the cluster does not
+// serve is a row of its own: capabilities.
+func gates(ctx context.Context, client rest.Interface, has *capabilities.Cluster) []Row {
 	const check = "gate"
-	held, hidden := findObjects(ctx, client, deploy.GateCRD, deploy.Gate), findObjects(ctx, client, deploy.GateMutating)
+	held, mutating := findObjects(ctx, client, deploy.GateCRD, deploy.Gate), objects{}
+	file := map[string]string{"v1": "deploy/gate-mutating.yaml", "v1beta1": "deploy/gate-mutating-v1beta1.yaml"}[has.Mutating]
+	switch has.Mutating {
+	case "v1":
+		mutating = findObjects(ctx, client, deploy.GateMutating)
+	case "v1beta1":
+		mutating = findObjects(ctx, client, deploy.GateMutatingV1beta1)
+	}
 	switch {
-	case held.hidden || hidden.hidden:
+	case held.hidden || mutating.hidden:
 		return nil
-	case len(held.missing) == held.n && len(hidden.missing) == hidden.n:
-		return []Row{{Pass, check, "not installed: no data mover load is held (vgdp.enabled of the controller must be false)"}}
+	case len(held.missing) == held.n && len(mutating.missing) == mutating.n:
+		return []Row{{Pass, check, notInstalled + "no data mover load is held (vgdp.enabled of the controller must be false)"}}
 	case len(held.missing) > 0:
 		return []Row{{Fail, check, held.missingText("data mover loads are not held as the controller decides (apply deploy/gate-crd.yaml, deploy/gate.yaml)")}}
-	case len(hidden.missing) > 0 && serves(ctx, client, "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"):
-		return []Row{{Warn, check, hidden.missingText("held data mover loads are not hidden from node-agents, which try each every 5 s, and movers may be scheduled to nodes that take none (apply deploy/gate-mutating.yaml)")}}
-	case len(hidden.missing) > 0:
-		return []Row{{Pass, check, fmt.Sprintf("all %d objects but those of deploy/gate-mutating.yaml, which need Kubernetes 1.36", held.n)}}
+	case len(mutating.missing) > 0:
+		return []Row{{Warn, check, mutating.missingText("held data mover loads are not hidden from node-agents, which try each in vain, and movers may be scheduled to nodes that take none (apply " + file + ")")}}
+	case mutating.n == 0:
+		return []Row{{Pass, check, fmt.Sprintf("all %d objects that this cluster has the kinds for", held.n)}}
 	}
-	return []Row{{Pass, check, fmt.Sprintf("all %d objects: kind, policies and bindings", held.n+hidden.n)}}
+	return []Row{{Pass, check, fmt.Sprintf("all %d objects: kind, policies and bindings", held.n+mutating.n)}}
 }
 
 // objects tells which objects of manifests the API server has.
@@ -99,9 +138,4 @@ func findObjects(ctx context.Context, client rest.Interface, manifests ...[]byte
 			return found
 		}
 	}
-}
-
-// serves tells whether the API server has a resource.
-func serves(ctx context.Context, client rest.Interface, path string) bool {
-	return !apierrors.IsNotFound(client.Get().AbsPath(path).Param("limit", "1").Do(ctx).Error())
 }

@@ -3,6 +3,7 @@ package doctor
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -45,6 +46,16 @@ func clusterOf(t *testing.T, answers map[string]string) *rest.Config {
 	return &rest.Config{Host: s.URL}
 }
 
+// discovered are the kinds of Kubernetes 1.37, for clusterOf, and a Gate.
+func discovered(more map[string]string) map[string]string {
+	all := map[string]string{
+		"/version": `{"gitVersion":"v1.37.1"}`, "/apis/plimsoll.dev/v1alpha1": `{"resources":[{"name":"gates"}]}`,
+		"/apis/admissionregistration.k8s.io/v1": `{"resources":[{"name":"validatingadmissionpolicies"},{"name":"mutatingadmissionpolicies"}]}`, "/apis/admissionregistration.k8s.io/v1beta1": "gone",
+	}
+	maps.Copy(all, more)
+	return all
+}
+
 func workloads(image string, args ...string) string {
 	list, _ := json.Marshal(args)
 	return fmt.Sprintf(`{"items":[{"metadata":{"namespace":"kube-system","name":"it"},"spec":{"template":{"spec":{"containers":[{"image":%q,"args":%s}]}}}}]}`, image, list)
@@ -73,22 +84,29 @@ func TestDoctorNeighboursOfTaints(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.answers["ours"] = "forbidden"
-			rows := neighbours(t.Context(), clusterOf(t, c.answers))
+			rows := neighbours(t.Context(), clusterOf(t, discovered(c.answers)))
+			require.Equal(t, allCapable(), rows[0])
+			rows = rows[1:]
 			require.Len(t, rows, 1)
 			assert.Equal(t, c.want.Result, rows[0].Result, rows[0].Finding)
 			assert.Equal(t, c.want.Check, rows[0].Check)
 			assert.Contains(t, rows[0].Finding, c.want.Finding)
 		})
 	}
-	assert.Empty(t, neighbours(t.Context(), clusterOf(t, map[string]string{"ours": "forbidden", deployments: "forbidden"})), "an agent sees nothing of it")
+	assert.Equal(t, []Row{allCapable()}, neighbours(t.Context(), clusterOf(t, discovered(map[string]string{"ours": "forbidden", deployments: "forbidden"}))), "an agent sees nothing of it")
+}
+
+func allCapable() Row {
+	return Row{Pass, "capability", "this cluster has what these need: bind-agents, hold, hide, steer"}
 }
 
 func TestDoctorMissingPolicies(t *testing.T) {
-	rows := neighbours(t.Context(), clusterOf(t, map[string]string{"ours": "{}"}))
+	rows := neighbours(t.Context(), clusterOf(t, discovered(map[string]string{"ours": "{}"})))
 	assert.Equal(t, []Row{
 		{Pass, "admission policies", "all 4 that bind agents to their nodes, with their bindings, are installed"},
 		{Pass, "priority level", "heartbeats have their own"},
 		{Pass, "gate", "all 11 objects: kind, policies and bindings"},
+		allCapable(),
 	}, rows)
 
 	const (
@@ -111,24 +129,40 @@ func TestDoctorMissingPolicies(t *testing.T) {
 		mutating + "plimsoll-release-hidden":  {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicy plimsoll-release-hidden: held data mover loads are not hidden"},
 		mutates + "plimsoll-steer":            {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicyBinding plimsoll-steer: "},
 	} {
-		r := row(t, neighbours(t.Context(), clusterOf(t, map[string]string{"ours": "{}", gone: "gone"})), want.Check)
+		r := row(t, neighbours(t.Context(), clusterOf(t, discovered(map[string]string{"ours": "{}", gone: "gone"}))), want.Check)
 		assert.Equal(t, want.Result, r.Result, gone)
 		assert.Contains(t, r.Finding, want.Finding)
 	}
 }
 
 func TestDoctorGateNotInstalled(t *testing.T) {
-	rows := neighbours(t.Context(), clusterOf(t, map[string]string{}))
+	rows := neighbours(t.Context(), clusterOf(t, discovered(nil)))
 	assert.Equal(t, Pass, row(t, rows, "gate").Result, "who wants no load held has none of it")
 	assert.Equal(t, Fail, row(t, rows, "admission policies").Result)
 	assert.Equal(t, Warn, row(t, rows, "priority level").Result)
+	assert.Len(t, rows, 3, "there is nothing to hide, and nothing to steer")
+}
 
-	const mutating = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolic"
-	old := map[string]string{"ours": "{}", mutating + "ies": "gone"}
-	for _, of := range []string{"ies/plimsoll-release-hidden", "ies/plimsoll-steer", "ybindings/plimsoll-release-hidden", "ybindings/plimsoll-steer"} {
-		old[mutating+of] = "gone"
+func TestDoctorCapabilities(t *testing.T) {
+	const v1, beta = "/apis/admissionregistration.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1beta1"
+	old := discovered(map[string]string{"ours": "{}", "/version": `{"gitVersion":"v1.34.4"}`, v1: `{"resources":[{"name":"validatingadmissionpolicies"}]}`, beta: "{}"})
+	rows := neighbours(t.Context(), clusterOf(t, old))
+	assert.Equal(t, Row{Pass, "gate", "all 7 objects that this cluster has the kinds for"}, row(t, rows, "gate"))
+	var missing []string
+	for _, r := range rows {
+		if r.Check == "capability" {
+			assert.Equal(t, Warn, r.Result)
+			name, finding, _ := strings.Cut(r.Finding, " ")
+			missing = append(missing, name)
+			assert.Contains(t, finding, "Kubernetes 1.34.4 serves no MutatingAdmissionPolicy")
+		}
 	}
-	assert.Equal(t, Row{Pass, "gate", "all 7 objects but those of deploy/gate-mutating.yaml, which need Kubernetes 1.36"}, row(t, neighbours(t.Context(), clusterOf(t, old)), "gate"))
-	delete(old, mutating+"ies")
-	assert.Equal(t, Warn, row(t, neighbours(t.Context(), clusterOf(t, old)), "gate").Result)
+	assert.Equal(t, []string{"hide", "steer"}, missing)
+
+	old[beta] = `{"resources":[{"name":"mutatingadmissionpolicies"}]}`
+	assert.Equal(t, Row{Pass, "gate", "all 11 objects: kind, policies and bindings"}, row(t, neighbours(t.Context(), clusterOf(t, old)), "gate"))
+	old[beta+"/mutatingadmissionpolicies/plimsoll-steer"] = "gone"
+	r := row(t, neighbours(t.Context(), clusterOf(t, old)), "gate")
+	assert.Equal(t, Warn, r.Result)
+	assert.Contains(t, r.Finding, "(apply deploy/gate-mutating-v1beta1.yaml)")
 }

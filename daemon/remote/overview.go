@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/daemon/controller"
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
@@ -20,6 +21,8 @@ type Overview struct {
 	Time       time.Time  `json:"time"`
 	Nodes      []Node     `json:"nodes"`
 	Controller Controller `json:"controller"`
+	// Capabilities of the cluster.
+	Capabilities []capabilities.Capability `json:"capabilities"`
 }
 
 // Node is what the heartbeat of one agent reports.
@@ -58,8 +61,9 @@ const requestTimeout = 30 * time.Second
 func (c *Cluster) Overview(ctx context.Context) (*Overview, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	leading := make(chan Controller, 1)
+	leading, has := make(chan Controller, 1), make(chan []capabilities.Capability, 1)
 	go func() { leading <- c.controller(ctx) }()
+	go func() { has <- c.capabilities(ctx) }()
 	list, err := c.leases.Leases(lease.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	switch {
 	case err != nil:
@@ -67,7 +71,7 @@ func (c *Cluster) Overview(ctx context.Context) (*Overview, error) {
 	case len(list.Items) == 0:
 		return nil, ErrNoAgents
 	}
-	all := &Overview{Time: c.clock.Now().UTC(), Nodes: make([]Node, 0, len(list.Items)), Controller: <-leading}
+	all := &Overview{Time: c.clock.Now().UTC(), Nodes: make([]Node, 0, len(list.Items)), Controller: <-leading, Capabilities: <-has}
 	for i := range list.Items {
 		all.Nodes = append(all.Nodes, newNode(&list.Items[i], all.Time))
 	}
@@ -95,6 +99,15 @@ func newNode(l *coordinationv1.Lease, now time.Time) Node {
 		n.Problem = err.Error()
 	}
 	return n
+}
+
+// capabilities of the cluster, which every user may read.
+func (c *Cluster) capabilities(ctx context.Context) []capabilities.Capability {
+	has, err := capabilities.Read(ctx, c.Core.RESTClient(), c.clock.Now())
+	if err != nil {
+		return capabilities.Unread(err.Error())
+	}
+	return capabilities.List(&has)
 }
 
 // controller reads the Lease of the leader. Who may not read it is not told about it.

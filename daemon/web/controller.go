@@ -11,6 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
@@ -38,6 +39,8 @@ type ControllerState struct {
 	// Problems that keep this replica from leading or working, the one that explains
 	// most first.
 	Problems []APIProblem
+	// Capabilities of the cluster, of every replica.
+	Capabilities []capabilities.Capability
 	// QueueEnabled: the controller starts Backups (the backup queue).
 	QueueEnabled bool
 	// Queues, one for each Velero; empty on a standby replica.
@@ -104,6 +107,7 @@ func (c *Controller) restricted(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/backups", c.backups)
 	mux.HandleFunc("GET /api/v1/agents", c.agents)
 	mux.HandleFunc("GET /api/v1/loads", c.loads)
+	mux.HandleFunc("GET /api/v1/capabilities", c.capabilities)
 }
 
 func (c *Controller) backups(w http.ResponseWriter, _ *http.Request) {
@@ -114,6 +118,11 @@ func (c *Controller) backups(w http.ResponseWriter, _ *http.Request) {
 func (c *Controller) loads(w http.ResponseWriter, _ *http.Request) {
 	s := c.State()
 	writeJSON(w, DataMoverLoads{Leader: s.Leader, Leads: s.IsLeader, Enabled: s.AdmissionEnabled, Veleros: append([]admission.Report{}, s.DataMoverLoads...), VeleroCapabilities: s.VeleroCapabilities})
+}
+
+// capabilities is /api/v1/capabilities, which every replica answers.
+func (c *Controller) capabilities(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, append([]capabilities.Capability{}, c.State().Capabilities...))
 }
 
 // agents is /api/v1/agents; a standby replica answers 503.

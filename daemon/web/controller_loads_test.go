@@ -12,6 +12,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/counters"
+	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
@@ -22,7 +23,7 @@ func letting() ControllerState {
 		Version: "v1", Started: made, Identity: "a_1", Leader: "a_1", IsLeader: true, AdmissionEnabled: true,
 		DataMoverLoads: []admission.Report{
 			{
-				Namespace: "velero", Limited: true, Epoch: 7, PrepareLimit: 4, Slots: 3, ConfigMap: "agents", Drift: 2, ConfigMapError: "line 3", Hints: []string{"prepareQueueLength: not here"},
+				Namespace: "velero", Limited: true, NotHidden: "nothing would release them", Epoch: 7, PrepareLimit: 4, Slots: 3, ConfigMap: "agents", Drift: 2, ConfigMapError: "line 3", Hints: []string{"prepareQueueLength: not here"},
 				Phases:  map[vgdp.Kind]map[vgdp.Phase]int{vgdp.DataUpload: {vgdp.Accepted: 3, vgdp.New: 1}},
 				Reasons: map[vgdp.Code]int{vgdp.CodePressure: 1}, StartedAtOnce: []vgdp.Kind{vgdp.PodVolumeBackup, vgdp.PodVolumeRestore},
 				OtherMovers: []admission.OtherMover{{Name: "<i>acme", Loads: 3}, {Name: "velero-tape", Loads: 2, Served: 1}},
@@ -32,6 +33,11 @@ func letting() ControllerState {
 			{Namespace: "other", Problem: "gate main: forbidden"},
 		},
 		VeleroCapabilities: abilities.Velero{Unread: "away"}.Capabilities(),
+		Capabilities: []capabilities.Capability{
+			{Name: capabilities.Hold, State: capabilities.Available, Why: "served"},
+			{Name: capabilities.Steer, State: capabilities.Missing, Why: "serves <none>", Consequence: "they wait there"},
+			{Name: capabilities.Hide, State: capabilities.Unknown, Why: "not asked"},
+		},
 		DataMoverCounts: admission.Counts{
 			Writes: map[admission.Kind]uint64{admission.KindAdmit: 3}, Conflicts: 2, Bypassed: map[string]uint64{"velero": 5}, Overdue: 1,
 			Waits: map[vgdp.Kind]counters.Histogram{vgdp.DataUpload: {Within: []uint64{1, 1, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3}, Count: 4, Sum: 100 * time.Second}},
@@ -45,6 +51,7 @@ func TestControllerLoadMetrics(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 	for _, line := range []string{
+		`plimsoll_capability_available{capability="hold"} 1`, `plimsoll_capability_available{capability="steer"} 0`,
 		`plimsoll_vgdp_loads{velero="velero",kind="DataUpload",phase="Accepted"} 3`, `plimsoll_vgdp_loads{velero="velero",kind="PodVolumeBackup",phase="New"} 0`,
 		`plimsoll_vgdp_held{velero="velero",reason="pressure"} 1`, `plimsoll_vgdp_held{velero="velero",reason="limit"} 0`,
 		`plimsoll_vgdp_tickets_required{velero="velero"} 1`, `plimsoll_vgdp_slots{velero="velero"} 3`, `plimsoll_vgdp_prepare_limit{velero="velero"} 4`,
@@ -57,6 +64,7 @@ func TestControllerLoadMetrics(t *testing.T) {
 	} {
 		assert.Contains(t, text, "\n"+line+"\n")
 	}
+	assert.NotContains(t, text, `capability="hide"`, "it is unknown")
 	standby := string(appendController(&ControllerState{Version: "v1", Leader: "a_1"}))
 	assert.NotContains(t, standby, "plimsoll_vgdp_loads", "only the leader has them")
 }
@@ -70,10 +78,18 @@ func TestControllerPageAndAPIShowLoads(t *testing.T) {
 		"2 node-agents started before ConfigMap agents changed", "its last valid content stays in force: line 3", "prepareQueueLength: not here", "No decisions: gate main: forbidden",
 		"Data mover &lt;i&gt;acme is not Velero's: its loads (3) are not held", "Velero's node-agents serve data mover velero-tape, which Plimsoll does not know: its loads (1) are not held",
 		"Not held, since node-agents start them at once: PodVolumeBackups, PodVolumeRestores", "With this Velero backup-queue is unknown: away: ",
+		"Waiting data mover loads are not hidden: nothing would release them", `<th scope="row">steer</th><td data-label="state">missing</td><td data-label="reason">serves &lt;none&gt;</td><td data-label="consequence">they wait there</td>`,
+		`<th scope="row">hide</th><td data-label="state">unknown</td>`,
 	} {
 		assert.Contains(t, page, want)
 	}
-	status, body := fetched(t, url+"/api/v1/loads")
+	assert.NotContains(t, page, `<th scope="row">hold</th>`, "what is there needs no row")
+	status, body := fetched(t, url+"/api/v1/capabilities")
+	assert.Equal(t, 200, status)
+	var has []capabilities.Capability
+	require.NoError(t, json.Unmarshal([]byte(body), &has))
+	assert.Equal(t, letting().Capabilities, has)
+	status, body = fetched(t, url+"/api/v1/loads")
 	assert.Equal(t, 200, status)
 	var l DataMoverLoads
 	require.NoError(t, json.Unmarshal([]byte(body), &l))

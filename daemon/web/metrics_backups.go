@@ -39,6 +39,7 @@ func appendController(s *ControllerState) []byte {
 			},
 		},
 	})
+	b = appendCapabilities(b, s.Capabilities)
 	b = appendAgents(b, s)
 	b = appendDataMoverLoads(b, s)
 	b = appendQueues(b, s.Queues)

@@ -53,6 +53,7 @@ func wholeController() []byte {
 	s.Agents, s.AgentCounts = watching().Agents, watching().AgentCounts
 	s.AdmissionEnabled, s.DataMoverLoads, s.DataMoverCounts = true, letting().DataMoverLoads, letting().DataMoverCounts
 	s.VeleroCapabilities = letting().VeleroCapabilities
+	s.Capabilities = letting().Capabilities
 	return appendController(&s)
 }
 
