@@ -56,6 +56,9 @@ type StandInAgent struct {
 	Old bool
 	// Prepares and Moves are how long it takes to prepare a load, and to move it.
 	Prepares, Moves time.Duration
+	// Informers that several agents share, started and ended by whoever made them; nil: it
+	// has its own.
+	Informers dynamicinformer.DynamicSharedInformerFactory
 
 	informers map[string]cache.SharedIndexInformer
 	mu        sync.Mutex // guards running
@@ -71,7 +74,11 @@ var errLimit = errors.New("as many as may")
 
 // Run until ctx is done; loads that it had taken up then stay as they are.
 func (a *StandInAgent) Run(ctx context.Context) error {
-	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(a.Client, 0, a.Namespace, nil)
+	factory := a.Informers
+	if factory == nil {
+		factory = dynamicinformer.NewFilteredDynamicSharedInformerFactory(a.Client, 0, a.Namespace, nil)
+		defer factory.Shutdown()
+	}
 	a.informers = map[string]cache.SharedIndexInformer{}
 	defer a.work.Wait()
 	var workers sync.WaitGroup
@@ -91,7 +98,6 @@ func (a *StandInAgent) Run(ctx context.Context) error {
 	}
 	factory.Start(ctx.Done())
 	<-ctx.Done()
-	factory.Shutdown()
 	return nil
 }
 
