@@ -46,7 +46,7 @@ var (
 )
 
 func TestGateHidesLoad(t *testing.T) {
-	q := newGateFixture(t, plane(t))
+	q := newMutatingFixture(t)
 	for _, g := range []struct {
 		name string
 		gate gate.Spec
@@ -81,7 +81,7 @@ func TestGateHidesLoad(t *testing.T) {
 }
 
 func TestGateHandsBackHiddenLoad(t *testing.T) {
-	q := newGateFixture(t, plane(t))
+	q := newMutatingFixture(t)
 	q.gate(gate.Main, fresh(nil))
 	q.until(hides[""], func() string { return q.hidden("DataUpload", "new-", "") })
 	for _, kind := range []string{"DataUpload", "DataDownload"} {
@@ -128,7 +128,7 @@ func TestGateHandsBackHiddenLoad(t *testing.T) {
 }
 
 func TestGateMissingUninstallHandsBack(t *testing.T) {
-	q := newGateFixture(t, plane(t))
+	q := newMutatingFixture(t)
 	q.gate(gate.Main, fresh(nil))
 	q.until(hides["velero"], func() string { return q.hidden("DataUpload", "new-", "velero") })
 	require.Equal(t, hides["velero"], q.hidden("DataUpload", "left", "velero"))
@@ -165,7 +165,7 @@ func sortedNodes(a *corev1.Affinity) *corev1.Affinity {
 }
 
 func TestGateMoverPodAffinity(t *testing.T) {
-	q := newGateFixture(t, plane(t))
+	q := newMutatingFixture(t)
 	term := func(key string) corev1.NodeSelectorTerm {
 		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpExists}}}
 	}

@@ -49,15 +49,17 @@ type gateFixture struct {
 	t  *testing.T
 	c  *cluster.Cluster
 	ns string
+	// mutates: this version of Kubernetes has mutating policies.
+	mutates bool
 	// velero and controller may do everything, and differ by name.
 	velero, controller dynamic.Interface
 }
 
 func newGateFixture(t *testing.T, c *cluster.Cluster) *gateFixture {
 	t.Helper()
-	require.NoError(t, c.Apply(t.Context(), RBAC, GateCRD, Gate, GateMutating,
+	require.NoError(t, c.Apply(t.Context(), RBAC, GateCRD, Gate,
 		velero.DataUploads, velero.DataDownloads, velero.PodVolumeBackups, velero.PodVolumeRestores))
-	q := &gateFixture{t: t, c: c, ns: c.Namespace(t)}
+	q := &gateFixture{t: t, c: c, mutates: c.ApplyServed(t, GateMutating), ns: c.Namespace(t)}
 	as := func(name string) dynamic.Interface {
 		config := rest.CopyConfig(c.Admin)
 		config.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{"system:masters"}}
@@ -67,6 +69,16 @@ func newGateFixture(t *testing.T, c *cluster.Cluster) *gateFixture {
 	}
 	q.velero = as("system:serviceaccount:velero:velero")
 	q.controller = as("system:serviceaccount:plimsoll-system:plimsoll-controller")
+	return q
+}
+
+// newMutatingFixture is one that has the mutating policies, or the test is skipped.
+func newMutatingFixture(t *testing.T) *gateFixture {
+	t.Helper()
+	q := newGateFixture(t, plane(t))
+	if !q.mutates {
+		t.Skip("this Kubernetes serves no MutatingAdmissionPolicy v1")
+	}
 	return q
 }
 

@@ -27,6 +27,9 @@ const startTime = 3 * time.Minute
 
 // Options of a control plane. The zero value is one of each of the four.
 type Options struct {
+	// Kubernetes is the minor version of all but etcd: "1.34"; empty: that which
+	// PLIMSOLL_K8S asks for, else the newest that is pinned.
+	Kubernetes string
 	// Without names programs to leave away: ControllerManager, Scheduler. Nobody
 	// then makes service accounts, replicas, taints of silent nodes and so on.
 	Without []string
@@ -45,6 +48,14 @@ type Options struct {
 	Graces     Graces
 	// Args are further arguments by program; of two the last one counts.
 	Args map[string][]string
+}
+
+// versioned is the name of a program of Kubernetes with its version.
+func (o Options) versioned(program string) string {
+	if slices.Contains([]string{APIServer, ControllerManager, Scheduler}, program) {
+		return program + "@" + o.Kubernetes
+	}
+	return program
 }
 
 // Graces are the periods after which the controller manager takes a node for
@@ -100,8 +111,10 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 // prepare everything but the processes.
 func prepare(ctx context.Context, o Options) (*Cluster, error) {
 	o.APIServers = max(o.APIServers, 1)
-	if _, err := Program(ctx, Etcd); err != nil { // long before the start's own deadline counts
-		return nil, err
+	for _, program := range []string{Etcd, APIServer} { // long before the start's own deadline counts
+		if _, err := Program(ctx, o.versioned(program)); err != nil {
+			return nil, err
+		}
 	}
 	for _, left := range abandoned(filepath.Join(os.TempDir(), "plimsoll-cluster-*")) {
 		if err := os.RemoveAll(left); err != nil {
@@ -119,7 +132,7 @@ func prepare(ctx context.Context, o Options) (*Cluster, error) {
 	// An address of its own of the loopback network: there nobody takes a port
 	// while the process that had it is down.
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
-	p := place{dir: dir, host: host, args: o.Args}
+	p := place{dir: dir, host: host, options: o}
 	c := &Cluster{place: p, options: o, claimed: claimed, audit: auditLogs{p, o.AuditUsers}}
 	if err := c.plan(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())

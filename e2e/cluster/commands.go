@@ -15,7 +15,7 @@ import (
 // address of the loopback network.
 type place struct {
 	dir, host string
-	args      map[string][]string // Options.Args
+	options   Options
 }
 
 func (p place) file(name string) string { return filepath.Join(p.dir, name) }
@@ -39,10 +39,10 @@ func (p place) freePort(ctx context.Context) (port int, err error) {
 
 // process of a program that Start starts.
 func (p place) process(ctx context.Context, program, name string, ready func(context.Context) error, args ...string) (*Process, error) {
-	path, err := Program(ctx, program)
+	path, err := Program(ctx, p.options.versioned(program))
 	return &Process{
 		name: name, path: path, log: p.file(name + ".log"), ready: ready,
-		args: slices.Concat(args, p.args[program]),
+		args: slices.Concat(args, p.options.Args[program]),
 		env:  []string{"GOGC=400"}, // its memory is small and soon gone; a fifth less time of the processor
 	}, err
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -9,9 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -56,6 +57,9 @@ type source struct {
 	flags string
 	// takes is how long that is on two idle cores.
 	takes string
+	// asks is the environment variable that asks for an older version; empty: there
+	// is none.
+	asks string
 }
 
 const commands = "k8s.io/kubernetes/cmd/"
@@ -73,13 +77,14 @@ func kubePrograms() source {
 		pin:   `(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`,
 		flags: "-s -w" + x + "gitVersion=%[1]s" + x + "gitMajor=%[2]s" + x + "gitMinor=%[3]s",
 		takes: "seven minutes",
+		asks:  "PLIMSOLL_K8S",
 	}
 }
 
 // kubeletProgram is what the emulated machines run beside it.
 func kubeletProgram() source {
 	s := kubePrograms()
-	s.name, s.programs, s.takes = "kubelet", map[string]string{Kubelet: commands + Kubelet}, "two minutes"
+	s.name, s.programs, s.takes, s.asks = "kubelet", map[string]string{Kubelet: commands + Kubelet}, "two minutes", ""
 	return s
 }
 
@@ -91,13 +96,14 @@ func veleroProgram() source {
 		pin:      `(?m)^\s*github\.com/vmware-tanzu/velero (v(\d+)\.(\d+)\.\S+)`,
 		flags:    "-s -w -X github.com/vmware-tanzu/velero/pkg/buildinfo.Version=%[1]s",
 		takes:    "three minutes",
+		asks:     "PLIMSOLL_VELERO",
 	}
 }
 
 // storePrograms are the object store of a Velero's server, and its plugin for it.
 func storePrograms() source {
 	s := veleroProgram()
-	s.name, s.takes = "object-store", "a minute"
+	s.name, s.takes, s.asks = "object-store", "a minute", ""
 	s.programs = map[string]string{
 		VeleroAWS:    "github.com/vmware-tanzu/velero-plugin-for-aws/velero-plugin-for-aws",
 		ObjectServer: "github.com/versity/versitygw/cmd/versitygw",
@@ -133,34 +139,49 @@ func krewPrograms() source {
 	}
 }
 
-// Program is the path of one of the programs. When they are not in the user's
-// cache yet all of their source are built, which takes some minutes on two
-// cores; stderr says so. It must be called somewhere below the main module's
-// directory.
+// Program is the path of one of the programs: of the newest version that is
+// pinned, of an older one that an environment variable asks for (PLIMSOLL_K8S,
+// PLIMSOLL_VELERO), or of the one that the name says: "kube-apiserver@1.34". When
+// they are not in the user's cache yet all of their source are built, which takes
+// some minutes on two cores; stderr says so. It must be called somewhere below the
+// main module's directory.
 func Program(ctx context.Context, name string) (string, error) {
-	for _, s := range []source{kubePrograms(), kubeletProgram(), veleroProgram(), storePrograms(), helmPrograms(), operatorProgram(), krewPrograms()} {
+	name, version, _ := strings.Cut(name, "@")
+	s, module, err := locate(name, version)
+	if err != nil {
+		return "", err
+	}
+	dir, err := s.cached(ctx, module)
+	if err != nil {
+		return "", fmt.Errorf("program %s: %w", name, err)
+	}
+	return filepath.Join(dir, name), nil
+}
+
+// locate the source of a program in a version, and its module.
+func locate(name, version string) (source, string, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return source{}, "", err
+	}
+	for _, s := range sources() {
 		if s.programs[name] == "" {
 			continue
 		}
-		dir, err := s.built(ctx)
-		if err != nil {
-			return "", fmt.Errorf("program %s: %w", name, err)
+		module, err := s.find(wd)
+		if version = cmp.Or(version, os.Getenv(s.asks)); err == nil && version != "" && s.asks != "" && name != Etcd {
+			s, module, err = s.of(version, module)
 		}
-		return filepath.Join(dir, name), nil
+		if err != nil {
+			err = fmt.Errorf("program %s: %w", name, err)
+		}
+		return s, module, err
 	}
-	return "", fmt.Errorf("program %s: there is no such", name)
+	return source{}, "", fmt.Errorf("program %s: there is no such", name)
 }
 
-func (s source) built(ctx context.Context) (string, error) {
-	wd, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	module, err := s.find(wd)
-	if err != nil {
-		return "", err
-	}
-	return s.cached(ctx, module)
+func sources() []source {
+	return []source{kubePrograms(), kubeletProgram(), veleroProgram(), storePrograms(), helmPrograms(), operatorProgram(), krewPrograms()}
 }
 
 // find looks for the programs' module at dir and above.
@@ -213,9 +234,9 @@ func (s source) recipe(module string) (flags []string, key string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	v := regexp.MustCompile(s.pin).FindSubmatch(mod)
-	if v == nil {
-		return nil, "", fmt.Errorf("%s/go.mod names no version: %s", module, s.pin)
+	v, err := s.pinned(module)
+	if err != nil {
+		return nil, "", err
 	}
 	flags = []string{"-trimpath", "-ldflags", fmt.Sprintf(s.flags, v[1], v[2], v[3])}
 	hash := sha256.New()

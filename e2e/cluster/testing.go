@@ -138,6 +138,20 @@ func (c *Cluster) Namespace(tb testing.TB) string {
 	return made.Name
 }
 
+// ApplyServed applies a manifest where the API servers serve its kinds, which an
+// older Kubernetes does not always, and tells whether they do.
+func (c *Cluster) ApplyServed(tb testing.TB, manifest []byte) bool {
+	tb.Helper()
+	served, err := c.Serves(manifest)
+	if err == nil && served {
+		err = c.Apply(tb.Context(), manifest)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return served
+}
+
 // Node adds a node with a [StandIn] for this test; both are gone afterwards. It
 // skips where cgroups cannot be made.
 func (c *Cluster) Node(tb testing.TB, name string) *StandIn {
