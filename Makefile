@@ -23,7 +23,7 @@ DEPS     := gcc libc6-dev iproute2 prometheus stress-ng chromium rpm mmdebstrap 
 DEPS_E2E := qemu-system-x86 qemu-user
 
 .DEFAULT_GOAL := help
-.PHONY: run demo check test build package image push release lint fmt generate fuzz soak bench gobench e2e recordings labelled deps deps-e2e help clean
+.PHONY: run demo check test build package image push release lint fmt generate fuzz soak bench gobench e2e matrix recordings labelled deps deps-e2e help clean
 
 # Where bin/ cannot be written the program goes into the user's cache. On a
 # terminal the agent gets a process group of its own (set -m), so that Ctrl-C
@@ -114,6 +114,13 @@ soak: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 soak: ## agent and controller for DURATION (2h): does what they hold grow; bin/soak.txt, bin/soak.tsv
 	@go run ./e2e/programs kube-apiserver
 	@PLIMSOLL_SOAK=$(DURATION) go test -count=1 -timeout=0 -v -run '^TestSoak$$' ./e2e
+
+# As root, for the pods' cgroups. Each version is built when it runs for the first
+# time: Kubernetes for some minutes. In make e2e all of them run.
+matrix: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+matrix: ## each function on versions K8S="1.34 1.36" and VELERO=1.16, without them on all; writes docs/compatibility.md
+	@PLIMSOLL_LONG=1 PLIMSOLL_K8S='$(K8S)' PLIMSOLL_VELERO='$(VELERO)' \
+		go test -count=1 -timeout=0 -v -run '^TestMatrix$$' ./e2e/matrix
 
 fuzz: ## fuzz each fuzz test for FUZZTIME (30s)
 	@go test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[++n] = $$1 } /^ok/ { for (i = 1; i <= n; i++) print $$2, names[i]; n = 0 }' | \

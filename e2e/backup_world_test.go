@@ -43,7 +43,11 @@ type backupWorld struct {
 // newBackupWorld on a control plane that others may use too.
 func newBackupWorld(t *testing.T, c *cluster.Cluster, settings string, apps ...string) *backupWorld {
 	t.Helper()
-	require.NoError(t, c.Apply(t.Context(), deploy.RBAC, deploy.ControllerRBAC, velero.Backups))
+	version, err := cluster.Pinned(cluster.Velero)
+	require.NoError(t, err)
+	definitions, err := velero.Definitions(version)
+	require.NoError(t, err)
+	require.NoError(t, c.Apply(t.Context(), append(definitions, deploy.RBAC, deploy.ControllerRBAC)...))
 	client, err := dynamic.NewForConfig(c.Admin)
 	require.NoError(t, err)
 	f := &backupWorld{t: t, c: c, client: client, namespace: c.Namespace(t), apps: map[string]string{}, includes: map[string][]string{}}

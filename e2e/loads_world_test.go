@@ -71,7 +71,9 @@ func withoutKubelets() cluster.Options {
 
 func newVeleroWorld(t *testing.T, c *cluster.Cluster, nodes int, nodeAgent, settings string) *veleroWorld {
 	t.Helper()
-	return veleroWorldOf(t, c, velero.Newest, nodes, nodeAgent, settings)
+	version, err := cluster.Pinned(cluster.Velero)
+	require.NoError(t, err)
+	return veleroWorldOf(t, c, version, nodes, nodeAgent, settings)
 }
 
 // veleroWorldOf a version of Velero.
@@ -79,7 +81,8 @@ func veleroWorldOf(t *testing.T, c *cluster.Cluster, version string, nodes int, 
 	t.Helper()
 	definitions, err := velero.Definitions(version)
 	require.NoError(t, err)
-	require.NoError(t, c.Apply(t.Context(), append(definitions, deploy.RBAC, deploy.ControllerRBAC, deploy.GateCRD, deploy.Gate, mutatingPolicies(t, c))...))
+	require.NoError(t, c.Apply(t.Context(), append(definitions, deploy.RBAC, deploy.ControllerRBAC, deploy.GateCRD, deploy.Gate)...))
+	c.ApplyServed(t, deploy.GateMutating)
 	client, err := dynamic.NewForConfig(c.Admin)
 	require.NoError(t, err)
 	h := &veleroWorld{t: t, c: c, client: client, namespace: c.Namespace(t)}
