@@ -8,10 +8,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 )
 
-// title of a table, by the program.
-var titles = []struct{ program, title, beside string }{
-	{cluster.APIServer, "Kubernetes", "kube-apiserver, kube-controller-manager and kube-scheduler of each version, with one etcd."},
-	{cluster.Velero, "Velero", "Velero's server and node-agents of each version, on the newest Kubernetes of the table above."},
+// section of the page: the table of a program, its title, and what runs.
+type section struct{ program, title, runs string }
+
+func sections() []section {
+	return []section{
+		{cluster.APIServer, "Kubernetes", "kube-apiserver, kube-controller-manager and kube-scheduler of each version, with one etcd."},
+		{cluster.Velero, "Velero", "Velero's server and node-agents of each version, on the newest Kubernetes of the table above."},
+	}
 }
 
 // Page is docs/compatibility.md. versions are the whole ones that are pinned of a
@@ -19,8 +23,8 @@ var titles = []struct{ program, title, beside string }{
 func Page(all Records, versions map[string][]string) string {
 	var b strings.Builder
 	b.WriteString(head)
-	for _, t := range titles {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", t.title, t.beside)
+	for _, t := range sections() {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", t.title, t.runs)
 		notes := table(&b, all, t.program, versions[t.program])
 		if len(notes) > 0 {
 			b.WriteString("\n")
