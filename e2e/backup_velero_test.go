@@ -47,9 +47,10 @@ func handedOver(atOnce int) []string {
 func newReal(t *testing.T, c *cluster.Cluster, settings string, apps ...string) *realBackupWorld {
 	t.Helper()
 	f := newBackupWorld(t, c, settings, apps...)
+	version, err := cluster.Pinned(cluster.Velero)
+	require.NoError(t, err)
+	t.Attr(cluster.Velero, version)
 	if !slices.Contains(phasesOf(t, f.client, velero.Resource()), string(backup.Queued)) {
-		version, err := cluster.Pinned(cluster.Velero)
-		require.NoError(t, err)
 		t.Skipf("Velero %s has no backup queue: its Backups have no phase Queued", version)
 	}
 	server, err := velero.NewServer(t.Context(), c, f.namespace, t.TempDir(), handedOver(4)...)

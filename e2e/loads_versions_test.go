@@ -48,6 +48,7 @@ func TestLoadsOnNodeAgentsOfVersion(t *testing.T) {
 	h := newRealVeleroWorld(t, 3, fmt.Sprintf(`{"loadConcurrency":{"globalConfig":1,"prepareQueueLength":%d}}`, limit), ", leaseDuration: 12s, hideAbove: 4")
 	version, err := cluster.Pinned(cluster.Velero)
 	require.NoError(t, err)
+	t.Attr(cluster.Velero, version)
 	var kinds []vgdp.Kind
 	var without []string
 	for _, kind := range admission.Kinds() {

@@ -81,6 +81,8 @@ type Cluster struct {
 	Kubeconfig string
 	// Client of Admin.
 	Client kubernetes.Interface
+	// Version that the API server says of itself: "v1.34.4".
+	Version string
 
 	place
 	users
@@ -247,6 +249,11 @@ func (c *Cluster) start(ctx context.Context) error {
 			}
 		}
 	}
+	version, err := c.Client.Discovery().ServerVersion()
+	if err != nil {
+		return err
+	}
+	c.Version = version.GitVersion
 	return c.defaultServiceAccount(ctx, metav1.NamespaceDefault)
 }
 

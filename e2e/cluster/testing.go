@@ -73,7 +73,7 @@ func Shared(tb testing.TB, o Options) *Cluster {
 	if !reflect.DeepEqual(shared.options, o) {
 		tb.Fatalf("the shared control plane has other options: %+v", shared.options)
 	}
-	tellOnFailure(tb, shared.cluster)
+	shared.cluster.says(tb)
 	return shared.cluster
 }
 
@@ -90,8 +90,16 @@ func New(tb testing.TB, o Options) *Cluster {
 			tb.Error(err)
 		}
 	})
-	tellOnFailure(tb, c)
+	c.says(tb)
 	return c
+}
+
+// says which version the test runs against, as an attribute, and when it fails
+// what the programs said last.
+func (c *Cluster) says(tb testing.TB) {
+	tb.Helper()
+	tellOnFailure(tb, c)
+	tb.Attr(APIServer, c.Version)
 }
 
 // notShort leaves a control plane to the tests that may start processes.

@@ -5,7 +5,8 @@
 // function and a version; docs/compatibility.md is their table. What did not run
 // has no record, and its cell says so.
 //
-// A test that finds less on a version says what with the attribute [Smaller], and
+// A test says which version it ran against: without that a cell is no *works*. One
+// that finds less on a version says what with the attribute [Smaller], and
 // one that finds nothing skips itself with the reason.
 //
 // # Usage

@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
@@ -24,7 +25,7 @@ type Function struct {
 func Functions() []Function {
 	return []Function{
 		{"Heartbeats in the agent's own Lease", cluster.APIServer, "e2e", []string{"TestLeaseRenewedWithPressure"}},
-		{"An agent's token writes its own node alone", cluster.APIServer, "deploy", []string{"TestAgentWritesBoundToNode"}},
+		{"An agent's token writes its own node alone", cluster.APIServer, "deploy", []string{"TestStolenTokenOnOtherNode", "TestLeaseAnnotationWriters"}},
 		{"Eviction through the API, past a PDB", cluster.APIServer, "e2e", []string{"TestEvictBlockedByPDBTakesNext"}},
 		{"Conditions and taints", cluster.APIServer, "e2e", []string{"TestDryRunRemovesFormerMarks", "TestTaintKeptByNextAgent"}},
 		{"Evictions that the controller grants", cluster.APIServer, "e2e", []string{"TestEvictThroughController/a_pod_goes_through_the_controller"}},
@@ -35,6 +36,12 @@ func Functions() []Function {
 		{"The backup queue", cluster.Velero, "e2e", []string{"TestRealVeleroRunsQueue"}},
 		{"Velero's own node-agents behind the gate", cluster.Velero, "e2e", []string{"TestLoadsOnNodeAgentsOfVersion"}},
 	}
+}
+
+// world tells whether a test is one of the function's, part of one, or has one as
+// a part, whose world it makes.
+func (f *Function) world(test string) bool {
+	return f.has(test) || slices.ContainsFunc(f.Tests, func(own string) bool { return strings.HasPrefix(own, test+"/") })
 }
 
 // has tells whether a test is one of the function's, or is part of one.

@@ -107,10 +107,10 @@ func (r *runner) run(t *testing.T, program, minor string) {
 		outcomes := r.tests(t, dir, asks[program]+"="+minor, functions)
 		for _, f := range functions {
 			t.Run(f.Name, func(t *testing.T) {
-				state, why := Judge(&f, outcomes)
+				state, why := Judge(&f, whole, outcomes)
 				if state == Fails { // once more, alone: this machine may be busy
 					t.Logf("it failed, and runs again: %s", why)
-					state, why = Judge(&f, r.tests(t, dir, asks[program]+"="+minor, []Function{f}))
+					state, why = Judge(&f, whole, r.tests(t, dir, asks[program]+"="+minor, []Function{f}))
 				}
 				t.Log(strings.TrimSpace(fmt.Sprint(state, " ", why)))
 				r.record(t, Record{f.Name, whole, state, why, time.Now().UTC().Format(time.DateOnly), r.commit})
@@ -204,21 +204,30 @@ func TestFunctionsTestsExist(t *testing.T) {
 const stream = `{"Action":"start"}
 no event
 {"Action":"run","Test":"TestA"}
+{"Action":"attr","Test":"TestA","Key":"kube-apiserver","Value":"v1.34.4"}
 {"Action":"output","Test":"TestA","Output":"    a_test.go:7: it is there\n"}
 {"Action":"pass","Test":"TestA","Elapsed":1}
 {"Action":"run","Test":"TestB"}
+{"Action":"attr","Test":"TestB","Key":"kube-apiserver","Value":"v1.34.4"}
 {"Action":"attr","Test":"TestB","Key":"smaller","Value":"two of four kinds"}
 {"Action":"run","Test":"TestB/x"}
 {"Action":"pass","Test":"TestB/x"}
 {"Action":"pass","Test":"TestB"}
 {"Action":"run","Test":"TestC"}
+{"Action":"attr","Test":"TestC","Key":"kube-apiserver","Value":"v1.34.4"}
 {"Action":"output","Test":"TestC","Output":"    c_test.go:70: this API server serves no such policy\n"}
 {"Action":"skip","Test":"TestC"}
 {"Action":"run","Test":"TestD"}
 {"Action":"run","Test":"TestD/x"}
 {"Action":"fail","Test":"TestD/x"}
 {"Action":"fail","Test":"TestD"}
+{"Action":"run","Test":"TestOther"}
+{"Action":"attr","Test":"TestOther","Key":"kube-apiserver","Value":"v1.37.1"}
+{"Action":"pass","Test":"TestOther"}
+{"Action":"run","Test":"TestAlone"}
+{"Action":"pass","Test":"TestAlone"}
 {"Action":"run","Test":"TestEndless"}
+{"Action":"attr","Test":"TestEndless","Key":"kube-apiserver","Value":"v1.34.4"}
 `
 
 func TestJudge(t *testing.T) {
@@ -237,10 +246,12 @@ func TestJudge(t *testing.T) {
 		{[]string{"TestA", "TestD"}, Fails, "TestD; TestD/x"},
 		{[]string{"TestEndless"}, Fails, "TestEndless"},
 		{[]string{"TestA", "TestAbsent"}, Fails, "TestAbsent did not run"},
-		{[]string{"TestAbsent"}, Fails, "TestAbsent did not run"},
+		{[]string{"TestA", "TestAbsent/x"}, Fails, "TestAbsent/x did not run"},
+		{[]string{"TestOther"}, Fails, "no test ran against v1.34.4"},
+		{[]string{"TestAlone"}, Fails, "no test ran against v1.34.4"},
 	} {
 		t.Run(strings.Join(c.tests, "+"), func(t *testing.T) {
-			state, why := Judge(&Function{Tests: c.tests}, outcomes)
+			state, why := Judge(&Function{Of: cluster.APIServer, Tests: c.tests}, "v1.34.4", outcomes)
 			assert.Equal(t, c.state, state)
 			assert.Equal(t, c.why, why)
 		})

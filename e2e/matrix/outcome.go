@@ -15,8 +15,10 @@ type Outcome struct {
 	Test string
 	// Result is pass, fail or skip; empty: it did not end.
 	Result string
-	// Smaller is what it said is less here.
+	// Smaller is what it said is less here, Against the versions of programs that it
+	// said it ran against, by their names.
 	Smaller []string
+	Against map[string]string
 	// Said is all that it said.
 	Said string
 }
@@ -35,7 +37,7 @@ func ReadOutcomes(in io.Reader) ([]Outcome, error) {
 		}
 		o := byTest[e.Test]
 		if o == nil {
-			o = &Outcome{Test: e.Test}
+			o = &Outcome{Test: e.Test, Against: map[string]string{}}
 			byTest[e.Test] = o
 			order = append(order, o)
 		}
@@ -47,6 +49,8 @@ func ReadOutcomes(in io.Reader) ([]Outcome, error) {
 		case "attr":
 			if e.Key == Smaller {
 				o.Smaller = append(o.Smaller, e.Value)
+			} else {
+				o.Against[e.Key] = e.Value
 			}
 		}
 	}
@@ -60,9 +64,10 @@ func ReadOutcomes(in io.Reader) ([]Outcome, error) {
 	return all, nil
 }
 
-// Judge what a function's tests came to. A test that did not run, or did not end,
-// has failed: a cell is never a guess.
-func Judge(f *Function, outcomes []Outcome) (State, string) {
+// Judge what a function's tests came to on a version. A test that did not run, did
+// not end, or did not say that it ran against that version has failed: a cell is
+// never a guess.
+func Judge(f *Function, version string, outcomes []Outcome) (State, string) {
 	var failed, skipped, smaller []string
 	passed := 0
 	for _, o := range outcomes {
@@ -80,6 +85,9 @@ func Judge(f *Function, outcomes []Outcome) (State, string) {
 		for _, what := range o.Smaller {
 			smaller = add(smaller, what)
 		}
+	}
+	if !slices.ContainsFunc(outcomes, func(o Outcome) bool { return f.world(o.Test) && o.Against[f.Of] == version }) {
+		failed = add(failed, "no test ran against "+version)
 	}
 	for _, test := range f.Tests {
 		if !slices.ContainsFunc(outcomes, func(o Outcome) bool { return o.Test == test }) {

@@ -24,7 +24,9 @@ const (
 	Fails State = "fails"
 )
 
-// Smaller is the attribute by which a test says what is less on a version.
+// Smaller is the attribute by which a test says what is less on a version. That it
+// ran against one it says by the attribute named after the program, as
+// [cluster.Shared] and [cluster.New] do of the API server.
 const Smaller = "smaller"
 
 // Record is what came of a function's tests on a version.
