@@ -59,7 +59,7 @@ func newGateFixture(t *testing.T, c *cluster.Cluster) *gateFixture {
 	t.Helper()
 	require.NoError(t, c.Apply(t.Context(), RBAC, GateCRD, Gate,
 		velero.DataUploads, velero.DataDownloads, velero.PodVolumeBackups, velero.PodVolumeRestores))
-	q := &gateFixture{t: t, c: c, mutates: c.ApplyServed(t, GateMutating), ns: c.Namespace(t)}
+	q := &gateFixture{t: t, c: c, mutates: c.ApplyServed(t, GateMutating, GateMutatingV1beta1), ns: c.Namespace(t)}
 	as := func(name string) dynamic.Interface {
 		config := rest.CopyConfig(c.Admin)
 		config.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{"system:masters"}}

@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -82,7 +81,7 @@ func veleroWorldOf(t *testing.T, c *cluster.Cluster, version string, nodes int, 
 	definitions, err := velero.Definitions(version)
 	require.NoError(t, err)
 	require.NoError(t, c.Apply(t.Context(), append(definitions, deploy.RBAC, deploy.ControllerRBAC, deploy.GateCRD, deploy.Gate)...))
-	c.ApplyServed(t, deploy.GateMutating)
+	c.ApplyServed(t, deploy.GateMutating, deploy.GateMutatingV1beta1)
 	client, err := dynamic.NewForConfig(c.Admin)
 	require.NoError(t, err)
 	h := &veleroWorld{t: t, c: c, client: client, namespace: c.Namespace(t)}
@@ -98,25 +97,6 @@ func veleroWorldOf(t *testing.T, c *cluster.Cluster, version string, nodes int, 
 	h.agents = velero.StandInAgent{Namespace: h.namespace, Concurrency: 2, Prepares: 200 * time.Millisecond, Moves: 300 * time.Millisecond}
 	h.through(0)
 	return h
-}
-
-// mutatingPolicies are those in the version that the cluster serves; nil: it serves none.
-func mutatingPolicies(t *testing.T, c *cluster.Cluster) []byte {
-	t.Helper()
-	for _, of := range []struct {
-		version  string
-		manifest []byte
-	}{{"v1", deploy.GateMutating}, {"v1beta1", deploy.GateMutatingV1beta1}} {
-		list, err := c.Client.Discovery().ServerResourcesForGroupVersion("admissionregistration.k8s.io/" + of.version)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		require.NoError(t, err)
-		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "mutatingadmissionpolicies" }) {
-			return of.manifest
-		}
-	}
-	return nil
 }
 
 // through an API server the node-agents do all.

@@ -146,18 +146,23 @@ func (c *Cluster) Namespace(tb testing.TB) string {
 	return made.Name
 }
 
-// ApplyServed applies a manifest where the API servers serve its kinds, which an
-// older Kubernetes does not always, and tells whether they do.
-func (c *Cluster) ApplyServed(tb testing.TB, manifest []byte) bool {
+// ApplyServed applies the first of these manifests whose kinds the API servers serve,
+// as an older Kubernetes does not always, and tells whether there is one.
+func (c *Cluster) ApplyServed(tb testing.TB, manifests ...[]byte) bool {
 	tb.Helper()
-	served, err := c.Serves(manifest)
-	if err == nil && served {
-		err = c.Apply(tb.Context(), manifest)
+	for _, manifest := range manifests {
+		served, err := c.Serves(manifest)
+		if err == nil && served {
+			err = c.Apply(tb.Context(), manifest)
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if served {
+			return true
+		}
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return served
+	return false
 }
 
 // Node adds a node with a [StandIn] for this test; both are gone afterwards. It
