@@ -232,3 +232,16 @@ const saveTimeout = time.Minute
 func (d *Decision) EvictUnsaved(i int, unkept time.Duration) bool {
 	return unkept >= saveTimeout || d.Candidates[i].For.Urgent
 }
+
+// notCarriedOut updates a decision: the evictions of these pods were in progress, and were
+// not carried out. code is the candidates' now, and round the decision's if no pod is left.
+func (d *Decision) notCarriedOut(uids []string, code, round Code, why string) {
+	for i := range d.Candidates {
+		if c := &d.Candidates[i]; c.Code == CodeInProgress && slices.Contains(uids, c.Pod.UID) {
+			c.Code, c.Reason = code, why
+			if d.accepted() == 0 {
+				d.Code, d.Reason = round, c.Name+": "+why
+			}
+		}
+	}
+}

@@ -73,19 +73,6 @@ func expiredOf(list []Chosen, id string) (uids []string) {
 	return uids
 }
 
-// notCarriedOut updates a decision: the evictions of these pods were in progress, and were
-// not carried out. code is the candidates' now, and round the decision's if no pod is left.
-func (d *Decision) notCarriedOut(uids []string, code, round Code, why string) {
-	for i := range d.Candidates {
-		if c := &d.Candidates[i]; c.Code == CodeInProgress && slices.Contains(uids, c.Pod.UID) {
-			c.Code, c.Reason = code, why
-			if d.accepted() == 0 {
-				d.Code, d.Reason = round, c.Name+": "+why
-			}
-		}
-	}
-}
-
 // follow updates a decision with what became of its victims.
 func follow(d *Decision, in Input, victims []Chosen, settled bool) {
 	d.TerminatedAt = time.Time{}

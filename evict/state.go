@@ -319,3 +319,10 @@ func earlier(a, b time.Time) time.Time {
 	}
 	return b
 }
+
+// Withdrawn records that the EvictionRequest of a pod does not exist any more.
+func (m State) Withdrawn(uid string) State {
+	m = m.clone()
+	delete(m.Requests, uid)
+	return m
+}

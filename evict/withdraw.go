@@ -22,7 +22,7 @@ func Withdrawals(in Input, m State) (State, []Victim, []Change) {
 	var changes []Change
 	for uid, v := range m.Requests {
 		i := slices.IndexFunc(m.Victims, func(l Chosen) bool { return l.UID == uid && l.stands() })
-		if i >= 0 && in.stillRequested(&m.Victims[i]) {
+		if i >= 0 && m.Victims[i].stillRequested(in) {
 			continue
 		}
 		list = append(list, v)
@@ -44,18 +44,11 @@ func (l *Chosen) stands() bool {
 
 // stillRequested reports whether a pod's eviction is still wanted: it was forced, or a
 // threshold that it was chosen for is still met.
-func (in Input) stillRequested(l *Chosen) bool {
+func (l *Chosen) stillRequested(in Input) bool {
 	if in.Config.Via != ViaRequest || in.Config.DryRun || !in.Config.Enabled {
 		return false
 	}
 	return len(l.Met) == 0 || slices.ContainsFunc(in.Levels.Verdicts, func(v plugins.Verdict) bool {
 		return v.MetLevel > plugins.None && slices.Contains(l.Met, verdictKey(v))
 	})
-}
-
-// Withdrawn records that the EvictionRequest of a pod does not exist any more.
-func (m State) Withdrawn(uid string) State {
-	m = m.clone()
-	delete(m.Requests, uid)
-	return m
 }

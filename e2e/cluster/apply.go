@@ -58,27 +58,6 @@ func (m mapper) apply(ctx context.Context, manifests ...[]byte) error {
 	return nil
 }
 
-// Serves tells whether the API servers serve every kind of the manifests.
-func (c *Cluster) Serves(manifests ...[]byte) (bool, error) {
-	for _, manifest := range manifests {
-		objects, err := decode(manifest)
-		if err != nil {
-			return false, fmt.Errorf("serves: %w", err)
-		}
-		for _, o := range objects {
-			kind := o.GroupVersionKind()
-			_, err := c.mapper.kinds.RESTMapping(kind.GroupKind(), kind.Version)
-			switch {
-			case meta.IsNoMatchError(err):
-				return false, nil
-			case err != nil:
-				return false, fmt.Errorf("serves %s: %w", kind, err)
-			}
-		}
-	}
-	return true, nil
-}
-
 func decode(manifest []byte) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -371,4 +372,25 @@ func healthy(url string) func(context.Context) error {
 		}
 		return nil
 	}
+}
+
+// Serves tells whether the API servers serve every kind of the manifests.
+func (c *Cluster) Serves(manifests ...[]byte) (bool, error) {
+	for _, manifest := range manifests {
+		objects, err := decode(manifest)
+		if err != nil {
+			return false, fmt.Errorf("serves: %w", err)
+		}
+		for _, o := range objects {
+			kind := o.GroupVersionKind()
+			_, err := c.mapper.kinds.RESTMapping(kind.GroupKind(), kind.Version)
+			switch {
+			case meta.IsNoMatchError(err):
+				return false, nil
+			case err != nil:
+				return false, fmt.Errorf("serves %s: %w", kind, err)
+			}
+		}
+	}
+	return true, nil
 }

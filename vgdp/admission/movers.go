@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
@@ -64,36 +63,4 @@ func acceptedByNodeAgent(topology *vgdp.Topology) func(*Object) bool {
 	return func(o *Object) bool {
 		return o.Marked && o.AcceptedBy != "" && topology.HasAgent(o.AcceptedBy, o.Namespace)
 	}
-}
-
-// kindsStarted are the kinds whose loads this Velero starts at once: by the
-// CustomResourceDefinitions, or because one of its loads runs that was never accepted. The
-// definitions are of the whole cluster, and those of the newest Velero.
-func (v *velero) kindsStarted(accepts func(vgdp.Kind) bool) {
-	for _, f := range names.MoverKinds() {
-		is := v.direct[f.Kind]
-		for _, o := range v.loads[f.Kind].List() {
-			switch l := &o.Load; {
-			case f.HasMover || l.Direct:
-			case l.Phase == vgdp.InProgress && l.AcceptedAt.IsZero():
-				is = true
-			case l.Phase == vgdp.Accepted || l.Phase == vgdp.Prepared:
-				is = false
-			}
-		}
-		v.direct[f.Kind] = is || !accepts(f.Kind)
-	}
-}
-
-// lax tells whether its node-agents do not read prepareQueueLength.
-func (v *velero) lax() bool { return v.direct[vgdp.PodVolumeBackup] || v.direct[vgdp.PodVolumeRestore] }
-
-// startedAtOnce are the kinds whose loads are started at once, in the order of the table.
-func (v *velero) startedAtOnce() (kinds []vgdp.Kind) {
-	for _, f := range names.MoverKinds() {
-		if v.direct[f.Kind] {
-			kinds = append(kinds, f.Kind)
-		}
-	}
-	return kinds
 }

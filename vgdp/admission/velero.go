@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/store"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
@@ -405,4 +406,36 @@ func runsBefore(hook any) bool {
 func backupChanged(was, is *parentBackup) bool {
 	return was.Scheduled != is.Scheduled || was.Hooks != is.Hooks || was.Timeout != is.Timeout || !was.Started.Equal(is.Started) ||
 		(was.PodVolumeTimeout == nil) != (is.PodVolumeTimeout == nil) || was.PodVolumeTimeout != nil && *was.PodVolumeTimeout != *is.PodVolumeTimeout
+}
+
+// kindsStarted are the kinds whose loads this Velero starts at once: by the
+// CustomResourceDefinitions, or because one of its loads runs that was never accepted. The
+// definitions are of the whole cluster, and those of the newest Velero.
+func (v *velero) kindsStarted(accepts func(vgdp.Kind) bool) {
+	for _, f := range names.MoverKinds() {
+		is := v.direct[f.Kind]
+		for _, o := range v.loads[f.Kind].List() {
+			switch l := &o.Load; {
+			case f.HasMover || l.Direct:
+			case l.Phase == vgdp.InProgress && l.AcceptedAt.IsZero():
+				is = true
+			case l.Phase == vgdp.Accepted || l.Phase == vgdp.Prepared:
+				is = false
+			}
+		}
+		v.direct[f.Kind] = is || !accepts(f.Kind)
+	}
+}
+
+// lax tells whether its node-agents do not read prepareQueueLength.
+func (v *velero) lax() bool { return v.direct[vgdp.PodVolumeBackup] || v.direct[vgdp.PodVolumeRestore] }
+
+// startedAtOnce are the kinds whose loads are started at once, in the order of the table.
+func (v *velero) startedAtOnce() (kinds []vgdp.Kind) {
+	for _, f := range names.MoverKinds() {
+		if v.direct[f.Kind] {
+			kinds = append(kinds, f.Kind)
+		}
+	}
+	return kinds
 }
