@@ -23,7 +23,8 @@ func (p *Pod) known() snapshot.Pod {
 	return snapshot.Pod{
 		UID: p.CgroupUID, Namespace: p.Namespace, Name: p.Name, QoS: p.QoS, LowQoS: p.LowQoS, Priority: p.Priority,
 		CPURequestMillicores: p.CPURequestMillicores, MemoryRequestBytes: p.MemoryRequestBytes,
-		CPULimitMillicores: p.CPULimitMillicores, MemoryLimitBytes: p.MemoryLimitBytes,
+		StorageRequestBytes: p.StorageRequestBytes,
+		CPULimitMillicores:  p.CPULimitMillicores, MemoryLimitBytes: p.MemoryLimitBytes,
 		Mover: p.is(Mover), Terminating: !p.TerminatesBy.IsZero(), RSSOveruse: p.RSSOveruse,
 	}
 }

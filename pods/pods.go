@@ -42,6 +42,8 @@ type Pod struct {
 	// Katalyst's reclaimed resources included; 0 without a request.
 	MemoryRequestBytes   uint64 `json:"memoryRequestBytes"`
 	CPURequestMillicores uint64 `json:"cpuRequestMillicores,omitempty"`
+	// StorageRequestBytes is the request of ephemeral-storage of all containers.
+	StorageRequestBytes uint64 `json:"storageRequestBytes,omitempty"`
 	// MemoryLimitBytes and CPULimitMillicores are 0 without a limit, also if only
 	// one container has none.
 	MemoryLimitBytes   uint64 `json:"memoryLimitBytes,omitempty"`

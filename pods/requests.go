@@ -32,6 +32,12 @@ func cpu(list corev1.ResourceList) (uint64, bool) {
 	return uint64(max(0, own.MilliValue())) + uint64(max(0, reclaimed.Value())), asks || reclaims
 }
 
+// storage is ephemeral-storage in bytes.
+func storage(list corev1.ResourceList) (uint64, bool) {
+	own, asks := list[corev1.ResourceEphemeralStorage]
+	return uint64(max(0, own.Value())), asks
+}
+
 // memoryRequest is the memory in bytes that the scheduler reserves for a pod.
 func memoryRequest(spec *corev1.PodSpec) uint64 { return request(spec, memory) }
 

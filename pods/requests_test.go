@@ -36,6 +36,17 @@ func TestMemoryRequest(t *testing.T) {
 	}
 }
 
+func TestStorageRequest(t *testing.T) {
+	asks := func(n string) corev1.Container {
+		return corev1.Container{Name: n, Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse(n)}}}
+	}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{asks("1Gi"), container("100Mi"), asks("2Gi")}, InitContainers: []corev1.Container{asks("1Gi")}}}
+	pod.Spec.Containers[1].Resources.Limits = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("1Ti")}
+	of := toPod(strip(pod), nil, DefaultRules())
+	assert.EqualValues(t, 3<<30, of.StorageRequestBytes, "a limit is no request")
+	assert.EqualValues(t, 3<<30, of.known().StorageRequestBytes)
+}
+
 // reclaimed is what a pod of Katalyst's reclaimed_cores asks for.
 func reclaimed(millicpu, memory string) corev1.Container {
 	return corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{

@@ -69,7 +69,7 @@ func findKubelet(c selection, config FilesystemConfig) kubeletPlaces {
 // locate returns a directory below root with its symbolic links resolved inside
 // root, and the mount it is on. It may hang if a filesystem on the way does.
 func locate(root, dir string) (path string, mount int, err error) {
-	fd, err := retryEINTR(func() (int, error) { return openBelow(root, dir) })
+	fd, err := retryEINTR(func() (int, error) { return OpenBelow(root, dir) })
 	if err != nil {
 		return "", 0, err
 	}
@@ -84,10 +84,11 @@ func locate(root, dir string) (path string, mount int, err error) {
 	return path, mount, err
 }
 
-// openBelow resolves links as a process with that root does. Before kernel 5.6,
-// or if openat2 is forbidden, it resolves them from the agent's root: a link
-// that then leads elsewhere ends on a mount that is not the host's.
-func openBelow(root, dir string) (int, error) {
+// OpenBelow opens a path without access to its content (O_PATH). It resolves links
+// as a process with that root does. Before kernel 5.6, or if openat2 is forbidden,
+// it resolves them from the agent's root: a link that then leads elsewhere ends on a
+// mount that is not the host's. It may hang if a filesystem on the way does.
+func OpenBelow(root, dir string) (int, error) {
 	base, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err

@@ -71,6 +71,21 @@ func mountID(fd int) (int, error) {
 	return 0, errors.New("fdinfo has no mnt_id")
 }
 
+// Statfs adds the size and the available space of the filesystem of a descriptor to
+// f, or why they are unknown. It blocks while the filesystem hangs.
+func Statfs(fd int, f *snapshot.Rootfs) error {
+	var s unix.Statfs_t
+	if _, err := retryEINTR(func() (int, error) { return 0, unix.Fstatfs(fd, &s) }); err != nil {
+		return err
+	}
+	u := newUsage(&s)
+	f.SizeBytes, f.AvailableBytes, f.Files, f.FilesFree = u.size, u.available, u.files, u.filesFree
+	for what, why := range u.absent {
+		f.Absent.Because(what, why)
+	}
+	return nil
+}
+
 func newUsage(s *unix.Statfs_t) usage {
 	var u usage
 	unit := uint64(s.Frsize)

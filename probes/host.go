@@ -186,6 +186,13 @@ func (h *Host) FollowRoots(roots []string) {
 	h.cgroups, h.cgroupsError = cgroup.Find(h.paths.Procfs, h.paths.Cgroupfs, roots)
 }
 
+// Root is the directory where the host's root is reached, or why it is not. It does
+// not belong to the goroutine of Read.
+func (h *Host) Root() (string, error) {
+	root, _, err := mountTable{h.paths, h.proc}.read()
+	return root, err
+}
+
 // FollowNetwork applies c from the next Read on.
 func (h *Host) FollowNetwork(c NetworkConfig) { h.nics.follow(c) }
 

@@ -32,6 +32,9 @@ type Pod struct {
 	// those for Katalyst's reclaimed resources; 0 if it has none.
 	CPURequestMillicores uint64 `json:"cpuRequestMillicores,omitempty"`
 	MemoryRequestBytes   uint64 `json:"memoryRequestBytes,omitempty"`
+	// StorageRequestBytes is its request of ephemeral-storage, 0 if it has none: for
+	// writable layers, emptyDir volumes and logs together.
+	StorageRequestBytes uint64 `json:"storageRequestBytes,omitempty"`
 	// CPULimitMillicores and MemoryLimitBytes are 0 without a limit, also if
 	// only one container has none.
 	CPULimitMillicores uint64 `json:"cpuLimitMillicores,omitempty"`

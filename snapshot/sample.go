@@ -36,6 +36,10 @@ type Sample struct {
 	// Filesystems are the watched mounts.
 	Filesystems []Filesystem `json:"filesystems,omitempty"`
 
+	// Rootfs is what the container runtime reports of the root filesystems of pods;
+	// nil while no rule needs it, and before the first answer. The agent sets it
+	// after Read, like Cluster.
+	Rootfs *Rootfs `json:"rootFilesystems,omitempty"`
 	// Cluster is what the API server reports about this node; nil without an
 	// API server. The agent sets it after Read, so that a recording has it.
 	Cluster *Cluster `json:"cluster,omitempty"`

@@ -34,7 +34,9 @@ type Snapshot struct {
 	IOSource   IOSource     `json:"workloadIoSource,omitempty"`
 	// Filesystems are those of the Sample.
 	Filesystems []Filesystem `json:"filesystems,omitempty"`
-	Probes      []Probe      `json:"probes"`
+	// Rootfs is that of the Sample.
+	Rootfs *Rootfs `json:"rootFilesystems,omitempty"`
+	Probes []Probe `json:"probes"`
 	// Cluster is that of the Sample. JSON has each workload's pod instead.
 	Cluster *Cluster `json:"-"`
 
@@ -199,7 +201,7 @@ func emptySnapshot(now *Sample, seq uint64) *Snapshot {
 		Pressure: PressureState{Totals: now.Pressure}, Network: NetworkState{Network: now.Network},
 		Disks: make([]DiskState, len(now.Disks)), NICs: make([]NICState, len(now.NICs)),
 		Workloads: make([]WorkloadState, len(now.Workloads)), Probes: append([]Probe{}, now.Probes...),
-		Filesystems: slices.Clone(now.Filesystems), NUMANodes: now.NUMANodes, IOSource: now.IOSource, Cluster: now.Cluster,
+		Filesystems: slices.Clone(now.Filesystems), NUMANodes: now.NUMANodes, IOSource: now.IOSource, Rootfs: now.Rootfs, Cluster: now.Cluster,
 	}
 	for i := range s.Disks {
 		s.Disks[i].Disk = now.Disks[i]
