@@ -13,6 +13,7 @@ const (
 	conditionReclaimedOvercommit = "ReclaimedOvercommit"
 
 	conditionNUMAMemoryContention = "NUMAMemoryContention"
+	conditionRootfsOveruse        = "RootfsOveruse"
 )
 
 // Conditions of all inner plugins.
@@ -20,6 +21,6 @@ func Conditions() []string {
 	return []string{
 		conditionMemoryContention, conditionDiskContention, conditionNetworkContention, conditionFilesystemPressure,
 		conditionCPUContention, conditionCPUSuppression, conditionOOMStorm, conditionReclaimedOvercommit,
-		conditionNUMAMemoryContention,
+		conditionNUMAMemoryContention, conditionRootfsOveruse,
 	}
 }

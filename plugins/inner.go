@@ -110,6 +110,7 @@ func all(c Config) []plugin {
 		{c.ReclaimedOvercommit, c.ReclaimedOvercommit.Enabled},
 		{c.RSSOveruse, c.RSSOveruse.Enabled},
 		{c.NUMAMemory, c.NUMAMemory.Enabled},
+		{c.RootfsOveruse, c.RootfsOveruse.Enabled},
 	}
 }
 
@@ -130,6 +131,7 @@ type Config struct {
 	ReclaimedOvercommit ReclaimedOvercommit `yaml:"reclaimedOvercommit" why:"Whether the low-QoS pods together request more than the reclaimed resources of this node."`
 	RSSOveruse          RSSOveruse          `yaml:"rssOveruse" why:"Whether a pod uses much more memory than it requests."`
 	NUMAMemory          NUMAMemory          `yaml:"numaMemory" why:"Whether a workload stalls because memory of its NUMA node is short."`
+	RootfsOveruse       RootfsOveruse       `yaml:"rootfsOveruse" why:"Whether a pod uses much of the container runtime's filesystem while that becomes short."`
 }
 
 // minTick is the shortest tick of an agent: nothing is seen in less.
@@ -149,6 +151,6 @@ func Default() Config {
 		WarmUp: 5 * time.Minute, MemoryStall: DefaultMemoryStall(), DiskContention: DefaultDiskContention(),
 		NetworkContention: DefaultNetworkContention(), Filesystem: DefaultFilesystemSpace(), OOMStorm: DefaultOOMStorm(),
 		CPUContention: DefaultCPUContention(), CPUSuppression: DefaultCPUSuppression(), ReclaimedOvercommit: DefaultReclaimedOvercommit(), RSSOveruse: DefaultRSSOveruse(),
-		NUMAMemory: DefaultNUMAMemory(),
+		NUMAMemory: DefaultNUMAMemory(), RootfsOveruse: DefaultRootfsOveruse(),
 	}
 }

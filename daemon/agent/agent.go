@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/plimsoll-dev/plimsoll/cri"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/guard"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
@@ -43,22 +44,23 @@ type Agent struct {
 	// Level of Log follows the configuration; nil: the level is fixed.
 	Level *slog.LevelVar
 
-	host          *probes.Host
-	history       *snapshot.History
-	past          *historyKeeper
-	set           *plugins.Set
-	baselines     baselineStore
-	recorder      *recording.Recorder // nil: nothing is recorded
-	outerVerdicts verdictRecorder
-	About         view.Agent
-	config        *config.Agent // in force in the sample loop; see reconfigure
-	triggers      *probes.Triggers
-	cluster       *cluster // nil in standalone mode
-	outer         *outerHost
-	movers        *moverLimits
-	decisions     evict.Log
-	records       *decisionStore // owned by the round's goroutine once it is loaded
-	counters      evict.Counters
+	host             *probes.Host
+	history          *snapshot.History
+	past             *historyKeeper
+	set              *plugins.Set
+	containerRuntime *cri.Reader
+	baselines        baselineStore
+	recorder         *recording.Recorder // nil: nothing is recorded
+	outerVerdicts    verdictRecorder
+	About            view.Agent
+	config           *config.Agent // in force in the sample loop; see reconfigure
+	triggers         *probes.Triggers
+	cluster          *cluster // nil in standalone mode
+	outer            *outerHost
+	movers           *moverLimits
+	decisions        evict.Log
+	records          *decisionStore // owned by the round's goroutine once it is loaded
+	counters         evict.Counters
 
 	// Owned by the round's goroutine.
 	savedState  evict.State
@@ -114,6 +116,7 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	}
 	a.set = plugins.NewSet(c.Plugins.Inner, a.baselines.load(log))
 	a.decisions.Restore(a.records.load(log))
+	a.containerRuntime = &cri.Reader{Root: host.Root, Settings: a.containerRuntimeSettings, Log: log}
 	a.movers = newMovers(c.State.Dir, host, log)
 	a.outer = newOuterHost(c, a.Config.Current, a.Log)
 	a.triggers = newTriggers(c, a.Config.Current, func() { wake(a.pace.woken) })
@@ -199,6 +202,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.baselines.keep(ctx, a.Log) })
 	g.Go(func() error { return a.past.run(ctx, a.pageBell.Next, a.newestState, a.Log) })
 	g.Go(func() error { return a.outer.host.Run(ctx) })
+	g.Go(func() error { return a.containerRuntime.Run(ctx) })
 	shown := a.startShow(ctx)
 	g.Go(func() error { return a.Config.Run(ctx) })
 	svc := &process.Service{Log: a.Log}
@@ -219,6 +223,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	case <-time.After(showTimeout): // the output is not read: give up on the last lines
 	}
 	return err
+}
+
+// containerRuntimeSettings are those of the container runtime, and whether a rule needs
+// its answers.
+func (a *Agent) containerRuntimeSettings() (cri.Config, bool) {
+	c := a.Config.Current()
+	return c.ContainerRuntime, c.Plugins.RootfsOveruse.Enabled
 }
 
 // flush waits until the state that the next agent needs is on disk, or

@@ -22,7 +22,7 @@ func (a *Agent) sample() error {
 	if err != nil {
 		return err
 	}
-	raw.Cluster = a.cluster.currentFacts()
+	raw.Cluster, raw.Rootfs = a.cluster.currentFacts(), a.containerRuntime.Newest()
 	raw.MarkThrottled(*a.movers.throttledCgroups.Load())
 	snapshot := a.history.Add(raw)
 	levels := a.set.Judge(snapshot)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/cri"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
@@ -26,9 +27,11 @@ type Agent struct {
 	Workloads Workloads     `yaml:"workloads" why:"Which cgroups are measured besides the node itself."`
 	// Filesystems are what plugins.filesystem evaluates.
 	Filesystems probes.FilesystemConfig `yaml:"filesystems" why:"Which mounts are asked how full they are; no pod is evicted for it."`
-	Network     probes.NetworkConfig    `yaml:"network" why:"What is configured about the node's network devices."`
-	Recording   recording.Config        `yaml:"recording" why:"The recording of samples, for plimsoll replay and advise; off until a directory is set. What cannot be written is lost and counted; the agent never waits for it."`
-	State       State                   `yaml:"state" why:"The state that must survive a restart of the agent."`
+	// ContainerRuntime is what plugins.rootfsOveruse evaluates.
+	ContainerRuntime cri.Config           `yaml:"containerRuntime" why:"The container runtime, which tells what the root filesystems of pods use. It is asked only while plugins.rootfsOveruse is on."`
+	Network          probes.NetworkConfig `yaml:"network" why:"What is configured about the node's network devices."`
+	Recording        recording.Config     `yaml:"recording" why:"The recording of samples, for plimsoll replay and advise; off until a directory is set. What cannot be written is lost and counted; the agent never waits for it."`
+	State            State                `yaml:"state" why:"The state that must survive a restart of the agent."`
 	// Kubernetes is ignored by a standalone agent.
 	Kubernetes Kubernetes   `yaml:"kubernetes" why:"The cluster that the node belongs to; a standalone agent ignores it."`
 	Lease      Lease        `yaml:"lease" why:"The heartbeat: the Lease that shows that the agent is alive; read when the agent starts."`
@@ -250,21 +253,22 @@ func (Agent) Kind() string { return "AgentConfiguration" }
 // Default is the configuration of an agent without a file.
 func Default() Agent {
 	return Agent{
-		Tick:        time.Second,
-		Window:      10 * time.Second,
-		History:     2 * time.Minute,
-		Watchdog:    time.Minute,
-		Triggers:    Triggers{Enabled: true, Stall: 150 * time.Millisecond, Window: time.Second},
-		Paths:       Paths{Procfs: "/proc", Sysfs: "/sys"},
-		Web:         Web{ListenAddresses: []string{"127.0.0.1:9773"}, PodSeries: PodSeries{MaxSeries: 10_000}},
-		Log:         Log{Level: "info", Format: "text"},
-		Filesystems: probes.DefaultFilesystemConfig(),
-		Recording:   recording.DefaultConfig(),
-		State:       State{Decisions: 200, DecisionsSize: 8 << 20},
-		Lease:       Lease{Enabled: true, Target: LeaseOfAgent, Interval: 10 * time.Second, Duration: 40 * time.Second},
-		Conditions:  Conditions{Enabled: true},
-		Eviction:    evict.DefaultConfig(),
-		VGDP:        VGDP{Enabled: true, DryRun: true, Concurrency: 1},
-		Plugins:     Plugins{plugins.Default(), outer.DefaultConfig()},
+		Tick:             time.Second,
+		Window:           10 * time.Second,
+		History:          2 * time.Minute,
+		Watchdog:         time.Minute,
+		Triggers:         Triggers{Enabled: true, Stall: 150 * time.Millisecond, Window: time.Second},
+		Paths:            Paths{Procfs: "/proc", Sysfs: "/sys"},
+		Web:              Web{ListenAddresses: []string{"127.0.0.1:9773"}, PodSeries: PodSeries{MaxSeries: 10_000}},
+		Log:              Log{Level: "info", Format: "text"},
+		Filesystems:      probes.DefaultFilesystemConfig(),
+		ContainerRuntime: cri.DefaultConfig(),
+		Recording:        recording.DefaultConfig(),
+		State:            State{Decisions: 200, DecisionsSize: 8 << 20},
+		Lease:            Lease{Enabled: true, Target: LeaseOfAgent, Interval: 10 * time.Second, Duration: 40 * time.Second},
+		Conditions:       Conditions{Enabled: true},
+		Eviction:         evict.DefaultConfig(),
+		VGDP:             VGDP{Enabled: true, DryRun: true, Concurrency: 1},
+		Plugins:          Plugins{plugins.Default(), outer.DefaultConfig()},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/cri"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
@@ -189,6 +190,13 @@ func (validAgent) Generate(r *rand.Rand, _ int) reflect.Value {
 	}
 	a.Plugins.RSSOveruse = plugins.RSSOveruse{Enabled: flip(), Rate: r.Intn(10_001), For: between(0, problems.MaxDuration), ClearFor: between(a.Tick, time.Minute)}
 	a.Plugins.NUMAMemory = plugins.NUMAMemory{Enabled: flip(), Soft: soft, Hard: hard, ClearFor: between(a.Tick, time.Minute)}
+	softRootfs := plugins.RootfsRule{Available: 0.5 + r.Float64()/3, FilesFree: 0.5 + r.Float64()/3}
+	a.Plugins.RootfsOveruse = plugins.RootfsOveruse{
+		Enabled: flip(), Soft: softRootfs, Hard: plugins.RootfsRule{Available: r.Float64() / 3, FilesFree: r.Float64() / 3},
+		Used: 0.01 + r.Float64()/2, UsedLowQoS: 0.01 + r.Float64()/2, MinUsed: 1 + uint64(r.Int63n(1<<40)), MinFiles: 1 + r.Intn(1<<30),
+		For: between(0, problems.MaxDuration), ClearFor: between(a.Tick, time.Minute), MaxAge: between(2*time.Minute, 2*problems.MaxDuration),
+	}
+	a.ContainerRuntime = cri.Config{Socket: pick("/run/containerd/containerd.sock", "/a b"), Every: between(5*time.Second, time.Minute), Timeout: between(100*time.Millisecond, 5*time.Second)}
 	a.Network.Devices = [][]probes.NetworkDevice{nil, {{Name: "eth0", Speed: 1 + r.Intn(10_000_000)}, {Name: pick("true", "7"), Speed: 100}}}[r.Intn(2)]
 	a.History = between(max(soft.Window, hard.Window, a.Plugins.MemoryStall.ClearFor, a.Plugins.DiskContention.ClearFor,
 		a.Plugins.NetworkContention.Window, a.Plugins.NetworkContention.ClearFor, a.Plugins.Filesystem.ClearFor, a.Plugins.OOMStorm.Window, a.Plugins.OOMStorm.ClearFor, time.Minute)+a.Window, 2*time.Minute+maxHistoryTicks/2*minTick)

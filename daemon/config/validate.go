@@ -47,6 +47,9 @@ func (a Agent) Validate() problems.List {
 	if f := a.Plugins.Filesystem; f.Enabled {
 		at.AtLeast(problems.Period{Key: "plugins.filesystem.maxAge", Value: f.MaxAge}, problems.Period{Key: "filesystems.every", Value: a.Filesystems.Every}, maxAgePeriods)
 	}
+	if r := a.Plugins.RootfsOveruse; r.Enabled {
+		at.AtLeast(problems.Period{Key: "plugins.rootfsOveruse.maxAge", Value: r.MaxAge}, problems.Period{Key: "containerRuntime.every", Value: a.ContainerRuntime.Every}, maxAgePeriods)
+	}
 	at.Must(a.Eviction.Via != evict.ViaController || a.Lease.Enabled,
 		"the agent's Lease carries requests to the controller: want lease.enabled: true", "eviction.via", "lease.enabled")
 	return found

@@ -315,6 +315,19 @@ func TestValidateContradictions(t *testing.T) {
 			[]string{"history", "plugins.numaMemory.soft.window", "window"},
 			"history (2m) must reach back over plugins.numaMemory.soft.window (2m) and window (10s) together",
 		},
+		"root filesystems judged by values that are always too old": {
+			func(a *Agent) {
+				a.Plugins.RootfsOveruse.Enabled = true
+				a.ContainerRuntime.Every = 61 * time.Second
+			},
+			[]string{"plugins.rootfsOveruse.maxAge", "containerRuntime.every"},
+			"plugins.rootfsOveruse.maxAge (2m) must be at least 2 × containerRuntime.every (1m1s)",
+		},
+		"a container runtime that may answer after it is asked again": {
+			func(a *Agent) { a.ContainerRuntime.Timeout = 31 * time.Second },
+			[]string{"containerRuntime.every", "containerRuntime.timeout"},
+			"timeout (31s) must not be longer than every (30s)",
+		},
 		"a rate below zero": {
 			func(a *Agent) { a.Plugins.RSSOveruse.Rate = -1 },
 			[]string{"plugins.rssOveruse.rate"},

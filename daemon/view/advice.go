@@ -97,6 +97,9 @@ func relieve(s *State, v *plugins.Verdict) string {
 		}
 		return relieveFrom(s.Cluster, &p, snapshot.SharedResource(v.Resource))
 	case plugins.Filesystem:
+		if v.PerWorkload {
+			return "Have the pod write to an emptyDir volume with a size limit, or give it a request of ephemeral-storage."
+		}
 		return "Find what fills it (du -x " + Printable(v.Scope) + ") and whose it is before you delete anything, or enlarge the filesystem."
 	}
 	return "See the reason of the plugin, and its own documents."

@@ -40,6 +40,9 @@ func Absences(s *State) []Absence {
 	for i := range n.Filesystems {
 		list.add("filesystem "+n.Filesystems[i].Mountpoint, "filesystems", n.Filesystems[i].Absent)
 	}
+	if n.Rootfs != nil {
+		list.add("container runtime", "container runtimes", n.Rootfs.Absent)
+	}
 	for i := range n.Workloads {
 		w := &n.Workloads[i]
 		list.add("workload "+w.Cgroup, "workloads", w.Absent, pressureAbsences(w.Pressure.Absent))
