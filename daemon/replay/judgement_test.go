@@ -38,6 +38,7 @@ func newOurs(t *testing.T, l labelled.Label, first *snapshot.Sample) *ours {
 	c := *store.Current()
 	c.Plugins.WarmUp = 0
 	c.Plugins.NUMAMemory.Enabled = true // off by default; the other machines have one NUMA node
+	c.Plugins.RootfsOveruse.Enabled = true
 	ch := newChain(&c, false, nil)
 	ch.set = plugins.NewSet(c.Plugins.Inner, learned(l, first))
 	ch.set.SkipWarmUp()
@@ -336,7 +337,7 @@ func (w *watch) names(i int, want labelled.Want, v plugins.Verdict) {
 	if len(v.Candidates) == 0 || v.MetLevel == plugins.None { // no pod is evicted for pressure that has ended
 		return
 	}
-	if first := v.Candidates[0]; strings.Contains(first.Cgroup+first.PodUID, want.Culprit) {
+	if first := v.Candidates[0]; strings.Contains(first.Cgroup+first.PodUID+first.Name, want.Culprit) {
 		w.right[i]++
 	} else {
 		if w.wrong[i] == nil {

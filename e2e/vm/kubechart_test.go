@@ -55,6 +55,7 @@ func theChart(shared *kubeNode) func(*testing.T) {
 		k.prepare()
 		k.install()
 		k.looksAround()
+		k.reachesRuntime()
 		k.holdsLoads()
 		k.observes()
 		k.onlyReports()
@@ -114,7 +115,7 @@ spec:
 func quickly() []string {
 	return []string{
 		"--set", "image.tag=" + imageVersion,
-		"--set-json", `agent.config.plugins={"warmUp": "0s", "rssOveruse": {"enabled": true, "for": "5s", "clearFor": "1s"}, "filesystem": {"minSize": 0, "for": "3s"},
+		"--set-json", `agent.config.plugins={"warmUp": "0s", "rssOveruse": {"enabled": true, "for": "5s", "clearFor": "1s"}, "rootfsOveruse": {"enabled": true}, "filesystem": {"minSize": 0, "for": "3s"},
 			"diskContention": {"for": "3s", "ceilings": [{"device": "vdb", "iops": 12}]}}`,
 		"--set-json", `agent.config.filesystems={"mounts": ["/srv/full"], "every": "1s"}`,
 		"--set-json", `agent.config.eviction={"dryRun": true, "via": "controller", "reportOnly": "0s", "limits": {"perMinute": 60, "perOwnerHour": 3600}}`,
@@ -194,6 +195,20 @@ func (k *charted) looksAround() {
 	}
 	assert.Equal(k.t, absent(k.run("/root/plimsoll top --once -o json --api.socket /nobody/listens")), absent(k.exec("top --once -o json")))
 	k.stage("the agent sees what root sees")
+}
+
+// reachesRuntime: no volume and no right is for it.
+func (k *charted) reachesRuntime() {
+	k.t.Helper()
+	uid := string(k.agent().UID)
+	k.until(time.Minute, "the agent has containerd's figures of its own pod", func() bool {
+		var s struct{ Snapshot snapshot.Snapshot }
+		said := k.exec("top --once -o json")
+		require.NoError(k.t, json.Unmarshal([]byte(said), &s), said)
+		of := s.Snapshot.Rootfs
+		return of != nil && slices.ContainsFunc(of.Pods, func(p snapshot.PodRootfs) bool { return p.PodUID == uid })
+	})
+	k.stage("the agent asks containerd")
 }
 
 // observes without any privilege, and goes back.

@@ -34,6 +34,7 @@ func TestRealKubelet(t *testing.T) {
 	t.Run("recorded", podsRecorded(k))
 	t.Run("its pod is a workload with its UID, and ends when it is deleted", aPodLivesAndEnds(k))
 	t.Run("a plugin that its vendor ships as a DaemonSet is asked", aDaemonSetIsAPlugin(k))
+	t.Run("a pod that fills the runtime's filesystem is evicted, and no other", aRootfsIsOverused(k))
 	t.Run("a pod that takes the node's memory is evicted, and no other", aPresserIsEvicted(k))
 }
 
@@ -114,7 +115,7 @@ func aPresserIsEvicted(shared *kubeNode) func(*testing.T) {
 		k.deploy("presser", presser("-available", "50"))
 		pressing := k.running("presser")
 		k.stage("a pod that waits and one that presses run")
-		d := k.evicted(2 * time.Minute)
+		d := k.evicted(2*time.Minute, "memory-stall")
 		k.stage("the presser is evicted")
 		going, _ := d.FirstEvicted()
 		assert.Equal(t, pressing.Name, going.Pod.Name)
@@ -129,7 +130,7 @@ func aPresserIsEvicted(shared *kubeNode) func(*testing.T) {
 		require.Len(t, next, 1)
 		assert.Equal(t, corev1.PodPending, next[0].Status.Phase, "the taint keeps its successor away")
 		assert.Equal(t, steady.UID, k.running("steady").UID, "the other pod is the same")
-		assert.Equal(t, 1, countOf(k.decisions(), func(d evict.Decision) bool { return d.Code == evict.CodeEvicted }))
+		assert.Equal(t, 1, countOf(k.decisions(), evictedFor("memory-stall")))
 		t.Logf("plimsoll explain eviction %s:\n%s", pressing.Name, k.run("/root/plimsoll explain eviction "+pressing.Name))
 		assert.NotContains(t, k.run("dmesg"), "Out of memory")
 	}

@@ -39,6 +39,9 @@ const (
 	nodeName      = "testvm"
 )
 
+// runtimeDir is containerd's, a filesystem of its own: /dev/vdd.
+const runtimeDir = "/var/lib/containerd"
+
 // kubeNode is a machine whose kubelet is a node of a control plane on the host.
 type kubeNode struct {
 	*node
@@ -62,7 +65,7 @@ func startKubelet(t *testing.T, kubeletConfig string) *kubeNode {
 	share := k.share(kubeletConfig)
 	k.stage("programs and images")
 	k.VM = vm.Start(t, vm.Options{
-		Name: nodeName, Disks: 2, Share: share,
+		Name: nodeName, Disks: 3, Share: share,
 		Forward: map[string]string{apiServerHost + ":" + apiServerPort: strings.TrimPrefix(k.cluster.Admin.Host, "https://")},
 	})
 	k.stage("booted")
@@ -72,6 +75,7 @@ func startKubelet(t *testing.T, kubeletConfig string) *kubeNode {
 				k.run("journalctl -q --no-pager -n 60 -o cat -u containerd -u kubelet; dmesg | tail -20"))
 		}
 	})
+	k.run("mkfs.ext4 -q /dev/vdd && mkdir -p " + runtimeDir + " && mount /dev/vdd " + runtimeDir)
 	k.run("cp -r /share/etc / && ln -s /share/plimsoll /share/witness /share/recordfixture /root && systemctl daemon-reload && systemctl start containerd")
 	k.stage("containerd")
 	k.run("for i in /share/images/*; do ctr -n k8s.io images import $i || exit; done")
@@ -168,12 +172,16 @@ func (k *kubeNode) joinAgent() {
 	k.t.Helper()
 	require.NoError(k.t, k.cluster.Apply(k.t.Context(), deploy.RBAC, deploy.RBACEvictDirect))
 	k.pushServiceAccount("plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: nodeName}, "/root/agent.kubeconfig")
-	config := filepath.Join(k.t.TempDir(), "agent.yaml")
-	text := "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\neviction: {dryRun: false, reportOnly: 0s, limits: {perMinute: 60, perOwnerHour: 3600}}\n"
-	require.NoError(k.t, os.WriteFile(config, []byte(text), 0o600))
-	require.NoError(k.t, k.Push(k.t.Context(), config, "/root/agent.yaml"))
-	k.startAgentWith("--config /root/agent.yaml --kubeconfig /root/agent.kubeconfig --node " + nodeName)
+	k.configure(acting)
+	k.startAgentWith(joined)
 }
+
+const (
+	// joined are the arguments of an agent with the rights that deploy/ grants.
+	joined = "--config /root/agent.yaml --kubeconfig /root/agent.kubeconfig --node " + nodeName
+	// acting configures one that evicts.
+	acting = "eviction: {dryRun: false, reportOnly: 0s, limits: {perMinute: 60, perOwnerHour: 3600}}\n"
+)
 
 // decisions of the agent, newest first; none while the machine is too short of
 // memory to be asked.
@@ -189,12 +197,19 @@ func (k *kubeNode) decisions() []evict.Decision {
 	return said.Decisions
 }
 
-// evicted waits until the agent has evicted somebody.
-func (k *kubeNode) evicted(limit time.Duration) (found evict.Decision) {
+// evictedFor is whether a pod was evicted for a verdict of that plugin.
+func evictedFor(plugin string) func(evict.Decision) bool {
+	return func(d evict.Decision) bool {
+		return d.Code == evict.CodeEvicted && slices.ContainsFunc(d.Causes, func(c evict.Cause) bool { return c.Plugin == plugin })
+	}
+}
+
+// evicted waits until the agent has evicted a pod for a verdict of that plugin.
+func (k *kubeNode) evicted(limit time.Duration, plugin string) (found evict.Decision) {
 	k.t.Helper()
-	k.until(limit, "somebody is evicted", func() bool {
+	k.until(limit, "a pod is evicted for "+plugin, func() bool {
 		list := k.decisions()
-		i := slices.IndexFunc(list, func(d evict.Decision) bool { return d.Code == evict.CodeEvicted })
+		i := slices.IndexFunc(list, evictedFor(plugin))
 		if i >= 0 {
 			found = list[i]
 		}

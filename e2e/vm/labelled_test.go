@@ -27,6 +27,7 @@ import (
 type scene struct {
 	name, did, why string
 	config         string // of the recording agent, more than the file
+	agent          string // its arguments; empty: it is standalone
 	// begin starts the load and end ends it; run is how long it lasts.
 	begin func(*node)
 	run   time.Duration
@@ -64,7 +65,7 @@ func (n *node) play(machine string, s scene) {
 	n.t.Helper()
 	n.run("rm -rf " + onState + "*")
 	n.configure("recording: {dir: " + onState + ", segmentSize: 256Mi, minAvailable: 0}\n" + s.config)
-	n.startAgentWith("--standalone --config /root/agent.yaml")
+	n.startAgentWith(cmp.Or(s.agent, "--standalone --config /root/agent.yaml"))
 	n.t.Cleanup(func() { n.run("systemctl stop plimsoll 2>/dev/null || true") })
 	n.until(2*calm, "calm is recorded", halfway(calm))
 	from := n.clock()
@@ -148,7 +149,7 @@ func filled(n *node) time.Time {
 }
 
 // TestMakeLabelledRecordings makes the set that daemon/replay judges:
-// four machines, one load after the other on each.
+// five machines, one load after the other on each.
 func TestMakeLabelledRecordings(t *testing.T) {
 	if labelledDir() == "" {
 		t.Skip("makes recordings that are committed, for half an hour: make labelled")
@@ -170,6 +171,7 @@ func TestMakeLabelledRecordings(t *testing.T) {
 		n.run("mkfs.ext4 -q /dev/vdb && mkdir -p /vdb && mount /dev/vdb /vdb; dd if=/dev/zero of=/vdb/pages bs=1M count=150 status=none; sync")
 		stage(t, n, "QEMU (emulated), Linux 6.1, cgroup v2, 2 CPUs and 1.5 GiB in two NUMA nodes", scenesOfNUMA())
 	})
+	t.Run("rootfs", stageRootfs)
 	t.Run("v2-uncounted", func(t *testing.T) {
 		n := startNode(t, vm.Options{Name: "labelled-uncounted", MemMiB: 1024, Disks: 1, Append: "cgroup_disable=io"}, ".", "./e2e/vm/steady")
 		n.throttle(100, "vd1")
