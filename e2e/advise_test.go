@@ -40,8 +40,11 @@ func TestAdviseShortRecording(t *testing.T) {
 	file := write(t, filepath.Join(t.TempDir(), "advised.yaml"), a.Configuration)
 	status, _, stderr = run(t, "config", "check", file)
 	assert.Zero(t, status, stderr)
+	status, stdout, stderr = run(t, "advise", "-o", "config", path)
+	assert.Zero(t, status, stderr)
+	assert.Equal(t, a.Configuration, stdout)
 
 	status, _, stderr = run(t, "advise", "-o", "svg", path)
 	assert.Equal(t, 2, status)
-	assert.Equal(t, "plimsoll: advise: -o \"svg\": want text or json\n", stderr)
+	assert.Equal(t, "plimsoll: advise: -o \"svg\": want text, json or config\n", stderr)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/prometheus"
 )
 
 // What may have no series where nothing is wrong: the beginning of what is
@@ -60,7 +61,7 @@ func TestDashboardAndRulesOnHealthyCluster(t *testing.T) {
 
 	rules, err := filepath.Abs("../deploy/prometheus")
 	require.NoError(t, err)
-	base := startPrometheusWith(t, fmt.Sprintf(`
+	base := prometheus.Start(t, fmt.Sprintf(`
 global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: [%s/alerts.yaml, %[1]s/recording.yaml]
 scrape_configs:
@@ -80,7 +81,7 @@ scrape_configs:
 		}
 		return err
 	})
-	v, err := ask(base, `count(count_over_time(ALERTS{alertstate="firing"}[1h])) or vector(0)`)
+	v, err := prometheus.Value(base, `count(count_over_time(ALERTS{alertstate="firing"}[1h])) or vector(0)`)
 	require.NoError(t, err)
 	assert.Equal(t, "0", v, "none has fired")
 }
@@ -130,7 +131,7 @@ func dashboard(t *testing.T) map[string][]string {
 
 // hasData tells what a query lacks.
 func hasData(base, query string) error {
-	_, err := ask(base, query)
+	_, err := prometheus.Value(base, query)
 	if err == nil {
 		return nil
 	}

@@ -88,10 +88,16 @@ func join(data, failures httpstream.Stream) {
 	_, _ = failures.Close(), data.Close()
 }
 
-// plugin runs the program as kubectl does.
-func plugin(t *testing.T) func(args ...string) (status int, stdout, stderr string) {
+// pluginFile is the program by the name that kubectl looks for.
+func pluginFile(t *testing.T) string {
 	name := filepath.Join(t.TempDir(), "kubectl-plimsoll")
 	require.NoError(t, os.Symlink(binary, name))
+	return name
+}
+
+// plugin runs the program as kubectl does.
+func plugin(t *testing.T) func(args ...string) (status int, stdout, stderr string) {
+	name := pluginFile(t)
 	return func(args ...string) (int, string, string) { return runProgram(t, name, args...) }
 }
 
@@ -162,7 +168,8 @@ func TestKubectlPlimsoll(t *testing.T) {
 		assert.Contains(t, stderr, `plimsoll: top: no agent can be asked: no agent's pod is on node "worker-1"`)
 	})
 
-	a := prepareAgent(t, "--kubeconfig", agentsFile, "--node", node, "--state.dir", filepath.Join(t.TempDir(), "state"), "--config", configFile(t, "lease: {interval: 1s, duration: 4s}\neviction: {round: 1s}\n")).start()
+	asNode := []string{"--kubeconfig", agentsFile, "--node", node, "--state.dir", filepath.Join(t.TempDir(), "state"), "--config", configFile(t, "lease: {interval: 1s, duration: 4s}\neviction: {round: 1s}\n")}
+	a := prepareAgent(t, asNode...).start()
 	_, text, _ := strings.Cut(a.url, "127.0.0.1:")
 	port, err := strconv.Atoi(text)
 	require.NoError(t, err)
@@ -203,7 +210,8 @@ func TestKubectlPlimsoll(t *testing.T) {
 		assert.Contains(t, stdout, "0 contentions of namespace other")
 		assert.NotContains(t, stdout, "shop/db-0")
 		_, stdout, _ = kubectl("who", "-o", "wide", "--kubeconfig", viewer)
-		assert.Regexp(t, `COVERAGE +ALSO WAIT +ALSO USE IT\n.* 94\.0 % +- +shop/db-0 20\.0 %\n`, stdout)
+		assert.Regexp(t, `COVERAGE +ALSO WAIT +ALSO USE IT\n`, stdout)
+		assert.Regexp(t, `(?m)^worker-2 .* 94\.0 % +- +shop/db-0 20\.0 %$`, stdout)
 		t.Logf("%s%s", stderr, stdout)
 		_, stdout, _ = kubectl("who", "-n", "shop", "-o", "json", "--kubeconfig", viewer)
 		var who struct{ Contentions []struct{ Node string } }
@@ -255,11 +263,39 @@ func TestKubectlPlimsoll(t *testing.T) {
 		_, _, stderr = kubectl("nodes")
 		assert.Contains(t, stderr, "read /dev/zero: not a regular file")
 	})
+	t.Run("top in a terminal", func(t *testing.T) {
+		p := openPane(t, 100, 30, pluginFile(t), "top", node, "--kubeconfig", viewer)
+		t.Log(p.shows("Plimsoll  worker-1", "[workloads ", "? keys  q quits", "\n> "))
+		p.press("Enter")
+		p.shows("USES", "WAITS", "Esc back")
+		p.press("Escape")
+		p.shows("[workloads ")
+		p.press("Tab")
+		p.shows("[disks ")
+		p.tmux("resize-window", "-x", "60", "-y", "12")
+		p.becomes("12 lines", func(screen string) bool {
+			return strings.Count(screen, "\n") == 12 && strings.Contains(screen, "[disks ")
+		})
+		p.press("q")
+		p.restored(0)
+	})
 	t.Run("an agent that is away is told apart", func(t *testing.T) {
 		a.end(os.Interrupt)
 		status, _, stderr := kubectl("top", node, "--once", "--kubeconfig", viewer)
 		assert.Equal(t, 1, status)
 		assert.Regexp(t, `^plimsoll: top: .*no agent can be asked: error forwarding port \d+: .*connection refused\n$`, stderr)
+	})
+	t.Run("top in a terminal finds an agent that starts again", func(t *testing.T) {
+		again := append(asNode, "--web.listen-address", "127.0.0.1:"+text)
+		first := prepareAgent(t, again...).start()
+		p := openPane(t, 100, 30, pluginFile(t), "top", node, "--kubeconfig", viewer)
+		p.shows("Plimsoll  worker-1", "[workloads ")
+		first.end(os.Interrupt)
+		t.Log(p.shows("Plimsoll  worker-1", "No new values for ", "connection refused"))
+		prepareAgent(t, again...).start()
+		p.becomes("its values", func(screen string) bool { return !strings.Contains(screen, "No new values") })
+		p.press("C-c")
+		p.restored(0)
 	})
 }
 

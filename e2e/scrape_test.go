@@ -1,14 +1,10 @@
 package e2e_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -23,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/prometheus"
 )
 
 // scrapedConfig is of an agent that judges this machine's disk and the memory of
@@ -56,11 +53,7 @@ type scraped struct {
 // agent's. Each panel and alert names the pod that presses and its node.
 func TestScrape(t *testing.T) {
 	needsRoot(t)
-	for _, tool := range []string{"prometheus", "promtool"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("%s is not installed (make deps)", tool)
-		}
-	}
+	prometheus.Skip(t)
 	s := &scraped{world: startWorld(t), hosts: map[string]string{}, nodes: map[string]string{}}
 	file := bigFile(t, 256<<20)
 	s.begin(file)
@@ -145,7 +138,7 @@ func (s *scraped) prometheus(monitor string) string {
 	config["rule_files"] = rules
 	made, err := yaml.Marshal(config)
 	require.NoError(s.t, err)
-	return startPrometheusWith(s.t, string(made))
+	return prometheus.Start(s.t, string(made))
 }
 
 // aSecondAMinute makes a second of each minute in rules: in "for: 5m", "[1h]" and "offset 1h".
@@ -195,13 +188,13 @@ func (s *scraped) shown(t *testing.T, base string) {
 		"Agents and their versions": {"node": s.idle},
 		"Not judged":                {"node": s.idle, "resource": "memory"},
 	} {
-		within(t, 2*patience, title, func() error { return hasRow(base, panels[title][0], want) })
+		within(t, 2*patience, title, func() error { return prometheus.HasRow(base, panels[title][0], want) })
 	}
 	for title, want := range map[string]string{
 		"Nodes with a rule at hard": "1", "Agents that judge nothing": "1", "Agents that do not answer": "0", "Marked nodes": "0", "Agents in a dry run": "1",
 	} {
 		eventually(t, title, func() error {
-			v, err := ask(base, panels[title][0])
+			v, err := prometheus.Value(base, panels[title][0])
 			if err == nil && v != want {
 				err = fmt.Errorf("want %s, got %s", want, v)
 			}
@@ -217,7 +210,7 @@ func (s *scraped) shown(t *testing.T, base string) {
 	} {
 		within(t, 2*patience, alert+" fires", func() error {
 			// A dry run would evict a pod once, and its alert ends.
-			return hasRow(base, fmt.Sprintf(`last_over_time(ALERTS{alertname=%q, alertstate="firing"}[1h])`, alert), want)
+			return prometheus.HasRow(base, fmt.Sprintf(`last_over_time(ALERTS{alertname=%q, alertstate="firing"}[1h])`, alert), want)
 		})
 	}
 	s.everyRowHasItsNode(t, base, panels)
@@ -229,7 +222,7 @@ func (s *scraped) everyRowHasItsNode(t *testing.T, base string, panels map[strin
 	n := 0
 	for title, queries := range panels {
 		for _, query := range queries {
-			list, err := rows(base, query)
+			list, err := prometheus.Rows(base, query)
 			require.NoError(t, err, "%s: %s", title, query)
 			for _, row := range list {
 				if node, has := row["node"]; has {
@@ -242,54 +235,15 @@ func (s *scraped) everyRowHasItsNode(t *testing.T, base string, panels map[strin
 		}
 	}
 	assert.Greater(t, n, 20)
-	list, err := rows(base, `{__name__=~"plimsoll_.+", node=""}`)
+	list, err := prometheus.Rows(base, `{__name__=~"plimsoll_.+", node=""}`)
 	require.NoError(t, err)
 	assert.Empty(t, list, "a series without its node")
 }
 
-// rows of an answer, by their labels.
-func rows(base, query string) ([]map[string]string, error) {
-	status, body, err := get(http.DefaultClient, base+"/api/v1/query?query="+url.QueryEscape(query))
-	if err != nil {
-		return nil, err
-	}
-	var r struct {
-		Status, Error string
-		Data          struct {
-			Result []struct{ Metric map[string]string }
-		}
-	}
-	if err := json.Unmarshal([]byte(body), &r); err != nil {
-		return nil, fmt.Errorf("%d %s: %w", status, body, err)
-	}
-	if r.Status != "success" {
-		return nil, fmt.Errorf("%s", r.Error)
-	}
-	var list []map[string]string
-	for _, row := range r.Data.Result {
-		list = append(list, row.Metric)
-	}
-	return list, nil
-}
-
 func rowsAre(base, query string, want int) error {
-	list, err := rows(base, query)
+	list, err := prometheus.Rows(base, query)
 	if err == nil && len(list) != want {
 		err = fmt.Errorf("%d rows: %v", len(list), list)
 	}
 	return err
-}
-
-// hasRow tells what is there instead of a row with those labels.
-func hasRow(base, query string, want map[string]string) error {
-	list, err := rows(base, query)
-	if err != nil {
-		return err
-	}
-	for _, row := range list {
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(label string) bool { return row[label] != want[label] }) {
-			return nil
-		}
-	}
-	return fmt.Errorf("no row %v among %v", want, list)
 }

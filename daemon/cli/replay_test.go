@@ -49,6 +49,16 @@ func TestReplayConfigFlag(t *testing.T) {
 	assert.Zero(t, status, stderr)
 	assert.Contains(t, stdout, "judged with "+config)
 	assert.NotContains(t, stdout, "memory-stall")
+
+	text, err := os.ReadFile(config)
+	require.NoError(t, err)
+	status, stdout, stderr = said("replay --config - "+recorded(t), string(text))
+	assert.Zero(t, status, stderr)
+	assert.Contains(t, stdout, "judged with the configuration on standard input")
+	assert.NotContains(t, stdout, "memory-stall")
+	status, _, stderr = said("advise --config - "+recorded(t), "kind: Ship\n")
+	assert.Equal(t, exitFailure, status)
+	assert.Contains(t, stderr, "config: ")
 }
 
 func TestReplayUsageErrors(t *testing.T) {
@@ -61,6 +71,7 @@ func TestReplayUsageErrors(t *testing.T) {
 		{exitUsage, "replay: missing argument: plimsoll replay RECORDING...", []string{"replay"}},
 		{exitUsage, `replay: -o "xml": want table, json or svg`, []string{"replay", "-o", "xml", file}},
 		{exitUsage, "replay: unknown flag: --sail", []string{"replay", "--sail", file}},
+		{exitUsage, "replay: --config - and the recording -: standard input cannot be both", []string{"replay", "--config", "-", "-"}},
 		{exitFailure, "config: stat /none.yaml: no such file", []string{"replay", "--config", "/none.yaml", file}},
 		{exitFailure, "replay: open /none: no such file or directory", []string{"replay", "/none"}},
 		{exitFailure, "replay: stat /none: no such file or directory", []string{"replay", file, "/none"}},

@@ -13,16 +13,10 @@ const Stdin = "-"
 // read as an agent's. name is a file, [Stdin], or empty for the agent's defaults.
 // The error is that of [Open].
 func OpenAny(name string, stdin io.Reader) (Document, error) {
-	var data []byte
-	var err error
-	switch name {
-	case "":
+	if name == "" {
 		return Default(), nil
-	case Stdin:
-		data, err = files.ReadFrom("standard input", stdin, maxFileBytes)
-	default:
-		data, err = files.Read(name, maxFileBytes)
 	}
+	data, err := readAny(name, stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -30,6 +24,30 @@ func OpenAny(name string, stdin io.Reader) (Document, error) {
 		return decodeOver(name, data, DefaultController())
 	}
 	return decodeOver(name, data, Default())
+}
+
+// OpenAgent reads and checks an agent's configuration at path name, from stdin for Stdin,
+// or gives the defaults for "".
+func OpenAgent(name string, stdin io.Reader) (*Agent, error) {
+	a := Default()
+	if name == "" {
+		return &a, nil
+	}
+	data, err := readAny(name, stdin)
+	if err == nil {
+		err = Decode(name, data, &a)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &a, nil
+}
+
+func readAny(name string, stdin io.Reader) ([]byte, error) {
+	if name == Stdin {
+		return files.ReadFrom("standard input", stdin, maxFileBytes)
+	}
+	return files.Read(name, maxFileBytes)
 }
 
 func decodeOver[T Document](name string, data []byte, defaults T) (Document, error) {

@@ -34,18 +34,19 @@ type Player struct {
 	// Watch is called with each moment as it is played; may be nil.
 	Watch func(Moment)
 
-	report Report
-	queued []queued // until the tick is known
-	tick   time.Duration
-	chain  *chain
-	last   *snapshot.Sample // that was played
-	newest *snapshot.Sample // that was read
-	run    string           // of the agent whose file was read last
-	other  bool             // another agent made the next sample
-	oneDir bool             // all files are segments of one directory
-	offset time.Duration    // of last, from the first sample
-	scopes scopes
-	stall  trace[snapshot.Ratios]
+	report    Report
+	queued    []queued // until the tick is known
+	tick      time.Duration
+	chain     *chain
+	last      *snapshot.Sample // that was played
+	newest    *snapshot.Sample // that was read
+	run       string           // of the agent whose file was read last
+	other     bool             // another agent made the next sample
+	podsKnown bool             // the API server's pods are in a sample
+	oneDir    bool             // all files are segments of one directory
+	offset    time.Duration    // of last, from the first sample
+	scopes    scopes
+	stall     trace[snapshot.Ratios]
 }
 
 // Moment is a sample with its verdicts.
@@ -137,7 +138,7 @@ func (p *Player) play(q queued) {
 	if d, some := p.chain.round(snapshot, levels); some {
 		p.report.decide(Decision{OffsetSeconds: p.offset.Seconds(), Decision: d})
 	}
-	p.last = s
+	p.last, p.podsKnown = s, p.podsKnown || s.Cluster != nil && len(s.Cluster.Pods) > 0
 	p.report.sample(s, p.offset)
 }
 

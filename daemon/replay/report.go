@@ -198,6 +198,16 @@ func (r *Report) sample(s *snapshot.Sample, offset time.Duration) {
 	r.End, r.Seconds = s.Time, offset.Seconds()
 }
 
+// podsLimit is what a replay does not know of pods.
+func podsLimit(known bool) string {
+	const protected = " A pod named here may in fact be protected, covered by a PodDisruptionBudget or recreated on this node."
+	if known {
+		return "Pods: the recording has their names, requests, QoS and priority, and nothing else that protects one." + protected
+	}
+	return "Pods: the recording has none from the API server. Each pod counts as unprotected and of equal priority, " +
+		"only BestEffort is known, from the cgroup's name." + protected
+}
+
 // describe fills in the configuration and the limits of the replay.
 func (r *Report) describe(p *Player) {
 	r.Format, r.Config, r.WarmUp = Format, p.ConfigFile, p.WarmUp
@@ -207,8 +217,7 @@ func (r *Report) describe(p *Player) {
 	r.Recordings, r.Changes = append([]Recording{}, r.Recordings...), append([]Change{}, r.Changes...)
 	r.Decisions, r.Gaps = append([]Decision{}, r.Decisions...), append([]Gap{}, r.Gaps...)
 	r.Limits = []string{
-		"Pods: a recording has none from the API server. Each pod counts as unprotected and of equal priority, " +
-			"only BestEffort is known, from the cgroup's name. A pod named here may in fact be protected, covered by a PodDisruptionBudget or recreated on this node.",
+		podsLimit(p.podsKnown),
 		"The effect of an eviction: the recording continues unchanged, so no other pod is chosen until the level has ended.",
 		"State from before the first sample: every level begins at none, and baselines are learned again.",
 		"The kubelet's conditions: assumed to report no pressure.",

@@ -86,8 +86,11 @@ func (r *Report) head() []string {
 
 func (r *Report) judgedWith() string {
 	config := r.Config
-	if config == "" {
+	switch config {
+	case "":
 		config = "the default configuration"
+	case "-":
+		config = "the configuration on standard input"
 	}
 	warm := "as by an agent that has been running for a long time"
 	if r.WarmUp {

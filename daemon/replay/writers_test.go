@@ -74,7 +74,7 @@ func TestReplayTableNothingHappened(t *testing.T) {
 	table := written(t, WriteTable, replayed(player(nil), newNode().seconds(61, 0)))
 	assert.Contains(t, table, "no level changed and no decision was made")
 	assert.Contains(t, table, "judged with the default configuration, as by an agent that has been running for a long time")
-	assert.Contains(t, table, "Pods: a recording has none from the API server.")
+	assert.Contains(t, table, "Pods: the recording has none from the API server.")
 }
 
 func TestReplayTableStoppedAndOmitted(t *testing.T) {

@@ -88,6 +88,9 @@ func stallLine(n *snapshot.Snapshot) line {
 // sample, before the screen says so.
 const patience = 5 * time.Second
 
+// A cause has up to causeLines in a terminal of causeHeight lines, one in a lower one.
+const causeHeight, causeLines = 16, 3
+
 // lost says that the values are old, since when and why; empty while they are not.
 func (s Screen) lost() []line {
 	age := s.now.Sub(s.sampled)
@@ -96,20 +99,35 @@ func (s Screen) lost() []line {
 	case why != "":
 	case s.now.Sub(s.arrived) > s.period+patience:
 		why = "no answer yet"
-	case age > max(s.period, s.tick())+patience:
-		why = "the agent answers, but takes no new sample"
+	case age > max(s.period, tickOf(s.state))+patience:
+		why = noNewSample
 	default:
 		return nil
 	}
-	return []line{{{"No new values for " + view.Age(age) + ": ", red}, {why, bold}, {" (asked again every " + view.Seconds(s.period.Seconds()) + ")", plain}}}
+	all := append(oldLine(age, why), span{" (asked again every " + view.Seconds(s.period.Seconds()) + ")", plain})
+	if s.height < causeHeight {
+		return []line{all}
+	}
+	wrapped := all.wrap(max(1, s.width), 2)
+	return wrapped[:min(len(wrapped), causeLines)]
 }
 
-// tick is how often the agent samples.
-func (s Screen) tick() time.Duration {
-	if s.state == nil {
+// oldLine says for how long there have been no new values, and why.
+func oldLine(age time.Duration, why string) line {
+	return line{{"No new values for " + view.Age(age) + ": ", red}, {why, bold}}
+}
+
+const noNewSample = "the agent answers, but takes no new sample"
+
+// isOld reports whether the sample was old already when the agent answered.
+func isOld(s *view.State) bool { return s != nil && s.SampleAge > tickOf(s)+patience }
+
+// tickOf is how often the agent samples.
+func tickOf(s *view.State) time.Duration {
+	if s == nil {
 		return 0
 	}
-	return time.Duration(s.state.Agent.TickSeconds * float64(time.Second))
+	return time.Duration(s.Agent.TickSeconds * float64(time.Second))
 }
 
 func (s Screen) drawList() []line {

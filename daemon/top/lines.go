@@ -53,6 +53,7 @@ func Lines(prev, now *view.State) []string {
 	list = append(list, levelLines(prev.Levels, now.Levels)...)
 	list = append(list, evictionLines(prev.LastEviction, now.LastEviction)...)
 	list = append(list, ownLimitLines(prev, now)...)
+	list = append(list, ageLines(prev, now)...)
 	list = append(list, probeLines(prev, now)...)
 	list = append(list, noteLines(prev, now)...)
 	list = append(list, configLines(prev.Agent.ConfigError, now.Agent.ConfigError)...)
@@ -122,15 +123,15 @@ func ownLimitLines(prev, now *view.State) []string {
 		switch {
 		case is[w.Cgroup] && !was[w.Cgroup]:
 			r, _ := w.Rates.Get() // AtOwnLimit implies rates
-			list = append(list, w.Name+" is "+view.OwnLimitText+" (memory stall "+view.Ratio(view.Stall(r.Pressure.Memory))+", limit hit "+view.Optional(r.LimitHits, view.Count)+" times)")
+			list = append(list, now.WorkloadName(w)+" is "+view.OwnLimitText+" (memory stall "+view.Ratio(view.Stall(r.Pressure.Memory))+", limit hit "+view.Optional(r.LimitHits, view.Count)+" times)")
 		case was[w.Cgroup] && !is[w.Cgroup]:
-			list = append(list, w.Name+" no longer stalls at its own limit")
+			list = append(list, now.WorkloadName(w)+" no longer stalls at its own limit")
 		}
 		delete(was, w.Cgroup)
 	}
 	for i := range prev.Snapshot.Workloads {
 		if w := &prev.Snapshot.Workloads[i]; was[w.Cgroup] {
-			list = append(list, w.Name+", which stalled at its own limit, no longer exists")
+			list = append(list, prev.WorkloadName(w)+", which stalled at its own limit, no longer exists")
 		}
 	}
 	return list
@@ -144,6 +145,17 @@ func atOwnLimit(s *view.State) map[string]bool {
 		}
 	}
 	return limited
+}
+
+// ageLines reports that an agent takes no new sample, and that it does again.
+func ageLines(prev, now *view.State) []string {
+	switch was, is := isOld(prev), isOld(now); {
+	case is && !was:
+		return []string{"no new values for " + view.Age(now.SampleAge) + ": " + noNewSample}
+	case was && !is:
+		return []string{"the agent takes samples again"}
+	}
+	return nil
 }
 
 func probeLines(prev, now *view.State) []string {

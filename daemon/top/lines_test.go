@@ -48,6 +48,15 @@ func TestLinesUnchangedIsEmpty(t *testing.T) {
 	}
 }
 
+func TestLinesOldSample(t *testing.T) {
+	const begun = stamp + "no new values for 12 s: the agent answers, but takes no new sample"
+	assert.Equal(t, []string{begun}, Lines(scenes.Calm(), agedBy(12)))
+	assert.Empty(t, Lines(agedBy(12), agedBy(13)), "once")
+	assert.Equal(t, []string{"2026-03-01T12:02:25Z the agent takes samples again"}, Lines(agedBy(13), sampledAt(20)))
+	assert.Contains(t, Lines(nil, agedBy(12)), begun, "also of the first state")
+	assert.Empty(t, Lines(scenes.Calm(), agedBy(5)))
+}
+
 func TestLinesLevelChange(t *testing.T) {
 	calm, hard := scenes.Calm(), scenes.MemoryHard()
 	up := Lines(calm, hard)

@@ -30,7 +30,7 @@ func listTables(s *view.State, roomy bool, height int) []table {
 	nicsShown := view.BusiestNICs(nics, max(1, free/6, unused-len(disksShown)))
 	room := max(1, free-len(disksShown)-len(nicsShown))
 	tables := []table{
-		workloadTable(workloads[:min(room, len(workloads))], len(workloads), func(w *snapshot.WorkloadState) string { return w.Name }),
+		workloadTable(workloads[:min(room, len(workloads))], len(workloads), s.WorkloadName),
 		diskTable(disksShown, len(disks)),
 		nicTable(nicsShown, len(nics)),
 	}

@@ -48,7 +48,15 @@ type place struct {
 
 // NewScreen shows a state that has just arrived; the next one is expected after a period.
 func NewScreen(s *view.State, period time.Duration, now time.Time, width, height int) Screen {
-	return Screen{state: s, arrived: now, sampled: now, now: now, period: period, width: width, height: height}.settle()
+	return Screen{state: s, arrived: now, sampled: takenAt(s, now), now: now, period: period, width: width, height: height}.settle()
+}
+
+// takenAt is when the sample of a state was taken that arrives now, by this machine's clock.
+func takenAt(s *view.State, now time.Time) time.Time {
+	if s == nil {
+		return now
+	}
+	return now.Add(-s.SampleAge)
 }
 
 // Resized is the screen in a terminal of another size.
@@ -60,7 +68,7 @@ func (s Screen) Resized(width, height int) Screen {
 // Answered is the screen with a new state.
 func (s Screen) Answered(st *view.State, now time.Time) Screen {
 	if s.state == nil || st == nil || !st.Snapshot.Time.Equal(s.state.Snapshot.Time) {
-		s.sampled = now
+		s.sampled = takenAt(st, now)
 	}
 	s.state, s.arrived, s.now, s.problem = st, now, now, ""
 	return s.settle()

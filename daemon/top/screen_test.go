@@ -447,6 +447,8 @@ func TestScreenConnectionLost(t *testing.T) {
 		{"the same sample once more", s.Answered(scenes.Calm(), at(6)), ""},
 		{"the same sample for ever", s.Answered(scenes.Calm(), at(6)).Answered(scenes.Calm(), at(12)), "No new values for 12 s: the agent answers, but takes no new sample (asked again every 1.0 s)"},
 		{"a new sample, by whatever clock", s.Answered(scenes.Calm(), at(12)).Answered(sampledAt(-3600), at(13)), ""},
+		{"an old sample at the first look", screenOf(agedBy(90), 120, 24), "No new values for 1 min 30 s: the agent answers, but takes no new sample (asked again every 1.0 s)"},
+		{"a new sample that is old", s.Answered(agedBy(90), at(1)).Answered(sampledAt(1), at(2)), ""},
 		{"seldom a sample", screenOf(seldom(), 120, 24).Answered(seldom(), at(20)), ""},
 		{"an answer again", s.Failed("connection refused", at(2)).Answered(scenes.Calm(), at(3)), ""},
 		{"a hostile cause", s.Failed("\x1b[2J", at(2)), `No new values for 2 s: \x1b[2J (asked again every 1.0 s)`},
@@ -474,6 +476,11 @@ func sampledAt(seconds int) *view.State {
 	of.Time = of.Time.Add(time.Duration(seconds) * time.Second)
 	s.Snapshot = &of
 	return &s
+}
+
+// agedBy is a calm state whose sample was old when the agent answered.
+func agedBy(seconds int) *view.State {
+	return scenes.Calm().Answered(scenes.Calm().Snapshot.Time.Add(time.Duration(seconds) * time.Second))
 }
 
 // seldom is a calm state of an agent that samples every 30 s.

@@ -14,6 +14,7 @@ package top
 
 import (
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
@@ -41,7 +42,11 @@ func Render(w io.Writer, s *view.State, width, height int, color bool) {
 
 func (f *frame) state(s *view.State, height int) {
 	f.roomy = height >= roomyHeight
-	f.add(headerLines(s, f.width, false)...)
+	head := headerLines(s, f.width, isOld(s))
+	if isOld(s) {
+		head = slices.Insert(head, 1, oldLine(s.SampleAge, noNewSample))
+	}
+	f.add(head...)
 	f.gap()
 	if contention := contentionLines(s, f.width, f.roomy, 2*height/5); len(contention) > 0 {
 		f.add(contention...)

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -112,6 +113,21 @@ func TestTopUnjudgedIsNotGreen(t *testing.T) {
 	assert.Contains(t, frame, "the kernel was started without psi=1")
 	assert.NotContains(t, frame, "\x1b[32m", "nothing is green")
 	assert.Contains(t, frameOf(scenes.Calm(), 80, 24, true), "\x1b[32m")
+}
+
+// A frame that is printed once, and to no terminal, tells of sampling that hangs.
+func TestTopOldSample(t *testing.T) {
+	const old = "No new values for 1 min 30 s: the agent answers, but takes no new sample\n"
+	for age, want := range map[int]bool{0: false, 5: false, 90: true} {
+		lines := strings.SplitAfter(frameOf(agedBy(age), 120, 40, false), "\n")
+		assert.Contains(t, lines[0], "No pressure")
+		assert.Equal(t, want, lines[1] == old, "%d s: %s", age, lines[1])
+	}
+	assert.Contains(t, frameOf(agedBy(0), 120, 40, true), "\x1b[32mNo pressure")
+	assert.NotContains(t, frameOf(agedBy(90), 120, 40, true), "\x1b[32mNo pressure", "old values are no all-clear")
+	slow := seldom()
+	slow.SampleAge = 34 * time.Second
+	assert.NotContains(t, frameOf(slow, 120, 40, false), "No new values")
 }
 
 func TestTopAbsentIsNoNumber(t *testing.T) {

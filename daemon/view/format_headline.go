@@ -75,14 +75,47 @@ func UnjudgedTitle(u plugins.Unjudged) string {
 	return strings.ToLower(title[:1]) + title[1:]
 }
 
-// UnjudgedText is what was not judged, each with the reason: "network eth0: its speed
-// is unknown".
+// unjudgedNames are at most named for one reason.
+const unjudgedNames = 6
+
+// NotJudged is what was not judged, by the reason: "disk sda, disk sdb: the agent, the
+// node or the rule has just started".
+func (s *State) NotJudged() []Alarm {
+	type reason struct {
+		why    string
+		advice Advice
+	}
+	var order []reason
+	titles := map[reason][]string{}
+	for _, u := range s.Unjudged() {
+		r := reason{u.Why, UnjudgedAdvice(s, &u)}
+		if titles[r] == nil {
+			order = append(order, r)
+		}
+		if title := UnjudgedTitle(u); !slices.Contains(titles[r], title) {
+			titles[r] = append(titles[r], title)
+		}
+	}
+	list := make([]Alarm, 0, len(order))
+	for _, r := range order {
+		names := titles[r]
+		text := strings.Join(names[:min(len(names), unjudgedNames)], ", ")
+		if more := len(names) - unjudgedNames; more > 0 {
+			text += ", and " + Count(uint64(more)) + " more"
+		}
+		list = append(list, Alarm{text + ": " + Printable(r.why), r.advice})
+	}
+	return list
+}
+
+// UnjudgedText is what was not judged, by the reason: "network eth0: its speed is
+// unknown".
 func (s *State) UnjudgedText() []string {
 	var list []string
-	for _, u := range s.Unjudged() {
-		list = append(list, UnjudgedTitle(u)+": "+Printable(u.Why))
+	for _, n := range s.NotJudged() {
+		list = append(list, n.Text)
 	}
-	return slices.Compact(list)
+	return list
 }
 
 // AllClear reports that every resource of the node was judged, and none is under

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -101,7 +102,7 @@ func TestHeadline(t *testing.T) {
 	}
 	text, _ := many.Headline()
 	assert.Equal(t, "Memory: soft for 12 s; not judged: disk sda, disk sdb, disk sdc, and 2 more", text)
-	assert.Len(t, many.UnjudgedText(), 5)
+	assert.Equal(t, []string{"disk sda, disk sdb, disk sdc, disk sdd, disk sde: no PSI"}, many.UnjudgedText())
 	assert.False(t, many.AllClear())
 	nothing, _ := judgedBy().Headline()
 	assert.Equal(t, "Not judged: no plugin is enabled", nothing)
@@ -122,4 +123,24 @@ func TestLevelText(t *testing.T) {
 func TestModeTextStandalone(t *testing.T) {
 	assert.Equal(t, "standalone mode: evictions disabled", (&State{Agent: Agent{Mode: "standalone"}}).ModeText())
 	assert.Equal(t, "something else", (&State{Agent: Agent{Mode: "something else"}}).ModeText())
+}
+
+// What was not judged for one reason is one line, however much it is.
+func TestNotJudgedByReason(t *testing.T) {
+	s := &State{Snapshot: &snapshot.Snapshot{}, Levels: &plugins.Levels{}}
+	for i := range 8 {
+		s.Levels.Verdicts = append(s.Levels.Verdicts, plugins.Verdict{Plugin: "disk-contention", Resource: plugins.Disk, Scope: fmt.Sprintf("sd%d", i), Absent: "no rates yet"})
+	}
+	s.Levels.Verdicts = append(s.Levels.Verdicts, plugins.Verdict{Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Absent: "psi=0"})
+	var disks, memory []string
+	for _, text := range s.UnjudgedText() {
+		if strings.HasSuffix(text, ": no rates yet") {
+			disks = append(disks, text)
+		}
+		if strings.HasSuffix(text, ": psi=0") {
+			memory = append(memory, text)
+		}
+	}
+	assert.Equal(t, []string{"disk sd0, disk sd1, disk sd2, disk sd3, disk sd4, disk sd5, and 2 more: no rates yet"}, disks)
+	assert.Equal(t, []string{"memory: psi=0"}, memory)
 }

@@ -25,6 +25,16 @@ type State struct {
 	Outer *OuterPlugins
 	// LastEviction is the newest stored one, nil for none.
 	LastEviction *Eviction
+	// SampleAge is how old the sample was when the agent answered, by the agent's clock;
+	// zero where the agent was not asked.
+	SampleAge time.Duration
+}
+
+// Answered is a copy of the state as the agent answers at a time.
+func (s *State) Answered(now time.Time) *State {
+	at := *s
+	at.SampleAge = max(0, now.Sub(s.Snapshot.Time))
+	return &at
 }
 
 // WithOuter is a copy of the state with the outer plugins and their last verdicts.
@@ -98,8 +108,11 @@ type Triggers struct {
 
 // Pressure is /api/v1/pressure: the verdicts about this node and their evidence.
 type Pressure struct {
-	Time  time.Time `json:"time"`
-	Agent Agent     `json:"agent"`
+	Time time.Time `json:"time"`
+	// AgeSeconds is how old the sample was when the agent answered. It is much more than
+	// agent.tickSeconds where sampling hangs.
+	AgeSeconds float64 `json:"ageSeconds"`
+	Agent      Agent   `json:"agent"`
 	// Levels is the highest level of each resource that a plugin judges.
 	Levels map[plugins.Resource]plugins.Level `json:"levels"`
 	// Unjudged is what no level tells about, with the reason: where it is empty
@@ -122,7 +135,7 @@ type Pressure struct {
 // Pressure of the state.
 func (s *State) Pressure() Pressure {
 	p := Pressure{
-		Time: s.Levels.Time, Agent: s.Agent, Levels: map[plugins.Resource]plugins.Level{},
+		Time: s.Levels.Time, AgeSeconds: s.SampleAge.Seconds(), Agent: s.Agent, Levels: map[plugins.Resource]plugins.Level{},
 		WindowSeconds: s.Snapshot.WindowSeconds, Stall: s.Snapshot.Pressure.Ratios, Verdicts: s.Levels.Verdicts, Contention: Contention(s),
 		Cluster: s.Cluster, LastEviction: s.LastEviction,
 	}
@@ -142,7 +155,7 @@ func (p Pressure) State(s *snapshot.Snapshot) *State {
 	named.Contention = p.Contention
 	return &State{
 		Agent: p.Agent, Snapshot: &named, Levels: &plugins.Levels{Time: p.Time, Verdicts: p.Verdicts},
-		Cluster: p.Cluster, LastEviction: p.LastEviction,
+		Cluster: p.Cluster, LastEviction: p.LastEviction, SampleAge: time.Duration(p.AgeSeconds * float64(time.Second)),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"net/http"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
@@ -69,6 +70,7 @@ func outerPlugins(all []outer.Status) []Plugin {
 type api struct {
 	state  func() *view.State // nil before the first sample
 	stored func() []evict.Decision
+	now    func() time.Time
 }
 
 func (a *api) snapshot(w http.ResponseWriter, _ *http.Request) {
@@ -76,7 +78,7 @@ func (a *api) snapshot(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (a *api) pressure(w http.ResponseWriter, _ *http.Request) {
-	a.answer(w, func(st *view.State) any { return st.Pressure() })
+	a.answer(w, func(st *view.State) any { return st.Answered(a.now()).Pressure() })
 }
 
 func (a *api) plugins(w http.ResponseWriter, _ *http.Request) {

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
@@ -62,6 +63,17 @@ func TestAPIDecisionsEmptyList(t *testing.T) {
 	var body map[string]json.RawMessage
 	ask(t, serverOf(scenes.Calm()), "/api/v1/decisions", &body)
 	assert.Equal(t, "[]", string(body["decisions"]))
+}
+
+// How old the sample is, is by the agent's clock: whoever asks may have another one.
+func TestAPIPressureAge(t *testing.T) {
+	server := serverOf(scenes.Calm())
+	for after, want := range map[time.Duration]time.Duration{90 * time.Second: 90 * time.Second, -time.Hour: 0} {
+		server.now = func() time.Time { return scenes.Calm().Snapshot.Time.Add(after) }
+		var p view.Pressure
+		ask(t, server, "/api/v1/pressure", &p)
+		assert.Equal(t, want, p.State(scenes.Calm().Snapshot).SampleAge)
+	}
 }
 
 func TestAPIPressureHasCluster(t *testing.T) {

@@ -2,7 +2,6 @@ package web
 
 import (
 	"html/template"
-	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
@@ -114,7 +113,7 @@ func (p *page) data(open bool) pageData {
 	moreNICs := max(0, len(restNICs)-restNICsShown)
 	mounts, restMounts := view.Filesystems(s.Snapshot.Filesystems, filesystemsShown)
 	disks, idle := view.Disks(s.Snapshot.Disks)
-	notJudged := pageUnjudged(s)
+	notJudged := s.NotJudged()
 	workloads, hidden := workloadRows(s)
 	decisions := pageDecisions(p.decisions(), s.Snapshot.Time, open)
 	unfolded := unfolded(decisions)
@@ -139,18 +138,6 @@ const notJudgedShown = 6
 
 // restNICsShown of the less busy virtual ones: a node has one for each pod.
 const restNICsShown = 40
-
-// pageUnjudged is what no level tells about, each reason once.
-func pageUnjudged(s *view.State) []view.Alarm {
-	var list []view.Alarm
-	for _, u := range s.Unjudged() {
-		a := view.Alarm{Text: view.UnjudgedTitle(u) + ": " + view.Printable(u.Why), Advice: view.UnjudgedAdvice(s, &u)}
-		if !slices.Contains(list, a) {
-			list = append(list, a)
-		}
-	}
-	return list
-}
 
 // adviseOnce leaves the same advice to the last of those in a row that have it.
 func adviseOnce(list []view.Alarm) []view.Alarm {

@@ -36,7 +36,7 @@ func (a *historyAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type historyPage struct {
 	pageFrame
 	From, To, Step string // Step is the length of a point
-	Query          string // of the same in the API
+	API            string // the query of the same in the API
 	Links          []historyLink
 	Rules, Plots   []history.Plot
 	Calm           string
@@ -92,11 +92,11 @@ func (p *historyHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	disks, nics := store.Devices(rng)
 	d := historyPage{
 		pageFrame: p.frame(s, historyTitle(rng)), From: view.Stamp(rng.From), To: view.Stamp(rng.To), Step: view.Age(rng.Step()),
-		Query: rng.Query(rng.At), Links: historyLinks(rng, p.now(), "history?"), Omitted: store.Omitted(),
+		API: rng.Query(rng.At), Links: historyLinks(rng, p.now(), "history?"), Omitted: store.Omitted(),
 		Rules: marked(rules, marks), Calm: calmText(len(rules), calm), Plots: marked(store.Node(rng), marks),
 		Sections: []historySection{newHistorySection(store, "disks", "Disks", rng, disks, disksDrawn, marks), newHistorySection(store, "network", "Network", rng, nics, nicsDrawn, marks)},
 	}
-	d.Again = "history?" + d.Query
+	d.Again = "history?" + d.API
 	d.Decisions, d.MoreDecisions = decisionsIn(decisions, rng, p.now())
 	p.write(w, "page_history.html", d, http.StatusOK)
 }

@@ -16,11 +16,12 @@ type foundRow struct {
 
 type searchPage struct {
 	pageFrame
-	Asked                                     bool // a text was given
-	Summary                                   string
-	Workloads, Devices                        []foundRow
-	Decisions                                 []pageDecision
-	MoreWorkloads, MoreDevices, MoreDecisions int
+	Asked                      bool // a text was given
+	Summary                    string
+	Workloads, Ended, Devices  []foundRow
+	Decisions                  []pageDecision
+	MoreWorkloads, MoreEnded   int
+	MoreDevices, MoreDecisions int
 }
 
 // Bounds of a search.
@@ -50,10 +51,15 @@ func (p *searchHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.Title = "Search: " + view.Clip(query)
 		found := s.Search(query, p.decisions())
 		d.Workloads, d.MoreWorkloads = workloadResults(s, found.Workloads)
+		d.Ended, d.MoreEnded = endedResults(s, p.past.Search(query), p.now())
 		d.Devices, d.MoreDevices = deviceResults(found)
 		d.MoreDecisions = max(0, len(found.Decisions)-decisionsFound)
 		d.Decisions = pageDecisions(found.Decisions[:len(found.Decisions)-d.MoreDecisions], s.Snapshot.Time, false)
-		d.Summary = countOf(len(found.Workloads), "workload", "workloads") + ", " + countOf(len(found.Disks)+len(found.NICs)+len(found.Filesystems), "device", "devices") + ", " + countOf(len(found.Decisions), "decision", "decisions")
+		ended := ""
+		if n := len(d.Ended) + d.MoreEnded; n > 0 {
+			ended = " and " + view.Count(uint64(n)) + " that ended"
+		}
+		d.Summary = countOf(len(found.Workloads), "workload", "workloads") + ended + ", " + countOf(len(found.Disks)+len(found.NICs)+len(found.Filesystems), "device", "devices") + ", " + countOf(len(found.Decisions), "decision", "decisions")
 	}
 	p.write(w, "page_search.html", d, http.StatusOK)
 }

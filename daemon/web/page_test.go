@@ -246,7 +246,7 @@ func TestPageGauge(t *testing.T) {
 	v := plugins.Verdict{Observed: snapshot.Some(0.05), Threshold: snapshot.Some(0.1), Operator: ">=", Unit: "ratio"}
 	assert.Equal(t, &levelGauge{Value: 500, Text: "50.0 % of the way to ≥ 10.0 %"}, newGauge(&v))
 	v.Observed = snapshot.Some(0.95)
-	assert.Equal(t, &levelGauge{Value: 1000, Text: "100 % of the way to ≥ 10.0 %"}, newGauge(&v))
+	assert.Equal(t, &levelGauge{Value: 1000, Text: "at or beyond the threshold ≥ 10.0 %"}, newGauge(&v))
 	v.Observed = snapshot.Opt[float64]{}
 	assert.Nil(t, newGauge(&v), "what was not observed is not drawn")
 }

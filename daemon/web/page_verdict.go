@@ -142,6 +142,9 @@ func newGauge(v *plugins.Verdict) *levelGauge {
 	if !known {
 		return nil
 	}
+	if share >= 1 { // far beyond it the bar cannot say how far
+		return &levelGauge{barOf(share), "at or beyond the threshold " + limit(v.Operator, t, v.Unit)}
+	}
 	return &levelGauge{barOf(share), view.Ratio(share) + " of the way to " + limit(v.Operator, t, v.Unit)}
 }
 

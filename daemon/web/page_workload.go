@@ -55,6 +55,7 @@ type gaugeRow struct {
 type roleRow struct {
 	Device, Title, State, Class string
 	Share                       string
+	Label                       string // of the bar
 	For                         string
 	Bar                         int
 	Full                        string
@@ -90,7 +91,7 @@ func (p *workloadHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	found := s.FindWorkloads(name)
 	switch len(found) {
 	case 0:
-		p.notFound(w, s, "workload", name)
+		p.ended(w, r, s, name)
 		return
 	case 1:
 	default:
@@ -133,7 +134,7 @@ func (d *workloadPage) addRoles(s *view.State, c *snapshot.Contention, w *snapsh
 	role := roleRow{Device: row.Device, Title: row.Title, State: row.State, Class: row.Class}
 	if i := slices.IndexFunc(c.Culprits, func(p snapshot.Culprit) bool { return p.Cgroup == w.Cgroup }); i >= 0 {
 		r, own := role, culpritRow(c, &c.Culprits[i])
-		r.Share, r.Bar, r.Full, r.More, r.NoOthers = own.Share+" "+row.Of+" ("+own.Details+")", own.Bar, "100 % = all "+row.Of, c.MoreSufferers, row.None
+		r.Label, r.Share, r.Bar, r.Full, r.More, r.NoOthers = "its share", own.Share+" "+row.Of+" ("+own.Details+")", own.Bar, "100 % = all "+row.Of, c.MoreSufferers, row.None
 		for j := range c.Sufferers {
 			if c.Sufferers[j].Cgroup != w.Cgroup {
 				r.Others = append(r.Others, suffererRow(&c.Sufferers[j]))
@@ -145,7 +146,7 @@ func (d *workloadPage) addRoles(s *view.State, c *snapshot.Contention, w *snapsh
 	}
 	if i := slices.IndexFunc(c.Sufferers, func(p snapshot.Sufferer) bool { return p.Cgroup == w.Cgroup }); i >= 0 {
 		r, own := role, suffererRow(&c.Sufferers[i])
-		r.Share, r.Bar, r.For, r.Full, r.More, r.NoOthers = own.Share+" of the time ("+own.Details+")", own.Bar, own.For, "100 % = all of the time", c.MoreCulprits, noOther(c)
+		r.Label, r.Share, r.Bar, r.For, r.Full, r.More, r.NoOthers = "time waited", own.Share+" of the time ("+own.Details+")", own.Bar, own.For, "100 % = all of the time", c.MoreCulprits, noOther(c)
 		r.ForOthers = c.Sufferers[i].Significant(c.Resource.WaitedThreshold())
 		for j := range c.Culprits {
 			if c.Culprits[j].Cgroup != w.Cgroup {

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -194,6 +195,9 @@ func innermost(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
 	}
+	if request, ok := errors.AsType[*url.Error](err); ok { // its URL says nothing: the agent is asked over another way
+		return request.Err
+	}
 	return err
 }
 
@@ -281,7 +285,7 @@ func (s *Server) restricted(mux *http.ServeMux) {
 	mux.Handle("GET /workload", &workloadHandler{of, &s.processes, s.Processes})
 	mux.Handle("GET /device", &deviceHandler{of})
 	mux.Handle("GET /search", &searchHandler{of})
-	a := &api{state: s.currentState, stored: s.Decisions}
+	a := &api{state: s.currentState, stored: s.Decisions, now: s.clock()}
 	mux.HandleFunc("GET /api/v1/snapshot", a.snapshot)
 	mux.HandleFunc("GET /api/v1/pressure", a.pressure)
 	mux.HandleFunc("GET /api/v1/plugins", a.plugins)

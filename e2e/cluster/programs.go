@@ -45,6 +45,9 @@ const (
 	KrewValidator = "validate-krew-manifest"
 )
 
+// Kubectl asks a cluster as people do.
+const Kubectl = "kubectl"
+
 // source is what a module pins that is built together.
 type source struct {
 	// name of the source, and dir where the main module keeps its module.
@@ -139,6 +142,16 @@ func krewPrograms() source {
 	}
 }
 
+func kubectlProgram() source {
+	const x = " -X k8s.io/component-base/version."
+	return source{
+		name: "kubectl", dir: "e2e/tools/kubectl", programs: map[string]string{Kubectl: "."},
+		pin:   `(?m)^\s*k8s\.io/kubectl v0((\.)(\d+)\.\S+)`, // v0.37.1 is that of v1.37.1
+		flags: "-s -w" + x + "gitVersion=v1%[1]s" + x + "gitMajor=1" + x + "gitMinor=%[3]s",
+		takes: "two minutes",
+	}
+}
+
 // Program is the path of one of the programs: of the newest version that is
 // pinned, of an older one that an environment variable asks for (PLIMSOLL_K8S,
 // PLIMSOLL_VELERO), or of the one that the name says: "kube-apiserver@1.34". When
@@ -181,7 +194,7 @@ func locate(name, version string) (source, string, error) {
 }
 
 func sources() []source {
-	return []source{kubePrograms(), kubeletProgram(), veleroProgram(), storePrograms(), helmPrograms(), operatorProgram(), krewPrograms()}
+	return []source{kubePrograms(), kubeletProgram(), veleroProgram(), storePrograms(), helmPrograms(), operatorProgram(), krewPrograms(), kubectlProgram()}
 }
 
 // find looks for the programs' module at dir and above.

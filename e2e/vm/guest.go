@@ -41,10 +41,10 @@ func (m *VM) Get(ctx context.Context, address, path string) ([]byte, error) {
 }
 
 func (m *VM) get(ctx context.Context, address, path string) ([]byte, error) {
-	client, err := m.client(ctx, address)
-	if err != nil {
-		return nil, err
-	}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return m.Dial(ctx, address) },
+	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -61,28 +61,32 @@ func (m *VM) get(ctx context.Context, address, path string) ([]byte, error) {
 	return b, err
 }
 
-// client of an address in the machine, by a socket that ssh forwards.
-func (m *VM) client(ctx context.Context, address string) (*http.Client, error) {
+// Dial connects to a TCP address as the machine reaches it, such as one of its own or
+// of a pod, by a socket that ssh forwards.
+func (m *VM) Dial(ctx context.Context, address string) (net.Conn, error) {
+	socket, err := m.forward(ctx, address)
+	if err != nil {
+		return nil, fmt.Errorf("machine %s: dial %s: %w", m.options.Name, address, err)
+	}
+	return new(net.Dialer).DialContext(ctx, "unix", socket)
+}
+
+// forward is the socket of an address in the machine.
+func (m *VM) forward(ctx context.Context, address string) (socket string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c := m.clients[address]; c != nil {
-		return c, nil
+	if socket, is := m.forwards[address]; is {
+		return socket, nil
 	}
-	socket := filepath.Join(m.dir, "to-"+strings.ReplaceAll(address, ":", "-")) // a colon would end it, to ssh
+	socket = filepath.Join(m.dir, "to-"+strings.ReplaceAll(address, ":", "-")) // a colon would end it, to ssh
 	if _, err := m.command(ctx, "ssh", "-O", "forward", "-L", socket+":"+address, "root@"+m.host); err != nil {
-		return nil, err
+		return "", err
 	}
-	c := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}}
-	if m.clients == nil {
-		m.clients = map[string]*http.Client{}
+	if m.forwards == nil {
+		m.forwards = map[string]string{}
 	}
-	m.clients[address] = c
-	return c, nil
+	m.forwards[address] = socket
+	return socket, nil
 }
 
 // Push copies a file or a directory of the host to the path remote.

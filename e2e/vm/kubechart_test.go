@@ -68,12 +68,18 @@ func theChart(shared *kubeNode) func(*testing.T) {
 	}
 }
 
+// reachAPIServer by its address in the cluster.
+func (k *kubeNode) reachAPIServer() {
+	k.t.Helper()
+	k.run("ip address add " + serviceIP + "/32 dev lo && systemd-run -q --unit=kubernetes --socket-property=ListenStream=" + serviceIP + ":443 " +
+		"/lib/systemd/systemd-socket-proxyd " + apiServerHost + ":" + apiServerPort)
+}
+
 // prepare what is there before a Plimsoll is: a Velero with a load that may go on
 // at a time, whose node-agent is a pod that waits.
 func (k *charted) prepare() {
 	k.t.Helper()
-	k.run("ip address add " + serviceIP + "/32 dev lo && systemd-run -q --unit=kubernetes --socket-property=ListenStream=" + serviceIP + ":443 " +
-		"/lib/systemd/systemd-socket-proxyd " + apiServerHost + ":" + apiServerPort)
+	k.reachAPIServer()
 	require.NoError(k.t, k.cluster.Apply(k.t.Context(), velero.Backups, velero.DataUploads, velero.DataDownloads, velero.PodVolumeBackups, velero.PodVolumeRestores))
 	client, err := dynamic.NewForConfig(k.cluster.Admin)
 	require.NoError(k.t, err)
@@ -234,15 +240,15 @@ func (k *charted) onlyReports() {
 	}}}
 	k.deploy("greedy", greedy)
 	pod := k.running("greedy")
-	k.said(pod.UID, "PressureEvictionDryRun")
+	k.said(pod.UID, "PressureEvictionDryRun", time.Minute)
 	assert.Equal(k.t, pod.UID, k.running("greedy").UID)
 	k.stage("what would be evicted is said")
 }
 
 // said waits for an Event of that reason about a pod.
-func (k *charted) said(pod types.UID, reason string) {
+func (k *kubeNode) said(pod types.UID, reason string, limit time.Duration) {
 	k.t.Helper()
-	k.until(time.Minute, reason, func() bool {
+	k.until(limit, reason, func() bool {
 		list, err := k.cluster.Client.CoreV1().Events(metav1.NamespaceDefault).List(k.t.Context(),
 			metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod) + ",reason=" + reason})
 		require.NoError(k.t, err)
@@ -260,7 +266,7 @@ func (k *charted) evicts() {
 	k.t.Helper()
 	pod, was := k.running("greedy"), k.agent()
 	k.helm.Wait(helmTime, "upgrade", "plimsoll", chart.Dir, "--reset-then-reuse-values", "--set", "agent.config.eviction.dryRun=false", "--wait")
-	k.said(pod.UID, "PressureEviction")
+	k.said(pod.UID, "PressureEviction", time.Minute)
 	k.ended(pod)
 	assert.Equal(k.t, was.UID, k.agent().UID, "no pod is made anew")
 	assert.Contains(k.t, k.exec("explain eviction default/"+pod.Name), "rss-overuse")

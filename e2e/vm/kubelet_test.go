@@ -26,7 +26,7 @@ import (
 // the shortage of memory is one, and the agent has the rights that deploy/ grants.
 func TestRealKubelet(t *testing.T) {
 	t.Parallel()
-	k := startKubelet(t, "syncFrequency: 10s\n") // what a pod mounts follows as fast
+	k := startKubelet(t, kubeOptions{kubelet: "syncFrequency: 10s\n"}) // what a pod mounts follows as fast
 	t.Run("the chart is installed, acts, and leaves nothing", theChart(k))
 	t.Run("the package joins the cluster and is purged", thePackage(k))
 	k.joinAgent()

@@ -1,6 +1,7 @@
 package vm_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -46,28 +47,47 @@ const runtimeDir = "/var/lib/containerd"
 type kubeNode struct {
 	*node
 	cluster *cluster.Cluster
+	way     *wayIn    // nil: nothing reaches the kubelet and the pods
 	since   time.Time // the end of the last stage
 }
 
+// kubeOptions of a node.
+type kubeOptions struct {
+	// kubelet is added to its configuration.
+	kubelet string
+	// serves has the kubelet listen, and the API server reach it and the pods as a real
+	// one does: for kubectl exec and port-forward.
+	serves bool
+	// version of Plimsoll's image; imageVersion.
+	version string
+}
+
 // startKubelet starts a control plane and a machine that is its only node, and
-// waits until that is Ready. kubeletConfig is added to the kubelet's
-// configuration. Containers are of the images that imageOf names; the programs
-// of a node are there.
-func startKubelet(t *testing.T, kubeletConfig string) *kubeNode {
+// waits until that is Ready. Containers are of the images that imageOf names; the
+// programs of a node are there.
+func startKubelet(t *testing.T, o kubeOptions) *kubeNode {
 	t.Helper()
 	vm.SkipUnfit(t)
 	k := &kubeNode{node: &node{t: t}, since: time.Now()}
-	k.cluster = cluster.New(t, cluster.Options{
+	control := cluster.Options{
 		APIServerNames: []string{apiServerHost},
 		Graces:         cluster.Graces{NodeMonitorPeriod: time.Second},
-	})
+	}
+	if o.serves {
+		k.way = newWayIn(t)
+		control.Args = map[string][]string{cluster.APIServer: {"--egress-selector-config-file=" + k.way.egress(t)}}
+	}
+	k.cluster = cluster.New(t, control)
 	k.stage("control plane")
-	share := k.share(kubeletConfig)
+	share := k.share(o)
 	k.stage("programs and images")
 	k.VM = vm.Start(t, vm.Options{
 		Name: nodeName, Disks: 3, Share: share,
 		Forward: map[string]string{apiServerHost + ":" + apiServerPort: strings.TrimPrefix(k.cluster.Admin.Host, "https://")},
 	})
+	if k.way != nil {
+		k.way.open(k.VM)
+	}
 	k.stage("booted")
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -87,7 +107,7 @@ func startKubelet(t *testing.T, kubeletConfig string) *kubeNode {
 }
 
 // share is the directory with all that the machine is given.
-func (k *kubeNode) share(kubeletConfig string) string {
+func (k *kubeNode) share(o kubeOptions) string {
 	k.t.Helper()
 	share := k.t.TempDir()
 	require.NoError(k.t, os.CopyFS(share, os.DirFS(filepath.Join("testdata", "node"))))
@@ -100,11 +120,14 @@ func (k *kubeNode) share(kubeletConfig string) string {
 	build(k.t, "./probes/recordfixture", filepath.Join(share, "recordfixture"))
 
 	etc := filepath.Join(share, "etc", "kubernetes")
-	f, err := os.OpenFile(filepath.Join(etc, "kubelet.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+	config, err := os.ReadFile(filepath.Join(etc, "kubelet.yaml"))
 	require.NoError(k.t, err)
-	_, err = f.WriteString(kubeletConfig)
-	require.NoError(k.t, err)
-	require.NoError(k.t, f.Close())
+	text := string(config) + o.kubelet
+	if o.serves {
+		require.Contains(k.t, text, deaf)
+		text = strings.Replace(text, deaf, hearing, 1)
+	}
+	require.NoError(k.t, os.WriteFile(filepath.Join(etc, "kubelet.yaml"), []byte(text), 0o644))
 	user, err := k.cluster.User("system:node:"+nodeName, "system:nodes")
 	require.NoError(k.t, err)
 	k.writeKubeconfig(filepath.Join(etc, "kubelet.conf"), clientcmdapi.AuthInfo{ClientCertificateData: user.CertData, ClientKeyData: user.KeyData})
@@ -112,7 +135,7 @@ func (k *kubeNode) share(kubeletConfig string) string {
 	require.NoError(k.t, os.Mkdir(filepath.Join(share, "images"), 0o755))
 	if long() {
 		image := k.t.TempDir()
-		require.NoError(k.t, chart.MakeImage("../..", image, imageVersion, "ARCHES=amd64"))
+		require.NoError(k.t, chart.MakeImage("../..", image, cmp.Or(o.version, imageVersion), "ARCHES=amd64"))
 		require.NoError(k.t, os.Rename(filepath.Join(image, "image.tar"), filepath.Join(share, "images", "plimsoll")))
 	}
 	for _, source := range []string{"./e2e/vm/pause", "./e2e/vm/hog", "./e2e/vm/steady", conntrack} {
@@ -220,7 +243,7 @@ func (k *kubeNode) evicted(limit time.Duration, plugin string) (found evict.Deci
 
 // with is the same node, for a subtest.
 func (k *kubeNode) with(t *testing.T) *kubeNode {
-	return &kubeNode{node: k.node.with(t), cluster: k.cluster, since: time.Now()}
+	return &kubeNode{node: k.node.with(t), cluster: k.cluster, way: k.way, since: time.Now()}
 }
 
 // stage says how long it took since the stage before.

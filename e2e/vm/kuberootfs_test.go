@@ -121,7 +121,7 @@ func (k *kubeNode) availablePercent() float64 {
 // stageRootfs records a node with a real kubelet and containerd. Its agent knows the
 // pods, and only observes.
 func stageRootfs(t *testing.T) {
-	k := startKubelet(t, "")
+	k := startKubelet(t, kubeOptions{})
 	require.NoError(t, k.cluster.Apply(t.Context(), deploy.RBAC))
 	k.pushServiceAccount("plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: nodeName}, "/root/agent.kubeconfig")
 	stage(t, k.node, "QEMU (emulated), Linux 6.1, cgroup v2, kubelet 1.37 and containerd, whose filesystem has 2 GiB; 2 CPUs, 2 GiB", scenesOfRootfs(k.cluster))

@@ -25,7 +25,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,8 +80,8 @@ type VM struct {
 	qemu    *exec.Cmd
 	ended   chan struct{} // closed when QEMU has ended
 
-	mu      sync.Mutex // guards clients
-	clients map[string]*http.Client
+	mu       sync.Mutex        // guards forwards
+	forwards map[string]string // sockets by the address in the machine
 }
 
 // bootTime is many times what a boot takes on an idle machine (10 to 15 s).

@@ -133,14 +133,16 @@ func (w *rivalWatch) known() knownRivals {
 func (w *rivalWatch) update(ctx context.Context, procfs string, c Config, log *slog.Logger, limit time.Duration) (changed bool) {
 	self := filepath.Join(procfs, strconv.Itoa(selfIn(procfs)))
 	w.search.procfs, w.search.skip = procfs, func(process string) bool { return process == self }
-	before, dirs := w.known(), discover(c.Dirs).dirs
-	w.search.look(ctx, dirs, limit)
+	before, at := w.known(), discover(c.Dirs)
+	w.search.look(ctx, at.dirs, limit)
 	now := knownRivals{byDir: w.search.found, searched: map[string]bool{}, unfinished: w.search.unfinished()}
 	for _, p := range w.search.searched {
 		now.searched[p.dir] = true
 	}
 	w.newest.Store(&now)
-	w.logSearch(now, dirs, c.Beside, log)
+	if len(at.sockets) > 0 { // else there is no plugin for which it matters
+		w.logSearch(now, at.dirs, c.Beside, log)
+	}
 	return logRivals(before, now, c.Beside, log) || !maps.Equal(before.searched, now.searched)
 }
 

@@ -502,6 +502,9 @@ func TestSearchLogged(t *testing.T) {
 			w.Log = slog.New(slog.NewTextHandler(&out, nil))
 			w.Procfs = filepath.Join(t.TempDir(), "none")
 			w.Host.updateRivals(t.Context(), time.Minute)
+			require.Empty(t, out.String(), "no plugin is there for which it matters")
+			newFake("p").serve(t, w.path("p.sock"))
+			w.Host.updateRivals(t.Context(), time.Minute)
 			first := out.String()
 			assert.Contains(t, first, want)
 			assert.Contains(t, first, "beside="+beside)
@@ -518,6 +521,12 @@ func TestSearchLogged(t *testing.T) {
 			assert.Contains(t, out.String(), "process 1: ")
 			assert.Contains(t, out.String(), "all processes are examined")
 			assert.Equal(t, 1, strings.Count(out.String(), "a process cannot be examined"))
+
+			require.NoError(t, os.Remove(w.path("p.sock")))
+			said := out.String()
+			w.Host.rivals.unexaminedLogged = false
+			w.Host.updateRivals(t.Context(), time.Minute)
+			assert.Equal(t, said, out.String(), "the plugin has ended")
 		})
 	}
 }
