@@ -57,6 +57,9 @@ func TestOf(t *testing.T) {
 			assert.Equal(t, row.want, states(v))
 		})
 	}
+}
+
+func TestOfUnusual(t *testing.T) {
 	t.Run("the table of kinds has the version", func(t *testing.T) {
 		for version, older := range map[string]bool{"v1.16.2": true, "v1.17.2": false} {
 			v := Of(definitions(t, version))

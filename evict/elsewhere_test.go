@@ -63,7 +63,7 @@ func inProgressThenGone(t *testing.T) {
 	in.Cluster.Pods.Pods[0].Phase = "Succeeded" // as KubeVirt leaves the pod of a machine that was migrated
 	d, m = keeping(in, &a, &log)
 	assert.Equal(t, CodeCooldown, d.Code)
-	d, m = keeping(then(in, 29, restarted(t, m)), &a, &log)
+	d, _ = keeping(then(in, 29, restarted(t, m)), &a, &log)
 	assert.Equal(t, CodeCooldown, d.Code, "its relief is measured first")
 	require.Equal(t, []string{"a"}, a.uids())
 	was := log.List()[len(log.List())-1]

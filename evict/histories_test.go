@@ -167,15 +167,20 @@ func (h *history) part() (m State, killed bool) {
 	}
 	d.Postpone()
 	h.judge(d)
+	h.endRound(d.DryRun)
+	return m, false
+}
+
+// endRound keeps which scopes are being relieved, and how.
+func (h *history) endRound(dry bool) {
 	for _, uid := range h.granted {
 		for _, scope := range h.naming(uid) {
-			h.dryGoing[scope] = d.DryRun
-			if !d.DryRun {
+			h.dryGoing[scope] = dry
+			if !dry {
 				delete(h.endless, scope) // not before the round is over
 			}
 		}
 	}
-	return m, false
 }
 
 // judgeClock keeps what the rules say of time.

@@ -167,14 +167,7 @@ func (m State) RecordChoice(in Input, d *Decision, i int) (State, Victim) {
 	c := &d.Candidates[i]
 	v := d.Victim(i, in.Config.MaxTerminationGrace)
 	chosen := Chosen{Victim: v, Owner: ownerOf(c.Pod), Relief: map[string]float64{}, Decision: d.ID, Time: d.Time, DryRun: d.DryRun, TerminatesBy: c.Pod.TerminatesBy}
-	for _, o := range in.Levels.Verdicts {
-		if relief, named := reliefBy(o, c); named {
-			chosen.Relief[verdictKey(o)] = relief
-			if o.MetLevel > plugins.None && in.Config.Via == ViaRequest {
-				chosen.Met = append(chosen.Met, verdictKey(o))
-			}
-		}
-	}
+	chosen.chosenBy(in, c)
 	if in.Config.Via == ViaRequest {
 		chosen.For = c.For.String()
 		if !d.DryRun { // saved before the request: a next agent can withdraw it
@@ -201,6 +194,21 @@ func (m State) RecordChoice(in Input, d *Decision, i int) (State, Victim) {
 		m.Victims = m.Victims[over:]
 	}
 	return m, v
+}
+
+// chosenBy keeps the relief that each verdict expects of the candidate and, where its
+// eviction may be withdrawn, which thresholds are met.
+func (l *Chosen) chosenBy(in Input, c *Considered) {
+	for _, o := range in.Levels.Verdicts {
+		relief, named := reliefBy(o, c)
+		if !named {
+			continue
+		}
+		l.Relief[verdictKey(o)] = relief
+		if o.MetLevel > plugins.None && in.Config.Via == ViaRequest {
+			l.Met = append(l.Met, verdictKey(o))
+		}
+	}
 }
 
 // RecordAnswer records the answer for the newest victim.

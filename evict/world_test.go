@@ -111,32 +111,7 @@ func (w *env) end(p *living, grace int64) {
 func (w *env) pass(seconds int) {
 	w.now = w.now.Add(time.Duration(seconds) * time.Second)
 	for _, p := range slices.Clone(w.pods) {
-		switch {
-		case !p.gone.IsZero():
-		case !p.moves.IsZero() && !p.moves.After(w.now):
-			p.gone = w.now
-		case !p.TerminatesBy.IsZero() && !p.ends.After(w.now):
-			p.gone = w.now
-			if w.chance(0.7) {
-				w.bear(w.pick(p.Name, ""))
-			}
-		case w.chance(0.01):
-			w.end(p, int64(w.random.IntN(90)))
-		case w.chance(0.02): // deleted by force
-			p.gone = w.now
-		case w.chance(0.005) && p.failed.IsZero():
-			p.Phase, p.StatusReason, p.failed = "Failed", "Evicted", w.now
-			p.StatusMessage = w.pick(`Usage of EmptyDir volume "a" exceeds the limit "1Mi". `, "The node was low on resource: memory. ", "The node was low on resource: ephemeral-storage. ")
-		case w.chance(0.02):
-			p.blocked, p.OptedOut = !p.blocked, map[bool]string{true: "a=b"}[p.OptedOut == ""]
-		case w.others.Float64() < 0.02: // another evicts it, or somebody says so
-			p.EvictedElsewhere = map[bool]string{true: "annotation x"}[p.EvictedElsewhere == ""]
-			if p.EvictedElsewhere != "" && w.others.Float64() < 0.5 {
-				p.moves = w.now.Add(time.Duration(w.others.IntN(200)) * time.Second)
-			}
-		case w.chance(0.02):
-			p.relief = float64(w.random.IntN(40))
-		}
+		w.passFor(p)
 	}
 	if w.chance(0.1) {
 		w.bear("")
@@ -151,6 +126,36 @@ func (w *env) pass(seconds int) {
 	w.lists = append(w.lists, l)
 	if len(w.lists) > 4 {
 		w.lists = w.lists[1:]
+	}
+}
+
+// passFor is what happens to a pod.
+func (w *env) passFor(p *living) {
+	switch {
+	case !p.gone.IsZero():
+	case !p.moves.IsZero() && !p.moves.After(w.now):
+		p.gone = w.now
+	case !p.TerminatesBy.IsZero() && !p.ends.After(w.now):
+		p.gone = w.now
+		if w.chance(0.7) {
+			w.bear(w.pick(p.Name, ""))
+		}
+	case w.chance(0.01):
+		w.end(p, int64(w.random.IntN(90)))
+	case w.chance(0.02): // deleted by force
+		p.gone = w.now
+	case w.chance(0.005) && p.failed.IsZero():
+		p.Phase, p.StatusReason, p.failed = "Failed", "Evicted", w.now
+		p.StatusMessage = w.pick(`Usage of EmptyDir volume "a" exceeds the limit "1Mi". `, "The node was low on resource: memory. ", "The node was low on resource: ephemeral-storage. ")
+	case w.chance(0.02):
+		p.blocked, p.OptedOut = !p.blocked, map[bool]string{true: "a=b"}[p.OptedOut == ""]
+	case w.others.Float64() < 0.02: // another evicts it, or somebody says so
+		p.EvictedElsewhere = map[bool]string{true: "annotation x"}[p.EvictedElsewhere == ""]
+		if p.EvictedElsewhere != "" && w.others.Float64() < 0.5 {
+			p.moves = w.now.Add(time.Duration(w.others.IntN(200)) * time.Second)
+		}
+	case w.chance(0.02):
+		p.relief = float64(w.random.IntN(40))
 	}
 }
 

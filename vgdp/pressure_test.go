@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // held is a node on which nothing starts, tight one that may run n loads.

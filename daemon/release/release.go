@@ -277,18 +277,7 @@ func (r *Release) Stale(ctx context.Context) error {
 
 // staleLoads is one pass. Without the Gates nothing is known of any load.
 func (r *Release) staleLoads(ctx context.Context) (held int, err error) {
-	gates := map[string]*gate.Gate{}
-	err = r.each(ctx, gate.Resource(), func(u *unstructured.Unstructured) error {
-		if u.GetName() != gate.Main {
-			return nil
-		}
-		g := &gate.Gate{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, g); err != nil {
-			return err
-		}
-		gates[u.GetNamespace()] = g
-		return nil
-	})
+	gates, err := r.mainGates(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("gates: %w", err)
 	}
@@ -311,4 +300,21 @@ func (r *Release) staleLoads(ctx context.Context) (held int, err error) {
 		}))
 	}
 	return held, errors.Join(errs...)
+}
+
+// mainGates are the Gates that hold the data mover loads, by namespace.
+func (r *Release) mainGates(ctx context.Context) (map[string]*gate.Gate, error) {
+	gates := map[string]*gate.Gate{}
+	err := r.each(ctx, gate.Resource(), func(u *unstructured.Unstructured) error {
+		if u.GetName() != gate.Main {
+			return nil
+		}
+		g := &gate.Gate{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, g); err != nil {
+			return err
+		}
+		gates[u.GetNamespace()] = g
+		return nil
+	})
+	return gates, err
 }

@@ -140,15 +140,19 @@ func (a *StandInAgent) reconcile(ctx context.Context, kind, name string) error {
 		u.SetFinalizers([]string{finalizer})
 		return a.update(ctx, kind, u)
 	}
+	return a.carryOn(ctx, kind, name, u, phase)
+}
+
+// carryOn does what an agent does with a load of this phase.
+func (a *StandInAgent) carryOn(ctx context.Context, kind, name string, u *unstructured.Unstructured, phase string) error {
 	switch phase {
 	case "", "New":
-		if a.Old && names.MoverKind(kind).Facts().NodeFixed {
-			if a.mine(ctx, kind, u) {
-				return a.start(ctx, kind, u)
-			}
-			return nil
+		if !a.Old || !names.MoverKind(kind).Facts().NodeFixed {
+			return a.accept(ctx, kind, u)
 		}
-		return a.accept(ctx, kind, u)
+		if a.mine(ctx, kind, u) {
+			return a.start(ctx, kind, u)
+		}
 	case "Accepted":
 		if a.mine(ctx, kind, u) {
 			a.later(ctx, kind, name, a.Prepares, "Accepted", "Prepared")

@@ -89,22 +89,27 @@ func (r *Reconciler) writeEdits(ctx context.Context, list []edit, objects map[st
 			r.wake.Set()
 			return
 		}
-		var due []*edit
 		n := together(list)
-		for i := range list[:n] {
-			e := &list[i]
-			if e.kind == KindHide && r.veleros[e.load.Namespace].releasedBy == "" {
-				e = e.instead
-			}
-			if e != nil && (e.kind != KindNote || notes.TryAccept()) {
-				due = append(due, e)
-			}
-		}
+		due := r.due(list[:n], notes)
 		for i, err := range r.patchAll(ctx, due, objects) {
 			r.record(ctx, due[i], err)
 		}
 		list = list[n:]
 	}
+}
+
+// due are the edits that are written, or what is written instead of them.
+func (r *Reconciler) due(list []edit, notes flowcontrol.RateLimiter) (due []*edit) {
+	for i := range list {
+		e := &list[i]
+		if e.kind == KindHide && r.veleros[e.load.Namespace].releasedBy == "" {
+			e = e.instead
+		}
+		if e != nil && (e.kind != KindNote || notes.TryAccept()) {
+			due = append(due, e)
+		}
+	}
+	return due
 }
 
 // hidesTogether bounds how many loads are hidden at a time: node-agents keep an API server
