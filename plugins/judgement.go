@@ -150,3 +150,18 @@ func (v *Verdict) metFor(view View, j *judgement, so bool, d time.Duration) bool
 	lasted := snapshot.Some((view.Monotonic - v.RuleMetSince).Seconds())
 	return j.compare(Soft, "met without a break for", lasted, ">=", d.Seconds(), "seconds", "")
 }
+
+// recordAnswers records since which answer of the runtime a level has been met at every
+// tick (debounce), and returns how long that is until the newest answer: that it is old
+// tells nothing of the time since. Samples may be missing between two answers.
+func (v *Verdict) recordAnswers(was Verdict, level string, answer time.Duration) time.Duration {
+	since, before := was.MetSince[level]
+	if !before {
+		since = answer
+	}
+	if v.MetSince == nil {
+		v.MetSince = map[string]time.Duration{}
+	}
+	v.MetSince[level] = since
+	return answer - since
+}

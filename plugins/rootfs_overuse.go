@@ -159,21 +159,6 @@ type rootfsJudgement struct {
 	share float64 // what must be available
 }
 
-// recordAnswers records since which answer of the runtime a level has been met at every
-// tick (debounce), and returns how long that is until the newest answer: that it is old
-// tells nothing of the time since. Samples may be missing between two answers.
-func (v *Verdict) recordAnswers(was Verdict, level string, answer time.Duration) time.Duration {
-	since, before := was.MetSince[level]
-	if !before {
-		since = answer
-	}
-	if v.MetSince == nil {
-		v.MetSince = map[string]time.Duration{}
-	}
-	v.MetSince[level] = since
-	return answer - since
-}
-
 // compareRootfs reports whether the filesystem is short and a pod uses too much of it.
 // That the use of some pods is unknown matters only where it is short.
 func (j *rootfsJudgement) compareRootfs(fs *snapshot.Rootfs, m rootfsMeasure, left snapshot.Opt[float64], users []rootfsUser) bool {

@@ -45,7 +45,7 @@ func TestEachName(t *testing.T) {
 func ofOthers() []string {
 	return []string{
 		// Kubernetes.
-		"automountServiceAccountToken", "defaultMode", "includePreferNoSchedule", "syncFrequency", "terminationGracePeriodSeconds", "tlsConfig",
+		"WaitForFirstConsumer", "allowedTopologies", "automountServiceAccountToken", "defaultMode", "includePreferNoSchedule", "syncFrequency", "terminationGracePeriodSeconds", "tlsConfig",
 		"MemoryPressure", "X-Kubernetes-PF-PriorityLevel-UID", "config.hash", "config.mirror",
 		// Velero, Go, systemd, Debian, and a file that is made.
 		"velero.io", "IsMirrorPod", "VerifyClientCertIfGiven", "ProtectHome", "RestartSec", "python3-grpcio", "image.tar",
@@ -57,7 +57,7 @@ func ofOthers() []string {
 // flagsOfOthers are flags that documents state without their command.
 func flagsOfOthers() []string {
 	return []string{
-		"concurrent-backups", "disable-controllers", "node-agent-configmap", // velero
+		"concurrent-backups", "disable-controllers", "fs-backup-timeout", "node-agent-configmap", // velero
 		"set", "set-json", "reuse-values", "reset-then-reuse-values", // helm
 		"status-taint",                                                     // cluster-autoscaler
 		"audit-policy-file", "feature-gates", "runtime-config", "root-dir", // kube-apiserver, kubelet

@@ -438,3 +438,28 @@ func (s *Store) dropOldestBlocks() int {
 	}
 	return bytes
 }
+
+// Past are the workloads that a name means, as for Workload, the latest first.
+func (s *Store) Past(name string) []PastWorkload {
+	if s == nil || name == "" { // no title is the name of none
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return pastOf(s.workloads(name))
+}
+
+// Search are the workloads of whose names one contains a text, in upper or lower case,
+// the latest first.
+func (s *Store) Search(text string) []PastWorkload {
+	if s == nil {
+		return nil
+	}
+	text = strings.ToLower(text)
+	has := func(name string) bool { return strings.Contains(strings.ToLower(name), text) }
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return pastOf(slices.DeleteFunc(s.of(kindWorkload), func(one *series) bool {
+		return !has(one.name) && !has(one.title) && !has(one.pod)
+	}))
+}
