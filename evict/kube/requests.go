@@ -9,18 +9,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/evict"
-
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // Names in an EvictionRequest.
 const (
-	requester = "plimsoll.dev/agent"
+	requester = names.Prefix + "agent"
 	// requestPrefix and the pod's UID are its name: one pod has one request, of whichever
 	// agent.
 	requestPrefix = "plimsoll-"
