@@ -21,6 +21,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/prometheus"
+	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
 // TestFirstWeek plays docs/first-week.md in an hour: each command of the document as it
@@ -273,6 +274,10 @@ func (w *week) presses(name string) corev1.Pod {
 
 // alerts: the rules fire by the agent's own metrics.
 func (w *week) alerts() {
+	w.until(15*time.Minute, "the rules report only no more", func() bool {
+		return time.Since(w.agent().Status.StartTime.Time) > evict.DefaultConfig().ReportOnly
+	})
+	w.stage("the first ten minutes of the rules are over")
 	presser := w.presses("bulk")
 	w.until(5*time.Minute, "PlimsollWouldEvict fires", func() bool {
 		return prometheus.HasRow(*w.prometheus, `ALERTS{alertname="PlimsollWouldEvict", alertstate="firing"}`, map[string]string{"node": nodeName, "plugin": "memory-stall"}) == nil
