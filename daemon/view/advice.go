@@ -190,7 +190,7 @@ func mayRestrain(kind, owner string) bool {
 }
 
 // findOut is the advice where nothing is known to be the cause.
-const findOut = "Find out on the node what uses it: no workload accounts for enough of it."
+const findOut = "Find out on the node what uses it: no workload but the one that waits accounts for enough of it."
 
 // lookAt is the advice about what Plimsoll itself would not touch.
 func lookAt(who string) string {

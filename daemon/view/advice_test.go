@@ -98,7 +98,7 @@ func TestAdvice(t *testing.T) {
 		c := c
 		change(&c)
 		a, _ = ContentionAdvice(s, &c)
-		assert.Contains(t, a.Do, "no workload accounts for enough of it", what)
+		assert.Contains(t, a.Do, "no workload but the one that waits accounts for enough of it", what)
 	}
 	c.Coverage = snapshot.Opt[float64]{}
 	a, _ = ContentionAdvice(s, &c)
