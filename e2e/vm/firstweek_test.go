@@ -291,7 +291,12 @@ func (w *week) alerts() {
 	w.slowDisk(0)
 	w.undeploy("bulk")
 	w.ended(presser)
-	w.stage("the pod has ended by itself, not evicted")
+	// In a dry run no taint keeps a successor away.
+	w.until(5*time.Minute, "no pod presses, and memory is enough again", func() bool {
+		v, err := prometheus.Value(*w.prometheus, `plimsoll_threshold_met{plugin="memory-stall"}`)
+		return len(w.pods("bulk")) == 0 && err == nil && v == "0"
+	})
+	w.stage("the pod has ended by itself, not evicted, and the pressure is over")
 }
 
 func (w *week) looks() {
