@@ -107,7 +107,7 @@ func itIsMigrated(t *testing.T) {
 
 func itIsNeverMigrated(t *testing.T) {
 	t.Parallel()
-	w, machine, other := virtualized(t, ", inProgressWait: 6s, cooldown: 0s")
+	w, machine, other := virtualized(t, ", inProgressWait: 6s")
 	d := w.decided("the next one is evicted", isEvicted)
 	w.calm()
 	assert.Equal(t, machine.Name, d.Candidates[0].Pod.Name)

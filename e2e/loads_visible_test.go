@@ -17,6 +17,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
@@ -84,12 +85,12 @@ func TestLoadsWithoutMutatingPolicies(t *testing.T) {
 }
 
 // refuses waits until the API server knows the Gate: it refuses one of the loads.
-func (h *veleroWorld) refuses(names ...string) {
+func (h *veleroWorld) refuses(loadNames ...string) {
 	h.t.Helper()
 	loads := h.client.Resource(admission.Resource(vgdp.DataUpload)).Namespace(h.namespace)
 	within(h.t, 2*patience, "the API server knows the Gate", func() error {
-		for _, name := range names {
-			_, err := loads.Patch(h.t.Context(), name, types.MergePatchType, []byte(`{"status":{"phase":"Accepted","acceptedByNode":"none"}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		for _, name := range loadNames {
+			_, err := loads.Patch(h.t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"labels":{"`+names.ExposeLabel+`":"true"}},"status":{"phase":"Accepted","acceptedByNode":"none"}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 			if apierrors.IsForbidden(err) {
 				return nil
 			}

@@ -93,6 +93,9 @@ func ask(base, query string) (a answer, err error) {
 	return a, nil
 }
 
+// ErrNoResult is the answer to a query that no series matches.
+var ErrNoResult = errors.New("no result yet")
+
 // Value is the one value of a query; an error while there is none.
 func Value(base, query string) (string, error) {
 	a, err := ask(base, query)
@@ -100,7 +103,7 @@ func Value(base, query string) (string, error) {
 	case err != nil:
 		return "", err
 	case len(a.Data.Result) == 0:
-		return "", fmt.Errorf("%s: no result yet", query)
+		return "", fmt.Errorf("%s: %w", query, ErrNoResult)
 	}
 	return fmt.Sprint(a.Data.Result[0].Value[1]), nil
 }
