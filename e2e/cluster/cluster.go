@@ -267,7 +267,7 @@ func (c *Cluster) Processes() []*Process {
 
 func leftAway(p *Process) bool { return p == nil }
 
-// Address is one of the cluster's own host, that nobody listens on now.
+// Address is a free address and port of the cluster's own host: no process listens there now.
 func (c *Cluster) Address(ctx context.Context) (string, error) {
 	port, err := c.freePort(ctx)
 	return c.at(port), err
@@ -293,7 +293,7 @@ func (c *Cluster) Apply(ctx context.Context, manifests ...[]byte) error {
 
 // AuditEvents are the requests that were recorded so far at all API servers, in
 // the order of their time; a watch that goes on is one too. A request appears
-// shortly after its answer, so whoever expects one asks again.
+// shortly after its answer, so a test that expects one asks again.
 func (c *Cluster) AuditEvents() ([]AuditEvent, error) { return c.audit.events(c.APIServers) }
 
 // AdminAt is Admin at API server i, counted from 0.

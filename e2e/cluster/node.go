@@ -64,8 +64,8 @@ func condition(kind corev1.NodeConditionType, status corev1.ConditionStatus, rea
 // such as "/plimsoll-e2e-4711", in every hierarchy that counts something, and no
 // other StandIn may have the same. What StandIns of killed processes have left
 // there, or below another root that is not nested, is ended and removed first. It
-// needs root's rights. The pods that one of leaves is true of are somebody else's
-// to run.
+// needs root's rights. A pod for which one of leaves is true is left alone: the test
+// or another kubelet runs it.
 func (c *Cluster) StandIn(ctx context.Context, node, root string, leaves ...func(*corev1.Pod) bool) (*StandIn, error) {
 	kubelet, err := c.User("system:node:"+node, "system:nodes")
 	if err != nil {
