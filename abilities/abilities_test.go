@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/plimsoll-dev/plimsoll/capability"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 	"github.com/plimsoll-dev/plimsoll/names"
 )
@@ -28,10 +29,10 @@ func definitions(t *testing.T, version string) (list []*unstructured.Unstructure
 }
 
 // states of the capabilities, in their order.
-func states(v Velero) (list []State) {
+func states(v Velero) (list []capability.State) {
 	for i, c := range v.Capabilities() {
 		if c.Name != Names()[i] {
-			panic("not in the order of Names: " + string(c.Name))
+			panic("not in the order of Names: " + c.Name)
 		}
 		list = append(list, c.State)
 	}
@@ -42,11 +43,11 @@ func TestOf(t *testing.T) {
 	for version, row := range map[string]struct {
 		direct []names.MoverKind
 		queues bool
-		want   []State
+		want   []capability.State
 	}{
-		"v1.16.2": {[]names.MoverKind{names.PodVolumeBackup, names.PodVolumeRestore}, false, []State{Missing, Missing, Missing}},
-		"v1.17.2": {nil, false, []State{Available, Available, Missing}},
-		"v1.18.3": {nil, true, []State{Available, Available, Available}},
+		"v1.16.2": {[]names.MoverKind{names.PodVolumeBackup, names.PodVolumeRestore}, false, []capability.State{capability.Missing, capability.Missing, capability.Missing}},
+		"v1.17.2": {nil, false, []capability.State{capability.Available, capability.Available, capability.Missing}},
+		"v1.18.3": {nil, true, []capability.State{capability.Available, capability.Available, capability.Available}},
 	} {
 		t.Run(version, func(t *testing.T) {
 			v := Of(definitions(t, version))
@@ -76,13 +77,13 @@ func TestOfUnusual(t *testing.T) {
 		for _, v := range []Velero{{}, Of(nil), Of(none), Of([]*unstructured.Unstructured{{}})} {
 			assert.True(t, v.Accepts(names.PodVolumeBackup))
 			assert.True(t, v.Queues())
-			assert.Equal(t, []State{Available, Available, Available}, states(v))
+			assert.Equal(t, []capability.State{capability.Available, capability.Available, capability.Available}, states(v))
 		}
 	})
 	t.Run("what was not read is unknown, and why", func(t *testing.T) {
 		v := Velero{Unread: "because"}
 		assert.True(t, v.Accepts(names.PodVolumeBackup))
-		assert.Equal(t, []State{Unknown, Unknown, Unknown}, states(v))
+		assert.Equal(t, []capability.State{capability.Unknown, capability.Unknown, capability.Unknown}, states(v))
 		for _, c := range v.Capabilities() {
 			assert.Equal(t, "because", c.Why)
 			assert.NotEmpty(t, c.Consequence)

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/plimsoll-dev/plimsoll/capability"
 )
 
 // How often the CustomResourceDefinitions are read, and again after a failure, and how
@@ -82,19 +84,11 @@ func (r *Reader) Last() Velero {
 
 // report logs what is off, when that changes.
 func (r *Reader) report(is Velero) {
-	before := Velero{}.Capabilities() // nothing is logged of what is available from the start
+	var before []capability.Capability
 	if last := r.last.Load(); last != nil {
 		before = last.Capabilities()
 	}
-	for i, c := range is.Capabilities() {
-		switch {
-		case c.State == before[i].State:
-		case c.State == Available:
-			r.Log.Info("capability is available", "capability", string(c.Name), "reason", c.Why)
-		default:
-			r.Log.Warn("capability is not available with this velero", "capability", string(c.Name), "state", string(c.State), "reason", c.Why, "consequence", c.Consequence)
-		}
-	}
+	capability.Log(r.Log, before, is.Capabilities())
 }
 
 func (r *Reader) ask(ctx context.Context) (Velero, error) {

@@ -1,64 +1,26 @@
 package abilities
 
-import "github.com/plimsoll-dev/plimsoll/names"
-
-// State of a capability.
-type State string
-
-// The states. Unknown: it could not be read.
-const (
-	Available State = "available"
-	Missing   State = "missing"
-	Unknown   State = "unknown"
+import (
+	"github.com/plimsoll-dev/plimsoll/capability"
+	"github.com/plimsoll-dev/plimsoll/names"
 )
-
-// Capability is a part of Plimsoll that needs something of Velero.
-type Capability struct {
-	Name  Name  `json:"capability"`
-	State State `json:"state"`
-	// Why it is so; Consequence of it not being available, empty: it is.
-	Why         string `json:"reason"`
-	Consequence string `json:"consequence,omitempty"`
-}
-
-// String is the capability in one line.
-func (c Capability) String() string {
-	text := string(c.Name) + " is " + string(c.State) + ": " + c.Why
-	if c.Consequence != "" {
-		text += ": " + c.Consequence
-	}
-	return text
-}
-
-// Lacking are those that are not available for sure.
-func Lacking(list []Capability) (lacking []Capability) {
-	for _, c := range list {
-		if c.State != Available {
-			lacking = append(lacking, c)
-		}
-	}
-	return lacking
-}
-
-// Name of a capability.
-type Name string
 
 // The capabilities.
 const (
 	// HoldVolumes: PodVolumeBackups and PodVolumeRestores can be held.
-	HoldVolumes Name = "hold-pod-volumes"
+	HoldVolumes = "hold-pod-volumes"
 	// PrepareQueue: Velero itself reads prepareQueueLength.
-	PrepareQueue Name = "prepare-queue"
+	PrepareQueue = "prepare-queue"
 	// BackupQueue: Backups can be queued.
-	BackupQueue Name = "backup-queue"
+	BackupQueue = "backup-queue"
 )
 
 // Names of all capabilities, in the order in which they are listed.
-func Names() []Name { return []Name{HoldVolumes, PrepareQueue, BackupQueue} }
+func Names() []string { return []string{HoldVolumes, PrepareQueue, BackupQueue} }
 
 // Capabilities are what the parts of Plimsoll can do that depend on the version of Velero.
-func (v Velero) Capabilities() []Capability {
-	return []Capability{v.volumes(), v.prepare(), v.queue()}
+func (v Velero) Capabilities() []capability.Capability {
+	return []capability.Capability{v.volumes(), v.prepare(), v.queue()}
 }
 
 // prepares tells whether Velero prepares pod volumes in pods of their own, as from 1.17 on.
@@ -74,32 +36,32 @@ const (
 	withoutQueue   = "Velero starts Backups itself, one at a time; backups.enabled has no effect"
 )
 
-func (v Velero) volumes() Capability {
+func (v Velero) volumes() capability.Capability {
 	switch {
 	case v.Unread != "":
-		return Capability{HoldVolumes, Unknown, v.Unread, "with Velero 1.16 or earlier each takes a slot for the minute in which its ticket is not used"}
+		return capability.Unread(HoldVolumes, v.Unread, "with Velero 1.16 or earlier each takes a slot for the minute in which its ticket is not used")
 	case !v.prepares():
-		return Capability{HoldVolumes, Missing, direct, withoutVolumes}
+		return capability.Lacks(HoldVolumes, direct, withoutVolumes)
 	}
-	return Capability{Name: HoldVolumes, State: Available, Why: "PodVolumeBackups and PodVolumeRestores have the phase Accepted"}
+	return capability.Has(HoldVolumes, "PodVolumeBackups and PodVolumeRestores have the phase Accepted")
 }
 
-func (v Velero) prepare() Capability {
+func (v Velero) prepare() capability.Capability {
 	switch {
 	case v.Unread != "":
-		return Capability{PrepareQueue, Unknown, v.Unread, "with Velero 1.16 or earlier " + withoutPrepare}
+		return capability.Unread(PrepareQueue, v.Unread, "with Velero 1.16 or earlier "+withoutPrepare)
 	case !v.prepares():
-		return Capability{PrepareQueue, Missing, "Velero 1.16 and earlier do not read prepareQueueLength", withoutPrepare}
+		return capability.Lacks(PrepareQueue, "Velero 1.16 and earlier do not read prepareQueueLength", withoutPrepare)
 	}
-	return Capability{Name: PrepareQueue, State: Available, Why: "Velero reads prepareQueueLength (1.17 or later)"}
+	return capability.Has(PrepareQueue, "Velero reads prepareQueueLength (1.17 or later)")
 }
 
-func (v Velero) queue() Capability {
+func (v Velero) queue() capability.Capability {
 	switch {
 	case v.Unread != "":
-		return Capability{BackupQueue, Unknown, v.Unread, "with Velero 1.17 or earlier the API server refuses to queue a Backup"}
+		return capability.Unread(BackupQueue, v.Unread, "with Velero 1.17 or earlier the API server refuses to queue a Backup")
 	case !v.Queues():
-		return Capability{BackupQueue, Missing, "Backups have no phase Queued (Velero 1.17 or earlier)", withoutQueue}
+		return capability.Lacks(BackupQueue, "Backups have no phase Queued (Velero 1.17 or earlier)", withoutQueue)
 	}
-	return Capability{Name: BackupQueue, State: Available, Why: "Backups have the phase Queued"}
+	return capability.Has(BackupQueue, "Backups have the phase Queued")
 }

@@ -3,53 +3,24 @@ package capabilities
 import (
 	"fmt"
 	"strings"
+
+	"github.com/plimsoll-dev/plimsoll/capability"
 )
-
-// State of a capability.
-type State string
-
-// The states. Unknown: it could not be read.
-const (
-	Available State = "available"
-	Missing   State = "missing"
-	Unknown   State = "unknown"
-)
-
-// Capability is a part of Plimsoll that needs something of the cluster.
-type Capability struct {
-	Name  Name   `json:"capability"`
-	State State  `json:"state"`
-	Why   string `json:"reason"`
-	// Consequence of it not being available, and what can be done; empty: it is.
-	Consequence string `json:"consequence,omitempty"`
-}
-
-// String is the capability in one line.
-func (c Capability) String() string {
-	text := fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Why)
-	if c.Consequence != "" {
-		text += ": " + c.Consequence
-	}
-	return text
-}
-
-// Name of a capability, a label of plimsoll_capability_available.
-type Name string
 
 // The capabilities.
 const (
 	// BindAgents: admission policies let an agent write only its own Node and Lease.
-	BindAgents Name = "bind-agents"
+	BindAgents = "bind-agents"
 	// Hold data mover loads until they have a ticket.
-	Hold Name = "hold"
+	Hold = "hold"
 	// Hide held data mover loads from node-agents.
-	Hide Name = "hide"
+	Hide = "hide"
 	// Steer pods of data movers away from nodes with a start hold.
-	Steer Name = "steer"
+	Steer = "steer"
 )
 
 // Names of all capabilities, in the order in which they are listed.
-func Names() []Name { return []Name{BindAgents, Hold, Hide, Steer} }
+func Names() []string { return []string{BindAgents, Hold, Hide, Steer} }
 
 // Cluster is what decides, as it was read.
 type Cluster struct {
@@ -82,64 +53,54 @@ const (
 )
 
 // List of all capabilities of a cluster.
-func List(c *Cluster) []Capability {
-	return []Capability{c.bindAgents(), c.hold(), c.hide(), c.steer()}
+func List(c *Cluster) []capability.Capability {
+	return []capability.Capability{c.bindAgents(), c.hold(), c.hide(), c.steer()}
 }
 
 // Unread is the list when the cluster could not be read.
-func Unread(why string) []Capability {
-	var list []Capability
+func Unread(why string) []capability.Capability {
+	var list []capability.Capability
 	for _, name := range Names() {
-		list = append(list, Capability{Name: name, State: Unknown, Why: why})
+		list = append(list, capability.Unread(name, why, ""))
 	}
 	return list
 }
 
-// Lacking are those that are not available for sure.
-func Lacking(list []Capability) (lacking []Capability) {
-	for _, c := range list {
-		if c.State != Available {
-			lacking = append(lacking, c)
-		}
-	}
-	return lacking
-}
-
-func (c *Cluster) bindAgents() Capability {
+func (c *Cluster) bindAgents() capability.Capability {
 	if c.Validating == "" {
-		return Capability{BindAgents, Missing, c.withoutValidating(), withoutBinding}
+		return capability.Lacks(BindAgents, c.withoutValidating(), withoutBinding)
 	}
-	return Capability{Name: BindAgents, State: Available, Why: "ValidatingAdmissionPolicy is served as " + c.Validating}
+	return capability.Has(BindAgents, "ValidatingAdmissionPolicy is served as "+c.Validating)
 }
 
-func (c *Cluster) hold() Capability {
+func (c *Cluster) hold() capability.Capability {
 	switch {
 	case c.Validating == "":
-		return Capability{Hold, Missing, c.withoutValidating(), withoutHold}
+		return capability.Lacks(Hold, c.withoutValidating(), withoutHold)
 	case !c.Gates:
-		return Capability{Hold, Missing, "the kind Gate is not served", withoutHold + ", or apply deploy/gate-crd.yaml and deploy/gate.yaml"}
+		return capability.Lacks(Hold, "the kind Gate is not served", withoutHold+", or apply deploy/gate-crd.yaml and deploy/gate.yaml")
 	}
-	return Capability{Name: Hold, State: Available, Why: "ValidatingAdmissionPolicy and the kind Gate are served"}
+	return capability.Has(Hold, "ValidatingAdmissionPolicy and the kind Gate are served")
 }
 
 // hide: loads are hidden only where something releases them when no controller does.
-func (c *Cluster) hide() Capability {
+func (c *Cluster) hide() capability.Capability {
 	switch {
 	case c.Mutating != "":
-		return Capability{Name: Hide, State: Available, Why: c.served()}
+		return capability.Has(Hide, c.served())
 	case c.Job.Works:
-		return Capability{Name: Hide, State: Available, Why: c.withoutMutating() + "; instead, " + c.Job.Why}
+		return capability.Has(Hide, c.withoutMutating()+"; instead, "+c.Job.Why)
 	case c.Job.Unread:
-		return Capability{Hide, Unknown, c.withoutMutating() + "; " + c.Job.Why, "unless it works, " + withoutHide}
+		return capability.Unread(Hide, c.withoutMutating()+"; "+c.Job.Why, "unless it works, "+withoutHide)
 	}
-	return Capability{Hide, Missing, c.withoutMutating() + ", and " + c.Job.Why, withoutHide}
+	return capability.Lacks(Hide, c.withoutMutating()+", and "+c.Job.Why, withoutHide)
 }
 
-func (c *Cluster) steer() Capability {
+func (c *Cluster) steer() capability.Capability {
 	if c.Mutating == "" {
-		return Capability{Steer, Missing, c.withoutMutating(), withoutSteer}
+		return capability.Lacks(Steer, c.withoutMutating(), withoutSteer)
 	}
-	return Capability{Name: Steer, State: Available, Why: c.served()}
+	return capability.Has(Steer, c.served())
 }
 
 func (c *Cluster) served() string { return "MutatingAdmissionPolicy is served as " + c.Mutating }

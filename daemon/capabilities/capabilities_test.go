@@ -16,6 +16,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/capability"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
@@ -113,32 +114,32 @@ func TestCapabilities(t *testing.T) {
 	const lacks = "Kubernetes 1.34.4 serves no MutatingAdmissionPolicy"
 	for name, row := range map[string]struct {
 		answers map[string]string
-		states  []State // of Names
-		hide    string  // begins or is in why
+		states  []capability.State // of Names
+		hide    string             // begins or is in why
 	}{
-		"1.37":                             {kubernetes("v1.37.1", "v1"), []State{Available, Available, Available, Available}, "MutatingAdmissionPolicy is served as v1"},
-		"1.36 with v1beta1 as well":        {kubernetes("v1.36.3", "v1beta1", "v1"), []State{Available, Available, Available, Available}, "served as v1"},
-		"1.34 with v1beta1":                {kubernetes("v1.34.4", "v1beta1"), []State{Available, Available, Available, Available}, "served as v1beta1"},
-		"1.34":                             {kubernetes("v1.34.4"), []State{Available, Available, Missing, Missing}, lacks + " (v1: from 1.36; v1beta1: 1.34 and 1.35, if enabled), and CronJob plimsoll-release-hidden is not installed"},
-		"1.34 and a CronJob that works":    {with(kubernetes("v1.34.4"), jobPath, cronJob(false, 15*time.Minute)), []State{Available, Available, Available, Missing}, "; instead, CronJob plimsoll-release-hidden releases"},
-		"one that has stopped":             {with(kubernetes("v1.34.4"), jobPath, cronJob(false, 15*time.Minute+time.Second)), []State{Available, Available, Missing, Missing}, "has not succeeded since 2026-03-01T11:44:59Z"},
-		"one that never ran":               {with(kubernetes("v1.34.4"), jobPath, cronJob(false, 0)), []State{Available, Available, Missing, Missing}, "has not succeeded yet (it runs every 5m0s"},
-		"one that is suspended":            {with(kubernetes("v1.34.4"), jobPath, cronJob(true, time.Minute)), []State{Available, Available, Missing, Missing}, "is suspended"},
-		"one that may not be read":         {with(kubernetes("v1.34.4"), jobPath, "403"), []State{Available, Available, Unknown, Missing}, "could not be read"},
-		"no kind Gate":                     {with(kubernetes("v1.37.1", "v1"), gates, ""), []State{Available, Missing, Available, Available}, ""},
-		"1.29":                             {with(kubernetes("v1.29.0"), admissionV1, resources("validatingwebhookconfigurations")), []State{Missing, Missing, Missing, Missing}, ""},
-		"v1beta1 of another kind does not": {with(kubernetes("v1.34.4"), admissionV2, resources(validating)), []State{Available, Available, Missing, Missing}, lacks},
+		"1.37":                             {kubernetes("v1.37.1", "v1"), []capability.State{capability.Available, capability.Available, capability.Available, capability.Available}, "MutatingAdmissionPolicy is served as v1"},
+		"1.36 with v1beta1 as well":        {kubernetes("v1.36.3", "v1beta1", "v1"), []capability.State{capability.Available, capability.Available, capability.Available, capability.Available}, "served as v1"},
+		"1.34 with v1beta1":                {kubernetes("v1.34.4", "v1beta1"), []capability.State{capability.Available, capability.Available, capability.Available, capability.Available}, "served as v1beta1"},
+		"1.34":                             {kubernetes("v1.34.4"), []capability.State{capability.Available, capability.Available, capability.Missing, capability.Missing}, lacks + " (v1: from 1.36; v1beta1: 1.34 and 1.35, if enabled), and CronJob plimsoll-release-hidden is not installed"},
+		"1.34 and a CronJob that works":    {with(kubernetes("v1.34.4"), jobPath, cronJob(false, 15*time.Minute)), []capability.State{capability.Available, capability.Available, capability.Available, capability.Missing}, "; instead, CronJob plimsoll-release-hidden releases"},
+		"one that has stopped":             {with(kubernetes("v1.34.4"), jobPath, cronJob(false, 15*time.Minute+time.Second)), []capability.State{capability.Available, capability.Available, capability.Missing, capability.Missing}, "has not succeeded since 2026-03-01T11:44:59Z"},
+		"one that never ran":               {with(kubernetes("v1.34.4"), jobPath, cronJob(false, 0)), []capability.State{capability.Available, capability.Available, capability.Missing, capability.Missing}, "has not succeeded yet (it runs every 5m0s"},
+		"one that is suspended":            {with(kubernetes("v1.34.4"), jobPath, cronJob(true, time.Minute)), []capability.State{capability.Available, capability.Available, capability.Missing, capability.Missing}, "is suspended"},
+		"one that may not be read":         {with(kubernetes("v1.34.4"), jobPath, "403"), []capability.State{capability.Available, capability.Available, capability.Unknown, capability.Missing}, "could not be read"},
+		"no kind Gate":                     {with(kubernetes("v1.37.1", "v1"), gates, ""), []capability.State{capability.Available, capability.Missing, capability.Available, capability.Available}, ""},
+		"1.29":                             {with(kubernetes("v1.29.0"), admissionV1, resources("validatingwebhookconfigurations")), []capability.State{capability.Missing, capability.Missing, capability.Missing, capability.Missing}, ""},
+		"v1beta1 of another kind does not": {with(kubernetes("v1.34.4"), admissionV2, resources(validating)), []capability.State{capability.Available, capability.Available, capability.Missing, capability.Missing}, lacks},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster, err := Read(t.Context(), newServer(t, row.answers).client(t), noon())
 			require.NoError(t, err)
 			list := List(&cluster)
-			var states []State
+			var states []capability.State
 			for i, c := range list {
 				require.Equal(t, Names()[i], c.Name)
 				states = append(states, c.State)
 				assert.NotEmpty(t, c.Why)
-				assert.Equal(t, c.State == Available, c.Consequence == "", "what is missing has a consequence: %s", c)
+				assert.Equal(t, c.State == capability.Available, c.Consequence == "", "what is missing has a consequence: %s", c)
 			}
 			assert.Equal(t, row.states, states)
 			assert.Contains(t, list[2].Why, row.hide)
@@ -183,7 +184,7 @@ func TestWatcher(t *testing.T) {
 	assert.Equal(t, Unread("not read yet"), w.List())
 	running := make(chan error, 1)
 	go func() { running <- w.Run(t.Context()) }()
-	become := func(hide State, job bool) {
+	become := func(hide capability.State, job bool) {
 		t.Helper()
 		deadline.Within(t, time.Minute, string(hide), func() error {
 			if c := w.List()[2]; c.State != hide || w.JobWorks() != job || c.Why == "not read yet" {
@@ -192,14 +193,14 @@ func TestWatcher(t *testing.T) {
 			return nil
 		})
 	}
-	become(Unknown, false)
+	become(capability.Unknown, false)
 	assert.Contains(t, w.List()[0].Why, "the API server could not be asked: ")
 	for path, answer := range kubernetes("v1.35.4") {
 		s.set(path, answer)
 	}
-	become(Missing, false)
+	become(capability.Missing, false)
 	s.set(jobPath, cronJob(false, time.Minute))
-	become(Available, true)
+	become(capability.Available, true)
 	s.set("/version", "503")
 	before := s.readings()
 	deadline.Within(t, time.Minute, "a few readings fail", func() error {
@@ -208,13 +209,13 @@ func TestWatcher(t *testing.T) {
 		}
 		return nil
 	})
-	become(Available, true) // the last one counts for a while
+	become(capability.Available, true) // the last one counts for a while
 	s.set(jobPath, "")
 	s.set(admissionV1, resources(validating, "mutatingadmissionpolicies"))
 	s.set("/version", `{"gitVersion":"v1.36.3"}`)
-	become(Available, false) // after an upgrade
+	become(capability.Available, false) // after an upgrade
 	for _, want := range []string{
-		`msg="capability is not available in this cluster" capability=hide state=missing reason="Kubernetes 1.35.4 serves no`,
+		`msg="capability is not available" capability=hide state=missing reason="Kubernetes 1.35.4 serves no`,
 		`msg="capability is available" capability=hide`, `msg="capability is available" capability=steer`,
 	} {
 		assert.Equal(t, 1, strings.Count(logged.String(), want), "%s: %s", want, logged)

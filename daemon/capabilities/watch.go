@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/capability"
 )
 
 // Watcher reads the capabilities again and again: an upgrade of the cluster changes them.
@@ -24,7 +26,7 @@ type Watcher struct {
 
 // reading of a cluster.
 type reading struct {
-	list     []Capability
+	list     []capability.Capability
 	jobWorks bool
 	at       time.Time // of the last successful one
 }
@@ -60,32 +62,19 @@ func (w *Watcher) read(ctx context.Context) {
 	was := w.last.Load()
 	switch {
 	case err == nil:
-		w.log(was, List(&cluster))
+		var before []capability.Capability
+		if was != nil {
+			before = was.list
+		}
+		capability.Log(w.Log, before, List(&cluster))
 		w.last.Store(&reading{List(&cluster), cluster.Job.Works, time.Now()})
 	case was == nil, time.Since(was.at) > lifetime:
 		w.last.Store(&reading{list: Unread("the API server could not be asked: " + err.Error())})
 	}
 }
 
-// log what is not as before.
-func (w *Watcher) log(was *reading, list []Capability) {
-	for i, c := range list {
-		before := Capability{State: Available} // nothing is logged of what is available from the start
-		if was != nil {
-			before = was.list[i]
-		}
-		switch {
-		case c.State == before.State:
-		case c.State == Available:
-			w.Log.Info("capability is available", "capability", string(c.Name), "reason", c.Why)
-		default:
-			w.Log.Warn("capability is not available in this cluster", "capability", string(c.Name), "state", string(c.State), "reason", c.Why, "consequence", c.Consequence)
-		}
-	}
-}
-
 // List of the capabilities, as last read.
-func (w *Watcher) List() []Capability {
+func (w *Watcher) List() []capability.Capability {
 	if last := w.last.Load(); last != nil {
 		return last.list
 	}

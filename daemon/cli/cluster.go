@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
+	"github.com/plimsoll-dev/plimsoll/capability"
 	"github.com/plimsoll-dev/plimsoll/daemon/remote"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
@@ -131,7 +131,7 @@ func nodesCommand() *cobra.Command {
 			if isObject(output) {
 				return writeObject(c.OutOrStdout(), output, all)
 			}
-			for _, lacking := range capabilities.Lacking(all.Capabilities) {
+			for _, lacking := range capability.Lacking(all.Capabilities) {
 				fmt.Fprintln(c.ErrOrStderr(), "plimsoll: this cluster does not have all parts: "+view.Printable(lacking.String()))
 			}
 			return writeNodes(c, all, output == asWide)

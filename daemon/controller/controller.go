@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -282,7 +283,7 @@ func (c *Controller) state() web.ControllerState {
 		Capabilities: c.has.List(), AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: c.loads.Reports(), DataMoverCounts: c.loads.Counts(),
 	}
 	if s.IsLeader && (s.QueueEnabled || s.AdmissionEnabled) {
-		s.VeleroCapabilities = c.abilities.Last().Capabilities()
+		s.Capabilities = slices.Concat(s.Capabilities, c.abilities.Last().Capabilities())
 	}
 	if bad != nil {
 		s.ConfigError = bad.Error()

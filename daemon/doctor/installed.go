@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/capability"
 	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/deploy"
 )
@@ -38,15 +39,15 @@ const notInstalled = "not installed: "
 
 // capabilityRows has a row for each capability that the cluster does not have, or one for
 // all of them.
-func capabilityRows(list []capabilities.Capability) (rows []Row) {
+func capabilityRows(list []capability.Capability) (rows []Row) {
 	const check = "capability"
-	for _, c := range capabilities.Lacking(list) {
+	for _, c := range capability.Lacking(list) {
 		rows = append(rows, Row{Warn, check, c.String()})
 	}
 	if rows == nil {
 		var names []string
 		for _, c := range list {
-			names = append(names, string(c.Name))
+			names = append(names, c.Name)
 		}
 		return []Row{{Pass, check, "this cluster has what these need: " + strings.Join(names, ", ")}}
 	}

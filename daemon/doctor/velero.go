@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/abilities"
+	"github.com/plimsoll-dev/plimsoll/capability"
 )
 
 // installedVelero tells what the installed Velero lacks. Where the caller may not read its
@@ -26,7 +27,7 @@ func veleroRows(v abilities.Velero) (rows []Row) {
 	if v.Unread != "" {
 		return nil
 	}
-	for _, c := range abilities.Lacking(v.Capabilities()) {
+	for _, c := range capability.Lacking(v.Capabilities()) {
 		rows = append(rows, Row{Warn, check, c.String()})
 	}
 	if len(rows) == 0 {

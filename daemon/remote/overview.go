@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/plimsoll-dev/plimsoll/capability"
 	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/daemon/controller"
 	"github.com/plimsoll-dev/plimsoll/lease"
@@ -22,7 +23,7 @@ type Overview struct {
 	Nodes      []Node     `json:"nodes"`
 	Controller Controller `json:"controller"`
 	// Capabilities of the cluster.
-	Capabilities []capabilities.Capability `json:"capabilities"`
+	Capabilities []capability.Capability `json:"capabilities"`
 }
 
 // Node is what the heartbeat of one agent reports.
@@ -61,7 +62,7 @@ const requestTimeout = 30 * time.Second
 func (c *Cluster) Overview(ctx context.Context) (*Overview, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	leading, has := make(chan Controller, 1), make(chan []capabilities.Capability, 1)
+	leading, has := make(chan Controller, 1), make(chan []capability.Capability, 1)
 	go func() { leading <- c.controller(ctx) }()
 	go func() { has <- c.capabilities(ctx) }()
 	list, err := c.leases.Leases(lease.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
@@ -102,7 +103,7 @@ func newNode(l *coordinationv1.Lease, now time.Time) Node {
 }
 
 // capabilities of the cluster, which every user may read.
-func (c *Cluster) capabilities(ctx context.Context) []capabilities.Capability {
+func (c *Cluster) capabilities(ctx context.Context) []capability.Capability {
 	has, err := capabilities.Read(ctx, c.Core.RESTClient(), c.clock.Now())
 	if err != nil {
 		return capabilities.Unread(err.Error())

@@ -8,10 +8,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
-	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
+	"github.com/plimsoll-dev/plimsoll/capability"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
@@ -39,8 +38,9 @@ type ControllerState struct {
 	// Problems that keep this replica from leading or working, the one that explains
 	// most first.
 	Problems []APIProblem
-	// Capabilities of the cluster, of every replica.
-	Capabilities []capabilities.Capability
+	// Capabilities of the cluster. Those of its Velero are told by the leader, if it has
+	// something to do with Velero.
+	Capabilities []capability.Capability
 	// QueueEnabled: the controller starts Backups (the backup queue).
 	QueueEnabled bool
 	// Queues, one for each Velero; empty on a standby replica.
@@ -54,14 +54,6 @@ type ControllerState struct {
 	AdmissionEnabled bool
 	DataMoverLoads   []admission.Report
 	DataMoverCounts  admission.Counts
-	// VeleroCapabilities are what the installed Velero allows; empty on a standby replica,
-	// and where the controller does nothing with Velero.
-	VeleroCapabilities []abilities.Capability
-}
-
-// Lacking are the capabilities that the installed Velero does not have.
-func (s ControllerState) Lacking() []abilities.Capability {
-	return abilities.Lacking(s.VeleroCapabilities)
 }
 
 // DataMoverLoads is /api/v1/loads.
@@ -71,8 +63,6 @@ type DataMoverLoads struct {
 	Leads   bool               `json:"leads"`
 	Enabled bool               `json:"enabled"`
 	Veleros []admission.Report `json:"veleros"`
-	// VeleroCapabilities are what the installed Velero allows.
-	VeleroCapabilities []abilities.Capability `json:"veleroCapabilities,omitempty"`
 }
 
 // Backups is /api/v1/backups.
@@ -117,12 +107,12 @@ func (c *Controller) backups(w http.ResponseWriter, _ *http.Request) {
 
 func (c *Controller) loads(w http.ResponseWriter, _ *http.Request) {
 	s := c.State()
-	writeJSON(w, DataMoverLoads{Leader: s.Leader, Leads: s.IsLeader, Enabled: s.AdmissionEnabled, Veleros: append([]admission.Report{}, s.DataMoverLoads...), VeleroCapabilities: s.VeleroCapabilities})
+	writeJSON(w, DataMoverLoads{Leader: s.Leader, Leads: s.IsLeader, Enabled: s.AdmissionEnabled, Veleros: append([]admission.Report{}, s.DataMoverLoads...)})
 }
 
 // capabilities is /api/v1/capabilities, which every replica answers.
 func (c *Controller) capabilities(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, append([]capabilities.Capability{}, c.State().Capabilities...))
+	writeJSON(w, append([]capability.Capability{}, c.State().Capabilities...))
 }
 
 // agents is /api/v1/agents; a standby replica answers 503.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/abilities"
+	"github.com/plimsoll-dev/plimsoll/capability"
 	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
@@ -32,11 +33,11 @@ func letting() ControllerState {
 			},
 			{Namespace: "other", Problem: "gate main: forbidden"},
 		},
-		VeleroCapabilities: abilities.Velero{Unread: "away"}.Capabilities(),
-		Capabilities: []capabilities.Capability{
-			{Name: capabilities.Hold, State: capabilities.Available, Why: "served"},
-			{Name: capabilities.Steer, State: capabilities.Missing, Why: "serves <none>", Consequence: "they wait there"},
-			{Name: capabilities.Hide, State: capabilities.Unknown, Why: "not asked"},
+		Capabilities: []capability.Capability{
+			capability.Has(capabilities.Hold, "served"),
+			capability.Lacks(capabilities.Steer, "serves <none>", "they wait there"),
+			capability.Unread(capabilities.Hide, "not asked", ""),
+			capability.Lacks(abilities.BackupQueue, "no phase Queued", "Velero starts them"),
 		},
 		DataMoverCounts: admission.Counts{
 			Writes: map[admission.Kind]uint64{admission.KindAdmit: 3}, Conflicts: 2, Bypassed: map[string]uint64{"velero": 5}, Overdue: 1,
@@ -51,13 +52,13 @@ func TestControllerLoadMetrics(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 	for _, line := range []string{
-		`plimsoll_capability_available{capability="hold"} 1`, `plimsoll_capability_available{capability="steer"} 0`,
+		`plimsoll_capability_available{capability="hold"} 1`, `plimsoll_capability_available{capability="steer"} 0`, `plimsoll_capability_available{capability="backup-queue"} 0`,
 		`plimsoll_vgdp_loads{velero="velero",kind="DataUpload",phase="Accepted"} 3`, `plimsoll_vgdp_loads{velero="velero",kind="PodVolumeBackup",phase="New"} 0`,
 		`plimsoll_vgdp_held{velero="velero",reason="pressure"} 1`, `plimsoll_vgdp_held{velero="velero",reason="limit"} 0`,
 		`plimsoll_vgdp_tickets_required{velero="velero"} 1`, `plimsoll_vgdp_slots{velero="velero"} 3`, `plimsoll_vgdp_prepare_limit{velero="velero"} 4`,
 		`plimsoll_vgdp_gate_problem{velero="velero"} 0`, `plimsoll_vgdp_gate_problem{velero="other"} 1`, `plimsoll_vgdp_node_budget{target_node="n1"} 1`,
 		`plimsoll_vgdp_gate_bypassed_total{velero="velero"} 5`, `plimsoll_vgdp_gate_bypassed_total{velero="other"} 0`, "plimsoll_vgdp_overdue_total 1",
-		`plimsoll_vgdp_unknown_mover_loads{velero="velero"} 1`, `plimsoll_vgdp_unknown_mover_loads{velero="other"} 0`, `plimsoll_velero_capability_available{capability="backup-queue"} 0`,
+		`plimsoll_vgdp_unknown_mover_loads{velero="velero"} 1`, `plimsoll_vgdp_unknown_mover_loads{velero="other"} 0`,
 		`plimsoll_vgdp_wait_seconds_bucket{kind="DataUpload",le="0.5"} 1`, `plimsoll_vgdp_wait_seconds_bucket{kind="DataUpload",le="15"} 3`,
 		`plimsoll_vgdp_wait_seconds_bucket{kind="DataUpload",le="+Inf"} 4`, `plimsoll_vgdp_wait_seconds_sum{kind="DataUpload"} 100`, `plimsoll_vgdp_wait_seconds_count{kind="DataUpload"} 4`,
 		`plimsoll_vgdp_writes_total{result="admit"} 3`, `plimsoll_vgdp_writes_total{result="conflict"} 2`, `plimsoll_vgdp_writes_total{result="note"} 0`,
@@ -77,7 +78,7 @@ func TestControllerPageAndAPIShowLoads(t *testing.T) {
 		"velero: data mover loads need a ticket, 3 of 4 slots in use", "3 Accepted 1 New", "&lt;b&gt;du", "node n1 suffers", "hidden", "Node <b>n1</b> is under pressure: disk hard; data mover budget 1; start hold until 02:00:00 UTC",
 		"2 node-agents started before ConfigMap agents changed", "its last valid content stays in force: line 3", "prepareQueueLength: not here", "No decisions: gate main: forbidden",
 		"Data mover &lt;i&gt;acme is not Velero's: its loads (3) are not held", "Velero's node-agents serve data mover velero-tape, which Plimsoll does not know: its loads (1) are not held",
-		"Not held, since node-agents start them at once: PodVolumeBackups, PodVolumeRestores", "With this Velero backup-queue is unknown: away: ",
+		"Not held, since node-agents start them at once: PodVolumeBackups, PodVolumeRestores",
 		"Waiting data mover loads are not hidden: nothing would release them", `<th scope="row">steer</th><td data-label="state">missing</td><td data-label="reason">serves &lt;none&gt;</td><td data-label="consequence">they wait there</td>`,
 		`<th scope="row">hide</th><td data-label="state">unknown</td>`,
 	} {
@@ -86,7 +87,7 @@ func TestControllerPageAndAPIShowLoads(t *testing.T) {
 	assert.NotContains(t, page, `<th scope="row">hold</th>`, "what is there needs no row")
 	status, body := fetched(t, url+"/api/v1/capabilities")
 	assert.Equal(t, 200, status)
-	var has []capabilities.Capability
+	var has []capability.Capability
 	require.NoError(t, json.Unmarshal([]byte(body), &has))
 	assert.Equal(t, letting().Capabilities, has)
 	status, body = fetched(t, url+"/api/v1/loads")

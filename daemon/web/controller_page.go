@@ -9,7 +9,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
-	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
+	"github.com/plimsoll-dev/plimsoll/capability"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
@@ -36,7 +36,7 @@ type culpritPage struct {
 // controllerTemplates are compiled in, and rendered by the tests.
 func controllerTemplates() *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"lacking": capabilities.Lacking, "since": since, "wait": waitText, "names": waitReason,
+		"lacking": capability.Lacking, "since": since, "wait": waitText, "names": waitReason,
 		"first": firstRows[agents.MissingAgent], "more": moreRows[agents.MissingAgent], "firstPressed": firstRows[agents.Pressed], "morePressed": moreRows[agents.Pressed],
 		"firstReported": firstRows[agents.ReportedNode], "moreReported": moreRows[agents.ReportedNode],
 		"firstUnread": firstRows[agents.UnreadableNode], "firstLoads": firstRows[admission.WaitingLoad], "moreLoads": moreRows[admission.WaitingLoad],

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
@@ -43,7 +42,6 @@ func appendDataMoverLoads(b []byte, s *ControllerState) []byte {
 			func(b []byte, r *admission.Report) []byte { return appendCount(b, uint64(unknownMoverLoads(r))) },
 		},
 	})
-	b = appendLabelled(b, "plimsoll_velero_capability_available", gauge, "1 for a capability that the installed Velero allows, else 0.", veleroCapabilities(s.VeleroCapabilities))
 	b = appendLabelled(b, "plimsoll_vgdp_node_budget", gauge, "Data mover budget of a node under pressure: how many data mover loads it may run, for all Veleros together.", loadBudgets(s.DataMoverLoads))
 	var bypassed []labelled
 	for _, r := range s.DataMoverLoads {
@@ -55,17 +53,6 @@ func appendDataMoverLoads(b []byte, s *ControllerState) []byte {
 	return appendCounted(b, loadWrites(s.DataMoverCounts), "result", family[reasonCount]{
 		"plimsoll_vgdp_writes_total", counter, "Writes of data mover loads by purpose; conflict: another client wrote first, failed: the API server did not accept the write.", appendCounter,
 	})
-}
-
-func veleroCapabilities(list []abilities.Capability) (values []labelled) {
-	for _, c := range list {
-		value := 0.0
-		if c.State == abilities.Available {
-			value = 1
-		}
-		values = append(values, labelled{[]string{"capability", string(c.Name)}, value})
-	}
-	return values
 }
 
 func unknownMoverLoads(r *admission.Report) (n int) {

@@ -52,7 +52,6 @@ func wholeController() []byte {
 	s := leading()
 	s.Agents, s.AgentCounts = watching().Agents, watching().AgentCounts
 	s.AdmissionEnabled, s.DataMoverLoads, s.DataMoverCounts = true, letting().DataMoverLoads, letting().DataMoverCounts
-	s.VeleroCapabilities = letting().VeleroCapabilities
 	s.Capabilities = letting().Capabilities
 	return appendController(&s)
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"path"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ import (
 // loadServer has DataUploads, by name, and Gates whose policies are in force.
 type loadServer struct {
 	t       *testing.T
+	mu      sync.Mutex // several writes come at once
 	version int
 	loads   map[string]*unstructured.Unstructured
 	dryRuns []string // bodies
@@ -38,6 +40,8 @@ type loadServer struct {
 }
 
 func (s *loadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	u := s.loads[path.Base(r.URL.Path)]
 	if r.Method != http.MethodPatch || u == nil {
