@@ -331,7 +331,7 @@ func (w *week) acts() {
 	w.ended(presser)
 	w.stage("evicted, and ended")
 	saw := w.play("See what was done")
-	assert.Contains(w.t, saw, "default/"+presser.Name+" evicted")
+	assert.Regexp(w.t, `: evicted \(decision \w+\)(?s:.*)decision +default/`+presser.Name+": working set", saw)
 	assert.Contains(w.t, saw, "True: ", "the condition")
 	assert.Equal(w.t, agent.UID, w.agent().UID, "no pod was made anew")
 	assert.Equal(w.t, shop.UID, w.running("shop").UID, "the other pod is the same")
