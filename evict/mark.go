@@ -145,7 +145,11 @@ func wantedMarks(in Input, m State) Marks {
 		v := names[name]
 		seen := m.Marks[name]
 		level := max(v.Level, seen.level(in.Time, in.Config.Transition), seen.TaintLevel)
-		out.add(name, condition(v, level), seen.taintEffects())
+		c := condition(v, level)
+		if c.Reason == settling {
+			c.Message = "over; the mark stays until " + clock(seen.until(in.Config)) + ": " + c.Message
+		}
+		out.add(name, c, seen.taintEffects())
 	}
 	return out
 }
@@ -176,6 +180,9 @@ func moreSevere(v, was plugins.Verdict) bool {
 	return v.Level > was.Level || v.Level == plugins.None && was.Level == plugins.None && was.Absent == "" && v.Absent != ""
 }
 
+// settling is the reason of a condition whose level has ended not long ago.
+const settling = "Settling"
+
 func condition(v plugins.Verdict, level plugins.Level) Condition {
 	c := Condition{Status: corev1.ConditionFalse, Message: v.Reason}
 	if level > plugins.None {
@@ -187,7 +194,7 @@ func condition(v plugins.Verdict, level plugins.Level) Condition {
 	case v.Level == plugins.Soft:
 		c.Reason = "Soft"
 	case level > plugins.None:
-		c.Reason = "Settling"
+		c.Reason = settling
 	case v.Absent != "":
 		c.Status, c.Reason = corev1.ConditionUnknown, "NotSeen"
 	default:
@@ -241,6 +248,15 @@ func (s MarkState) level(now time.Time, transition time.Duration) plugins.Level 
 		}
 	}
 	return plugins.None
+}
+
+// until is when a mark whose level has ended is removed.
+func (s MarkState) until(c Config) time.Time {
+	ends := s.TaintedAt.Add(c.Taints.duration(s.Flaps))
+	for _, met := range s.LastMet {
+		ends = later(ends, met.Add(c.Transition))
+	}
+	return ends
 }
 
 // Adopt takes over the taints of the agent before this one, as recorded on the

@@ -250,7 +250,7 @@ func markOfDisabledPluginFades(t *testing.T) {
 	_, m := Mark(round(0, nil, memoryAt(plugins.Soft)))
 	in := then(round(0, nil, disk(plugins.None)), 100, m)
 	marks, m := Mark(in)
-	assert.Equal(t, Condition{Type: memoryKey, Status: corev1.ConditionTrue, Reason: "Settling", Message: ReasonDisabled}, about(t, marks, memoryKey))
+	assert.Equal(t, Condition{Type: memoryKey, Status: corev1.ConditionTrue, Reason: "Settling", Message: "over; the mark stays until 2026-03-01 12:05:00 UTC: " + ReasonDisabled}, about(t, marks, memoryKey))
 	assert.Equal(t, map[string]corev1.TaintEffect{memoryKey: corev1.TaintEffectPreferNoSchedule}, effects(marks))
 	marks, _ = Mark(then(in, 200, m))
 	assert.Len(t, marks.Conditions, 1)

@@ -31,10 +31,10 @@ func aRootfsIsOverused(shared *kubeNode) func(*testing.T) {
 		k.deploy("reader", idle())
 		k.deploy("writer", idle())
 		reader, writer := k.running("reader"), k.running("writer")
-		k.configure(strings.Replace(acting, "{", "{taints: {minimum: 1s}, ", 1) + `containerRuntime: {every: 5s, timeout: 5s}
+		k.configure(strings.Replace(acting, "{", "{transition: 1s, taints: {minimum: 1s}, ", 1) + `containerRuntime: {every: 5s, timeout: 5s}
 plugins: {warmUp: 0s, rootfsOveruse: {enabled: true, soft: {available: 0.75}, hard: {available: 0.7}, minUsed: 100Mi, for: 3s, clearFor: 1s}}
 `)
-		t.Cleanup(func() { k.configure(acting) })
+		defer k.configure(acting)
 		k.until(time.Minute, "the agent has containerd's figures of both pods", func() bool {
 			return !k.rootfsOf(reader).IsZero() && !k.rootfsOf(writer).IsZero()
 		})

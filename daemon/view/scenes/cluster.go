@@ -33,7 +33,7 @@ func Evicted() *view.State {
 		Pods: 2, PodsSynced: true, StatusWrites: map[string]uint64{"changed": 3, "report": 40},
 		Conditions: []evict.Condition{
 			{Type: names.Prefix + "DiskContention", Status: corev1.ConditionUnknown, Reason: "NotSeen", Message: "a baseline is not learned yet"},
-			{Type: names.Prefix + "MemoryContention", Status: corev1.ConditionTrue, Reason: "Settling", Message: "memory stall, full, over 30s 0.1 % (threshold >= 10 %)"},
+			{Type: names.Prefix + "MemoryContention", Status: corev1.ConditionTrue, Reason: "Settling", Message: "over; the mark stays until 2026-03-01 12:05:00 UTC: memory stall, full, over 30s 0.1 % (threshold >= 10 %)"},
 			{Type: names.Prefix + "NetworkContention", Status: corev1.ConditionFalse, Reason: "Clear", Message: "no link is near its speed"},
 		},
 		Evictions: map[evict.Result]uint64{
