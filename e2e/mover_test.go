@@ -17,10 +17,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/names"
+	"github.com/plimsoll-dev/plimsoll/throttle"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
@@ -33,7 +36,8 @@ kubernetes: {kubeconfig: %q, node: %q}
 state: {dir: %q}
 lease: {interval: 5s, duration: 20s}
 eviction: {round: 1s}
-vgdp: {enabled: %t, dryRun: %t, concurrency: 4}
+throttle: {dryRun: %[6]t}
+vgdp: {enabled: %[5]t, dryRun: %[6]t, concurrency: 4}
 plugins:
   warmUp: 0s
   memoryStall: {enabled: false} # this machine may be short of memory meanwhile
@@ -55,12 +59,14 @@ type moverWorld struct {
 	enabled, dryRun bool
 	agent           *agent
 	service, mover  corev1.Pod
+	// labels of the pod that presses: of a mover, unless others are set.
+	labels map[string]string
 }
 
 func newMoverWorld(t *testing.T) *moverWorld {
 	t.Helper()
 	needsRoot(t)
-	q := &moverWorld{t: t, c: cluster.Shared(t, cluster.Options{}), file: bigFile(t, 256<<20), state: filepath.Join(t.TempDir(), "state"), enabled: true}
+	q := &moverWorld{t: t, c: cluster.Shared(t, cluster.Options{}), file: bigFile(t, 256<<20), state: filepath.Join(t.TempDir(), "state"), enabled: true, labels: map[string]string{"velero.io/data-upload": "du-1"}}
 	require.NoError(t, q.c.Apply(t.Context(), deploy.RBAC, deploy.Heartbeats, deploy.Identity))
 	q.namespace = q.c.Namespace(t)
 	q.node = "node-" + q.namespace[max(0, len(q.namespace)-20):]
@@ -123,7 +129,7 @@ func (q *moverWorld) pod(name string, size, depth, pause int, labels map[string]
 func (q *moverWorld) press() {
 	q.t.Helper()
 	q.service = q.pod("service", 8192, 1, 1000, nil, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")})
-	q.mover = q.pod("du-1", 1<<20, 4, 0, map[string]string{"velero.io/data-upload": "du-1"}, nil)
+	q.mover = q.pod("du-1", 1<<20, 4, 0, q.labels, nil)
 	countIO(q.t, "/sys/fs/cgroup/blkio"+q.kubelet.Cgroup(&q.service), q.disk)
 }
 
@@ -150,27 +156,32 @@ func (q *moverWorld) set(limit int) {
 	require.NoError(q.t, os.WriteFile(path, []byte(rule), 0o644))
 }
 
-// gaveWay is what the agent says of data movers.
+// gaveWay is what the agent says of data movers and throttled pods.
 type gaveWay struct {
-	DryRun    bool `json:"dryRun"`
-	Budget    *int `json:"budget"`
-	Throttled []struct {
-		Disk    string     `json:"disk"`
-		Percent int        `json:"percent"`
-		May     vgdp.Rates `json:"may"`
-		Foreign bool       `json:"foreign"`
-	} `json:"throttled"`
+	Loads struct {
+		DryRun bool `json:"dryRun"`
+		Budget *int `json:"budget"`
+	} `json:"loads"`
+	Throttles struct {
+		Throttled []struct {
+			Disk    string         `json:"disk"`
+			Percent int            `json:"percent"`
+			May     throttle.Rates `json:"may"`
+			Foreign bool           `json:"foreign"`
+			Mover   bool           `json:"mover"`
+			DryRun  bool           `json:"dryRun"`
+		} `json:"throttled"`
+		NotThrottled []struct{ Name, Why string } `json:"notThrottled"`
+	} `json:"throttles"`
 }
 
 func (q *moverWorld) loads() gaveWay {
 	q.t.Helper()
 	var said struct {
-		Cluster struct {
-			Loads gaveWay `json:"loads"`
-		} `json:"cluster"`
+		Cluster gaveWay `json:"cluster"`
 	}
 	require.NoError(q.t, json.Unmarshal([]byte(q.agent.mustGet("/api/v1/pressure")), &said))
-	return said.Cluster.Loads
+	return said.Cluster
 }
 
 // waits is how much of the time the service waits for others.
@@ -232,12 +243,12 @@ func (q *moverWorld) observe() (waited, share float64) {
 	q.t.Helper()
 	within(q.t, 2*patience, "a dry run says who would be slowed down", func() (err error) {
 		l := q.loads()
-		if waited, share, err = q.waits(); err == nil && (len(l.Throttled) != 1 || !l.DryRun || l.Budget == nil) {
+		if waited, share, err = q.waits(); err == nil && (len(l.Throttles.Throttled) != 1 || !l.Throttles.Throttled[0].DryRun || l.Loads.Budget == nil) {
 			err = fmt.Errorf("waits %.2f, share %.2f, %+v", waited, share, l)
 		}
 		return err
 	})
-	assert.Equal(q.t, q.disk, q.loads().Throttled[0].Disk)
+	assert.Equal(q.t, q.disk, q.loads().Throttles.Throttled[0].Disk)
 	assert.Zero(q.t, q.limit(), "a dry run changes nothing")
 	assert.Nil(q.t, q.report().DataMoverBudget)
 	return waited, share
@@ -261,8 +272,8 @@ func (q *moverWorld) shown() {
 	text, err := exec.CommandContext(q.t.Context(), binary, "top", "--once", "--api.socket", q.agent.socket).CombinedOutput()
 	require.NoError(q.t, err, string(text))
 	assert.Contains(q.t, string(text), "data movers  1 running, budget 1")
-	assert.Contains(q.t, string(text), "throttled: "+q.namespace+"/du-1")
-	assert.Contains(q.t, q.agent.mustGet("/metrics"), "plimsoll_vgdp_throttled{disk=\""+q.disk+"\"} 1\n")
+	assert.Contains(q.t, string(text), "throttled  "+q.namespace+"/du-1")
+	assert.Contains(q.t, q.agent.mustGet("/metrics"), "plimsoll_throttled_pods{disk=\""+q.disk+"\"} 1\n")
 	assert.Contains(q.t, q.agent.mustGet("/"), "Throttled: "+q.namespace+"/du-1")
 }
 
@@ -320,7 +331,7 @@ func TestMoverThrottledOnDiskPressure(t *testing.T) {
 	})
 	loads := q.holdsLoads()
 	after, part, took := q.relieved(before)
-	slowed := q.loads().Throttled
+	slowed := q.loads().Throttles.Throttled
 	require.Len(t, slowed, 1)
 	assert.GreaterOrEqual(t, slowed[0].Percent, 20)
 	t.Logf("before: the service waits %.0f %% of the time, %.0f %% of the traffic is the mover's; %s after its first limit (%d MB/s): %.0f %%, %.0f %%, at %d %% (%.0f MB/s)",
@@ -355,7 +366,7 @@ func TestMoverThrottledOnDiskPressure(t *testing.T) {
 		q.slowed()
 		q.set(123456)
 		within(t, patience, "the agent sees it", func() error {
-			if l := q.loads(); len(l.Throttled) != 1 || !l.Throttled[0].Foreign {
+			if l := q.loads().Throttles.Throttled; len(l) != 1 || !l[0].Foreign {
 				return fmt.Errorf("%+v", l)
 			}
 			return nil
@@ -364,4 +375,50 @@ func TestMoverThrottledOnDiskPressure(t *testing.T) {
 		assert.EqualValues(t, 123456, q.limit())
 		q.set(0)
 	})
+}
+
+// A pod that is no data mover and presses the disk beside a service is throttled first,
+// if its owner allows it, and told so.
+func TestThrottleAnyPod(t *testing.T) {
+	q := newMoverWorld(t)
+	q.dryRun, q.labels = true, map[string]string{names.Throttle: "allow"}
+	q.configure()
+	q.start()
+	q.press()
+	before, most := q.observe()
+	assert.False(t, q.loads().Throttles.Throttled[0].Mover)
+	assert.Contains(t, q.agent.stderr.String(), `msg="pod throttled"`)
+	assert.Empty(t, q.told("Throttled"), "a dry run tells no owner")
+
+	q.dryRun = false
+	q.follow()
+	first := q.slowed()
+	after, part, took := q.relieved(before)
+	t.Logf("before: the service waits %.0f %% of the time, %.0f %% of the traffic is the other pod's; %s after its first limit (%d MB/s): %.0f %%, %.0f %%", 100*before, 100*most, took.Round(time.Second), first/1e6, 100*after, 100*part)
+	eventually(t, "its owner is told", func() error {
+		if text := q.told("Throttled"); !strings.Contains(text, q.disk+" limited to ") || !strings.Contains(text, "service waits ") {
+			return fmt.Errorf("%q", text)
+		}
+		return nil
+	})
+	_, err := q.c.Client.CoreV1().Pods(q.namespace).Patch(t.Context(), q.mover.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"`+names.Throttle+`":null}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	eventually(t, "it is freed: it has no controller, so it would never be evicted", func() error {
+		l := q.loads().Throttles
+		if q.limit() != 0 || len(l.NotThrottled) != 1 || !strings.Contains(l.NotThrottled[0].Why, "protected: none of its 0 ownerReferences") {
+			return fmt.Errorf("%d %+v", q.limit(), l)
+		}
+		return nil
+	})
+}
+
+// told is what the Events with that reason tell the owner of the pod that presses.
+func (q *moverWorld) told(reason string) (text string) {
+	q.t.Helper()
+	list, err := q.c.Client.CoreV1().Events(q.namespace).List(q.t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason + ",involvedObject.uid=" + string(q.mover.UID)})
+	require.NoError(q.t, err)
+	for i := range list.Items {
+		text += list.Items[i].Message
+	}
+	return text
 }

@@ -16,6 +16,9 @@ const (
 	// SkipEviction is "true" on a pod whose owner opts out of evictions, unless the
 	// configuration names other opt-outs.
 	SkipEviction = Prefix + "skip-eviction"
+	// Throttle is a label by which the owner of a pod allows or forbids throttling it:
+	// allow or never.
+	Throttle = Prefix + "throttle"
 	// Waiting is why a Backup or a data mover load waits, as JSON; only the
 	// controller writes it.
 	Waiting = Prefix + "waiting"

@@ -26,7 +26,7 @@ func (l *Levels) Unjudged(s *snapshot.Snapshot) []Unjudged {
 	for i := range l.Verdicts {
 		v := &l.Verdicts[i]
 		judged[v.Resource] = judged[v.Resource] || !v.PerWorkload
-		if why := v.notJudged(); why != "" {
+		if why := v.NotJudged(); why != "" {
 			list = append(list, Unjudged{v.Resource, v.Scope, v.Plugin, why})
 		}
 	}
@@ -44,9 +44,9 @@ func (l *Levels) Unjudged(s *snapshot.Snapshot) []Unjudged {
 	return list
 }
 
-// notJudged is why the verdict does not tell whether there is pressure; empty if it
+// NotJudged is why the verdict does not tell whether there is pressure; empty if it
 // does.
-func (v *Verdict) notJudged() string {
+func (v *Verdict) NotJudged() string {
 	if v.Level > None {
 		return ""
 	}

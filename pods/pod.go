@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // toPod extracts the facts of a pod that decisions need.
@@ -32,6 +34,7 @@ func toPod(pod *corev1.Pod, claims claimsByName, rules Rules) Pod {
 		EvictedElsewhere: evictedElsewhere(pod),
 		Protections:      protections(pod, claims, rules),
 		Tolerations:      pod.Spec.Tolerations,
+		Throttle:         pod.Labels[names.Throttle],
 	}
 	if pod.DeletionTimestamp != nil {
 		of.TerminatesBy = pod.DeletionTimestamp.Time

@@ -74,6 +74,9 @@ type Pod struct {
 	// OptedOut is the annotation or label by which the pod's owner opts out of
 	// evictions, such as plimsoll.dev/skip-eviction=true; empty: none.
 	OptedOut string `json:"optedOut,omitempty"`
+	// Throttle is the label by which its owner allows or forbids throttling it; empty:
+	// none.
+	Throttle string `json:"throttle,omitempty"`
 }
 
 // Owner is the controller of a pod.

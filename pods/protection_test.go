@@ -235,5 +235,5 @@ func TestProtectionsAllNamed(t *testing.T) {
 		}
 		assert.Equal(t, want, codes(protections(pod, nil, DefaultRules())))
 	}
-	assert.Len(t, slices.Compact(labelsThatDecide()), 4)
+	assert.Len(t, slices.Compact(labelsThatDecide()), 5)
 }

@@ -64,7 +64,7 @@ func NewNodePressure(l *plugins.Levels) NodePressure {
 		if v.PerWorkload || v.Resource != plugins.Disk && v.Resource != plugins.NetworkIO && v.Resource != plugins.Memory {
 			continue
 		}
-		switch why := unknownReason(v); {
+		switch why := v.NotJudged(); {
 		case why == "":
 			s.Absent = ""
 		case s.Absent != "":
@@ -75,18 +75,6 @@ func NewNodePressure(l *plugins.Levels) NodePressure {
 		}
 	}
 	return s
-}
-
-// unknownReason is why a verdict does not tell whether there is pressure; empty: it does. A
-// level counts even where the plugin names no culprit.
-func unknownReason(v *plugins.Verdict) string {
-	switch {
-	case v.Level > plugins.None:
-		return ""
-	case v.Absent == "" && v.Partial:
-		return "some rules cannot judge yet: the agent or the node has just started"
-	}
-	return v.Absent
 }
 
 // Next is the budget after the pressure at s.Time.

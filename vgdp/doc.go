@@ -22,7 +22,7 @@
 // seats). Every other load gets one reason (Wait).
 //
 // On each node the agent derives the Pressure from its Levels (Budget: additive
-// increase, multiplicative decrease) and throttles running movers (Throttle). Diagnose
+// increase, multiplicative decrease). Diagnose
 // says why an accepted load is not prepared.
 //
 // # Concurrency

@@ -57,7 +57,8 @@ type Agent struct {
 	triggers         *probes.Triggers
 	cluster          *cluster // nil in standalone mode
 	outer            *outerHost
-	movers           *moverLimits
+	movers           *moverBudget
+	throttles        *throttles
 	decisions        evict.Log
 	records          *decisionStore // owned by the round's goroutine once it is loaded
 	counters         evict.Counters
@@ -117,7 +118,7 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	a.set = plugins.NewSet(c.Plugins.Inner, a.baselines.load(log))
 	a.decisions.Restore(a.records.load(log))
 	a.containerRuntime = &cri.Reader{Root: host.Root, Settings: a.containerRuntimeSettings, Log: log}
-	a.movers = newMovers(c.State.Dir, host, log)
+	a.movers, a.throttles = newMoverBudget(c.State.Dir, log), newThrottles(c.State.Dir, host, log)
 	a.outer = newOuterHost(c, a.Config.Current, a.Log)
 	a.triggers = newTriggers(c, a.Config.Current, func() { wake(a.pace.woken) })
 	a.lastSample.Store(time.Now().UnixNano())
@@ -152,6 +153,7 @@ func (a *Agent) Join() error {
 		return err
 	}
 	a.cluster, a.About.Mode = cl, "cluster"
+	a.throttles.event = cl.events.Pod
 	if cl.heartbeat != nil {
 		cl.heartbeat.id = a.StateID
 		held := protectProcess()
@@ -236,7 +238,7 @@ func (a *Agent) containerRuntimeSettings() (cri.Config, bool) {
 // StopTimeout is over.
 func (a *Agent) flush() {
 	until := time.Now().Add(process.StopTimeout)
-	err := errors.Join(a.records.writer.Flush(time.Until(until)), a.movers.writer.Flush(time.Until(until)), a.past.writer.Flush(time.Until(until)))
+	err := errors.Join(a.records.writer.Flush(time.Until(until)), a.movers.writer.Flush(time.Until(until)), a.throttles.writer.Flush(time.Until(until)), a.past.writer.Flush(time.Until(until)))
 	if a.cluster != nil {
 		err = errors.Join(err, a.cluster.writer.Flush(time.Until(until)))
 	}
@@ -343,7 +345,7 @@ func (a *Agent) viewCluster() *view.Cluster {
 		return nil
 	}
 	v := a.cluster.view(a.Config.Current().Eviction, &a.counters)
-	v.DataMovers = a.movers.shown.Load()
+	v.DataMovers, v.Throttles = a.movers.shown.Load(), a.throttles.shown.Load()
 	return v
 }
 

@@ -23,7 +23,7 @@ func (a *Agent) sample() error {
 		return err
 	}
 	raw.Cluster, raw.Rootfs = a.cluster.currentFacts(), a.containerRuntime.Newest()
-	raw.MarkThrottled(*a.movers.throttledCgroups.Load())
+	raw.MarkThrottled(*a.throttles.cgroups.Load())
 	snapshot := a.history.Add(raw)
 	levels := a.set.Judge(snapshot)
 	a.publish(snapshot, levels, time.Since(start))
@@ -40,7 +40,7 @@ func (a *Agent) round(ctx context.Context) {
 	if !a.hasNewLevels() {
 		return
 	}
-	a.throttleMovers()
+	a.throttle()
 	said := a.askPlugins(ctx)
 	a.recordVerdicts(said)
 	a.reportContention()
@@ -92,7 +92,7 @@ func (a *Agent) sampleLoop(ctx context.Context) error {
 
 // roundLoop runs a round each eviction.round, or at once when a level rises.
 func (a *Agent) roundLoop(ctx context.Context) error {
-	defer a.movers.lift()
+	defer a.throttles.lift()
 	for {
 		a.pauseBetweenRounds(ctx)
 		period := time.NewTimer(a.Config.Current().Eviction.Round - evict.MinRound)

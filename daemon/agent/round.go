@@ -18,6 +18,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
+	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -27,13 +28,22 @@ func (a *Agent) hasNewLevels() bool {
 	return state != nil && state.Levels != a.lastJudged
 }
 
-// throttleMovers throttles data movers, before any pod is evicted.
-func (a *Agent) throttleMovers() {
+// throttle throttles pods that cause a pressure, before any pod is evicted for it.
+func (a *Agent) throttle() {
 	state, c := a.state.Load(), a.Config.Current()
-	if a.cluster == nil || !c.VGDP.Enabled { // standalone, it is unknown which pods they are
+	if a.cluster == nil { // standalone, it is unknown which pods may be throttled
+		a.throttles.disable()
+	} else {
+		var list pods.List
+		if anyMet(state.Levels) || len(a.throttles.list) > 0 {
+			list = a.cluster.pods.List(c.Eviction.Protect)
+		}
+		a.throttles.round(state, c, list)
+	}
+	if a.cluster == nil || !c.VGDP.Enabled {
 		a.movers.disable()
 	} else {
-		a.movers.round(state, c)
+		a.movers.round(state, &c.VGDP)
 	}
 	if a.cluster != nil && a.cluster.heartbeat != nil {
 		a.cluster.heartbeat.report.SetBudget(a.movers.pressure(state.Levels.Time, c.VGDP.DryRun))
@@ -65,7 +75,7 @@ func (a *Agent) observe(ctx context.Context, said []plugins.Verdict) evict.Input
 	c := a.Config.Current()
 	in := evict.Input{
 		Time: time.Now().UTC(), Uptime: uptime(), Boot: a.boot, Rules: plugins.Rules(c.Plugins.Inner), Levels: levels, Before: a.lastDecided,
-		Config: c.Eviction, State: a.savedState, Contention: state.Snapshot.Contention, Relief: a.movers.relief,
+		Config: c.Eviction, State: a.savedState, Contention: state.Snapshot.Contention, Relief: a.throttles.relief,
 	}
 	a.lastDecided, a.lastJudged = levels, state.Levels
 	if a.cluster != nil {

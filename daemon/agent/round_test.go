@@ -18,7 +18,7 @@ import (
 func TestRoundKnowsContention(t *testing.T) {
 	file, err := config.Open("", nil)
 	require.NoError(t, err)
-	a, s := &Agent{Config: file, movers: &moverLimits{}}, scenes.Contended()
+	a, s := &Agent{Config: file, throttles: &throttles{}}, scenes.Contended()
 	a.state.Store(s)
 	require.True(t, a.hasNewLevels())
 	in := a.observe(t.Context(), nil)

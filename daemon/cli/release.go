@@ -95,7 +95,7 @@ func releaseNode(ctx context.Context, f *agentFlags, out io.Writer, log *slog.Lo
 		return err
 	}
 	c := file.Current()
-	here := agent.RemoveMoverLimits(c, out, log)
+	here := agent.RemoveLimits(c, out, log)
 	if c.Kubernetes.Standalone {
 		return here
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/recording"
+	"github.com/plimsoll-dev/plimsoll/throttle"
 )
 
 // Agent is the configuration of the agent on a node.
@@ -37,6 +38,8 @@ type Agent struct {
 	Lease      Lease        `yaml:"lease" why:"The heartbeat: the Lease that shows that the agent is alive; read when the agent starts."`
 	Conditions Conditions   `yaml:"conditions" why:"How the Node is marked while a rule is met."`
 	Eviction   evict.Config `yaml:"eviction" why:"How the agent chooses pods and evicts them."`
+	// Throttle is tried before an eviction.
+	Throttle throttle.Config `yaml:"throttle" why:"How pods that cause a pressure are throttled (io.max, cpu.max), before any pod is evicted for it."`
 	// VGDP is how the agent limits Velero's data movers on its node.
 	VGDP    VGDP    `yaml:"vgdp" why:"How Velero's data movers on this node are limited while the node is under pressure."`
 	Plugins Plugins `yaml:"plugins" why:"The rules that say when a threshold is met, and the plugins that are processes of their own."`
@@ -268,6 +271,7 @@ func Default() Agent {
 		Lease:            Lease{Enabled: true, Target: LeaseOfAgent, Interval: 10 * time.Second, Duration: 40 * time.Second},
 		Conditions:       Conditions{Enabled: true},
 		Eviction:         evict.DefaultConfig(),
+		Throttle:         throttle.DefaultConfig(),
 		VGDP:             VGDP{Enabled: true, DryRun: true, Concurrency: 1},
 		Plugins:          Plugins{plugins.Default(), outer.DefaultConfig()},
 	}

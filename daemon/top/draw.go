@@ -52,7 +52,7 @@ func (s Screen) summary() []line {
 			all = append(all, contentionLine(&c, s.width))
 		}
 	}
-	all = append(all, dataMoverLines(s.state)...)
+	all = append(append(all, dataMoverLines(s.state)...), throttleLines(s.state)...)
 	if s.height >= roomyHeight {
 		all = append(all, memoryLine(s.state.Snapshot), restLine(s.state.Snapshot))
 	}

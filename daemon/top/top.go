@@ -53,7 +53,7 @@ func (f *frame) state(s *view.State, height int) {
 		f.gap()
 	}
 	f.add(verdictLines(s)...)
-	f.add(dataMoverLines(s)...)
+	f.add(append(dataMoverLines(s), throttleLines(s)...)...)
 	f.gap()
 	f.add(pressureLines(s, f.width)...)
 	footer := warnings(s, f.roomy)

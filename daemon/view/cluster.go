@@ -30,6 +30,8 @@ type Cluster struct {
 	NodeLease *Heartbeat `json:"nodeLease,omitempty"`
 	// DataMovers is nil where data movers are not managed.
 	DataMovers *DataMovers `json:"loads,omitempty"`
+	// Throttles is nil before the first round.
+	Throttles *Throttles `json:"throttles,omitempty"`
 	// Evictions counts requested, Suppressed skipped candidates.
 	Evictions  map[evict.Result]uint64 `json:"-"`
 	Suppressed map[evict.Code]uint64   `json:"-"`

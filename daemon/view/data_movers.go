@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
-	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
 // DataMovers is the state of Velero's data movers on the agent's node.
@@ -23,43 +22,11 @@ type DataMovers struct {
 	Budget         *int      `json:"budget,omitempty"`
 	StartHoldUntil time.Time `json:"holdUntil,omitzero"`
 	Reason         string    `json:"why,omitempty"`
-	// Throttled movers, by cgroup and disk; nil: none.
-	Throttled []Throttled `json:"throttled,omitempty"`
-	// Problem is why the last change of limits failed, also in part.
+	// Problem is why the budget could not be saved.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Throttled is a mover with a limit, which a dry run does not apply.
-type Throttled struct {
-	Cgroup string `json:"cgroup"`
-	Name   string `json:"name"`
-	// Disk whose use is limited; empty: the CPU's.
-	Disk string `json:"disk,omitempty"`
-	// Percent of its previous use, and May is the limit: bytes per second of a
-	// disk, or cores.
-	Percent int        `json:"percent"`
-	Limit   vgdp.Rates `json:"may"`
-	// Expires: an agent that finds the limit later removes it.
-	Expires time.Time `json:"expires"`
-	// Foreign: another program changed one of the limits since; that one is left
-	// unchanged.
-	Foreign bool `json:"foreign,omitempty"`
-}
-
-// Text is a throttled mover in one line.
-func (t Throttled) Text() string {
-	may := "CPU limited to " + Number(t.Limit.CPU) + " cores"
-	if t.Disk != "" {
-		may = Printable(t.Disk) + " limited to " + ByteRate(t.Limit.Read) + " read, " + ByteRate(t.Limit.Write) + " write"
-	}
-	text := Printable(t.Name) + ": " + may + ", " + Count(uint64(t.Percent)) + " % of its previous use"
-	if t.Foreign {
-		text += "; another program changed this limit since, it is left unchanged"
-	}
-	return text
-}
-
-// Text is running movers, budget, start hold and throttled movers in one line.
+// Text is running movers, budget and start hold in one line.
 func (l *DataMovers) Text() string {
 	text := Count(uint64(l.Running)) + " running"
 	if l.Budget != nil {
@@ -67,9 +34,6 @@ func (l *DataMovers) Text() string {
 	}
 	if !l.StartHoldUntil.IsZero() {
 		text += ", start hold until " + Clock(l.StartHoldUntil) + " UTC"
-	}
-	if n := len(l.Throttled); n > 0 {
-		text += ", " + Count(uint64(n)) + " throttled"
 	}
 	if l.DryRun {
 		text += " (dry run: budget not published, no mover throttled)"

@@ -26,7 +26,7 @@ func appendCluster(b []byte, s *view.State) []byte {
 	})
 	b = appendHeartbeat(b, s.Cluster.Heartbeat)
 	b = appendNodeLease(b, s.Cluster.NodeLease)
-	b = appendDataMovers(b, s)
+	b = appendThrottles(appendDataMovers(b, s), s)
 	b = appendEvictions(b, results(s))
 	return appendCounted(b, suppressed(s.Cluster.Suppressed), "reason", family[reasonCount]{
 		"plimsoll_evictions_suppressed_total", counter,

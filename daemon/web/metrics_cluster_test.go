@@ -28,7 +28,12 @@ func fullCluster() *view.Cluster {
 		},
 		DataMovers: &view.DataMovers{
 			Running: 3, Level: plugins.Soft, Budget: new(2), StartHoldUntil: time.UnixMilli(1_800_000_070_500), Reason: "disk soft on sda",
-			Throttled: []view.Throttled{{Name: "velero/du-1", Disk: "sda"}, {Name: "velero/du-2", Disk: "sda"}, {Name: "velero/du-1"}}, Problem: "limit /du-1 read 8:0: input/output error",
+			Problem: "read-only file system",
+		},
+		Throttles: &view.Throttles{
+			DryRun:    true,
+			Throttled: []view.Throttled{{Name: "velero/du-1", Disk: "sda"}, {Name: "batch/import", Disk: "sda", DryRun: true}, {Name: "velero/du-1"}},
+			Exempt:    []view.NotThrottled{{Name: "shop/web", Disk: "sda", Reason: "it is Guaranteed"}}, Problem: "limit /du-1 read 8:0: input/output error",
 		},
 		StatusWrites: map[string]uint64{"changed": 4, "report": 7},
 		Evictions: map[evict.Result]uint64{
@@ -171,7 +176,8 @@ func TestMetricsDryRun(t *testing.T) {
 
 func TestMetricsDataMovers(t *testing.T) {
 	s := fullState()
-	assert.Equal(t, map[string]float64{"sda": 2, "": 1}, valuesOf(t, s, "plimsoll_vgdp_throttled", "disk"))
+	assert.Equal(t, map[string]float64{"sda": 1, "": 1}, valuesOf(t, s, "plimsoll_throttled_pods", "disk"))
+	assert.Equal(t, map[string]float64{"sda": 1}, valuesOf(t, s, "plimsoll_would_throttle_pods", "disk"))
 	calm := *s.Cluster
 	calm.DataMovers = &view.DataMovers{}
 	s.Cluster = &calm

@@ -35,16 +35,38 @@ func appendDataMovers(b []byte, s *view.State) []byte {
 			"plimsoll_vgdp_dry_run", gauge, "1 in a dry run: no data mover budget is published and no mover is throttled, else 0.",
 			func(b []byte, l *view.DataMovers) []byte { return appendBool(b, l.DryRun) },
 		},
+	})
+	return b
+}
+
+// appendThrottles appends the series of throttled pods.
+func appendThrottles(b []byte, s *view.State) []byte {
+	l := s.Cluster.Throttles
+	if l == nil {
+		return b
+	}
+	b = appendFamilies(b, []view.Throttles{*l}, noLabels, []family[view.Throttles]{
 		{
-			"plimsoll_vgdp_limits_failed", gauge, "1 when the last change of a mover's limits failed, also in part, else 0.",
-			func(b []byte, l *view.DataMovers) []byte { return appendBool(b, l.Problem != "") },
+			"plimsoll_throttle_dry_run", gauge, "1 in a dry run of throttle: pods other than data movers are not throttled, else 0.",
+			func(b []byte, l *view.Throttles) []byte { return appendBool(b, l.DryRun) },
+		},
+		{
+			"plimsoll_throttle_failed", gauge, "1 when the last change of the limits of throttled pods failed, also in part, else 0.",
+			func(b []byte, l *view.Throttles) []byte { return appendBool(b, l.Problem != "") },
 		},
 	})
-	slowed := map[string]uint64{}
-	for _, t := range s.Cluster.DataMovers.Throttled {
-		slowed[t.Disk]++
+	slowed, would := map[string]uint64{}, map[string]uint64{}
+	for _, t := range l.Throttled {
+		if t.DryRun {
+			would[t.Disk]++
+		} else {
+			slowed[t.Disk]++
+		}
 	}
-	return appendCounted(b, sorted(slowed), "disk", family[reasonCount]{
-		"plimsoll_vgdp_throttled", gauge, "Throttled movers by disk, or on CPU where the label is empty; absent where none is throttled. In a dry run: movers that would be.", appendCounter,
+	b = appendCounted(b, sorted(slowed), "disk", family[reasonCount]{
+		"plimsoll_throttled_pods", gauge, "Throttled pods by disk, or on the CPU where the label is empty; absent where none is throttled.", appendCounter,
+	})
+	return appendCounted(b, sorted(would), "disk", family[reasonCount]{
+		"plimsoll_would_throttle_pods", gauge, "Pods that would be throttled if it were no dry run, by disk, or on the CPU where the label is empty; absent where there is none.", appendCounter,
 	})
 }

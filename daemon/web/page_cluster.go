@@ -14,7 +14,8 @@ type pageCluster struct {
 	Conditions []conditionRow
 	None       string // why there is no condition
 	Beats      []beatRow
-	Throttled  []string // throttled movers
+	// Throttled pods, and culprits that are not throttled.
+	Throttled, NotThrottled []string
 }
 
 type conditionRow struct{ Type, Status, Class, Reason, Message string }
@@ -27,10 +28,8 @@ func newPageCluster(s *view.State) *pageCluster {
 	p := &pageCluster{Facts: []fact{podsFact(c), apiServerFact(s, c)}, None: "None yet: waiting for the first round."}
 	if c.DataMovers != nil {
 		p.Facts = append(p.Facts, dataMoversFact(c.DataMovers))
-		for _, t := range c.DataMovers.Throttled {
-			p.Throttled = append(p.Throttled, t.Text())
-		}
 	}
+	p.addThrottles(c.Throttles)
 	if c.Heartbeat != nil {
 		p.Facts, p.Beats = append(p.Facts, heartbeatFact(s, "Heartbeat", c.Heartbeat)), beatRows(c.Heartbeat)
 	}
@@ -120,4 +119,17 @@ func inParentheses(why string) string {
 		return ""
 	}
 	return " (" + view.Printable(why) + ")"
+}
+
+func (p *pageCluster) addThrottles(l *view.Throttles) {
+	if l == nil {
+		return
+	}
+	p.Throttled = l.All()
+	for _, e := range l.Exempt {
+		p.NotThrottled = append(p.NotThrottled, e.Text())
+	}
+	if l.Problem != "" {
+		p.NotThrottled = append(p.NotThrottled, "limits could not be changed: "+view.Printable(l.Problem))
+	}
 }

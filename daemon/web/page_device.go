@@ -93,12 +93,8 @@ func newDevicePage(s *view.State, name string, disks []*snapshot.DiskState, nics
 	d.addVerdicts(s)
 	d.Class = d.class()
 	d.Limits = explained(d.Limits)
-	if s.Cluster != nil && s.Cluster.DataMovers != nil {
-		for _, t := range s.Cluster.DataMovers.Throttled {
-			if t.Disk == name {
-				d.Throttled = append(d.Throttled, t.Text())
-			}
-		}
+	if s.Cluster != nil {
+		d.Throttled = s.Cluster.Throttles.On(name)
 	}
 	return d
 }

@@ -346,16 +346,10 @@ func bytesOr(n uint64, none string) string {
 	return view.Bytes(float64(n))
 }
 
-// addCluster adds what the API server reports: why a pod is protected, and how a mover is
+// addCluster adds what the API server reports: why a pod is protected, and how it is
 // throttled.
 func (d *workloadPage) addCluster(c *view.Cluster, w *snapshot.WorkloadState) {
-	if c.DataMovers != nil {
-		for _, t := range c.DataMovers.Throttled {
-			if t.Cgroup == w.Cgroup {
-				d.Throttled = append(d.Throttled, t.Text())
-			}
-		}
-	}
+	d.Throttled = c.Throttles.Of(w.Cgroup)
 	if c.PodOf == nil || w.PodUID == "" {
 		return
 	}

@@ -15,28 +15,28 @@ import (
 )
 
 func TestMoverLimitsRemovedByRelease(t *testing.T) {
-	h := newMoverFixture(t)
+	h := newThrottleFixture(t)
 	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "cgroup.controllers"), []byte("cpu io memory\n"), 0o644))
 	c := h.config
 	c.State.Dir, c.Paths.Cgroupfs = h.state, h.dir
 	var out bytes.Buffer
-	release := func() error { return RemoveMoverLimits(&c, &out, slog.New(slog.DiscardHandler)) }
+	release := func() error { return RemoveLimits(&c, &out, slog.New(slog.DiscardHandler)) }
 	require.NoError(t, release())
 	assert.Empty(t, out.String(), "nothing was slowed down")
 
 	h.round(1, plugins.None)
 	h.round(1, plugins.Hard)
-	require.NotEmpty(t, h.movers.limits.Limits)
+	require.NotEmpty(t, h.throttles.journal.Limits)
 	require.NoError(t, release())
 	assert.Contains(t, out.String(), moverPod+" read 8:0: limit removed\n")
 	assert.Contains(t, h.read(), "rbps=max")
-	kept, err := state.File[savedMovers]{Path: filepath.Join(h.state, "movers.json")}.Load()
+	kept, err := state.File[savedThrottles]{Path: filepath.Join(h.state, "throttles.json")}.Load()
 	require.NoError(t, err)
 	assert.Empty(t, kept.Limits)
 	out.Reset()
 	require.NoError(t, release())
 	assert.Empty(t, out.String(), "once")
 
-	require.NoError(t, os.WriteFile(filepath.Join(h.state, "movers.json"), []byte("{"), 0o600))
-	require.ErrorContains(t, release(), "cannot read the limits of data movers, which stay until their pods end")
+	require.NoError(t, os.WriteFile(filepath.Join(h.state, "throttles.json"), []byte("{"), 0o600))
+	require.ErrorContains(t, release(), "cannot read the limits of throttled pods, which stay until their pods end")
 }

@@ -14,29 +14,32 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
-	"github.com/plimsoll-dev/plimsoll/vgdp"
-	"github.com/plimsoll-dev/plimsoll/vgdp/throttle"
+	"github.com/plimsoll-dev/plimsoll/throttle"
 )
 
-// moverFixture is a made-up node of cgroup v2 with one data mover on sda.
-type moverFixture struct {
-	t      *testing.T
-	dir    string // of the cgroup file system
-	state  string
-	log    bytes.Buffer
-	config config.Agent
-	now    time.Time
-	movers *moverLimits
+// throttleFixture is a made-up node of cgroup v2 with one data mover on sda.
+type throttleFixture struct {
+	t         *testing.T
+	dir       string // of the cgroup file system
+	state     string
+	log       bytes.Buffer
+	config    config.Agent
+	now       time.Time
+	pods      pods.List
+	events    []string
+	throttles *throttles
 }
 
 const moverPod = "/kubepods/besteffort/pod1"
 
-func newMoverFixture(t *testing.T) *moverFixture {
+func newThrottleFixture(t *testing.T) *throttleFixture {
 	t.Helper()
-	h := &moverFixture{t: t, dir: t.TempDir(), state: t.TempDir(), config: config.Default(), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	h := &throttleFixture{t: t, dir: t.TempDir(), state: t.TempDir(), config: config.Default(), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 	h.config.VGDP.DryRun = false
 	require.NoError(t, os.MkdirAll(filepath.Join(h.dir, moverPod), 0o755))
 	h.write("8:0 rbps=max wbps=max riops=max wiops=max\n")
@@ -63,31 +66,34 @@ func limitText(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-func (h *moverFixture) write(text string) {
+func (h *throttleFixture) write(text string) {
 	require.NoError(h.t, os.WriteFile(filepath.Join(h.dir, moverPod, "io.max"), []byte(text), 0o644))
 }
 
-func (h *moverFixture) read() string {
+func (h *throttleFixture) read() string {
 	b, err := os.ReadFile(filepath.Join(h.dir, moverPod, "io.max"))
 	require.NoError(h.t, err)
 	return string(b)
 }
 
 // start an agent's part, as after a restart.
-func (h *moverFixture) start() {
+func (h *throttleFixture) start() {
 	h.t.Helper()
 	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys", Cgroupfs: h.dir}, nil)
 	require.NoError(h.t, err)
-	h.movers = newMovers(h.state, host, slog.New(slog.NewTextHandler(&h.log, nil)))
-	h.movers.saveTimeout = time.Minute // on a busy machine, too
+	h.throttles = newThrottles(h.state, host, slog.New(slog.NewTextHandler(&h.log, nil)))
+	h.throttles.saveTimeout = time.Minute // on a busy machine, too
+	h.throttles.event = func(pod evict.Victim, kind, reason, text string) {
+		h.events = append(h.events, kind+" "+reason+" "+pod.Namespace+"/"+pod.Name+": "+text)
+	}
 	tree := throttle.Tree{IO: throttle.Hierarchy{Dir: h.dir}, CPU: throttle.Hierarchy{Dir: h.dir}}
-	h.movers.limits.Files = files{tree}
+	h.throttles.journal.Files = files{tree}
 }
 
 // seen is a sample with a level of the disk, and whether it could be judged.
-func (h *moverFixture) seen(level plugins.Level, partial bool) *view.State {
+func (h *throttleFixture) seen(level plugins.Level, partial bool) *view.State {
 	mover := snapshot.WorkloadState{
-		Workload: snapshot.Workload{Cgroup: moverPod, Kind: snapshot.KindPod}, Pod: &snapshot.Pod{Namespace: "velero", Name: "du-1", Mover: true},
+		Workload: snapshot.Workload{Cgroup: moverPod, Kind: snapshot.KindPod}, Pod: &snapshot.Pod{UID: "1", Namespace: "velero", Name: "du-1", Mover: true},
 		Rates: snapshot.Some(snapshot.WorkloadRates{IO: []snapshot.WorkloadIORates{{Number: "8:0", ReadBytesPerSecond: 1000 << 20}}}),
 	}
 	return &view.State{
@@ -100,9 +106,9 @@ func (h *moverFixture) seen(level plugins.Level, partial bool) *view.State {
 }
 
 // round passes some seconds and runs one.
-func (h *moverFixture) round(seconds int, level plugins.Level) {
+func (h *throttleFixture) round(seconds int, level plugins.Level) {
 	h.now = h.now.Add(time.Duration(seconds) * time.Second)
-	h.movers.round(h.seen(level, false), &h.config)
+	h.throttles.round(h.seen(level, false), &h.config, h.pods)
 }
 
 const (
@@ -111,85 +117,85 @@ const (
 )
 
 func TestMoverThrottledAndReleased(t *testing.T) {
-	h := newMoverFixture(t)
+	h := newThrottleFixture(t)
 	h.round(0, plugins.Soft)
 	assert.Equal(t, fourOf, h.read())
-	assert.True(t, (*h.movers.throttledCgroups.Load())[moverPod], "its stall is our doing")
-	shown := h.movers.shown.Load()
+	assert.True(t, (*h.throttles.cgroups.Load())[moverPod], "its stall is our doing")
+	shown := h.throttles.shown.Load()
 	require.Len(t, shown.Throttled, 1)
-	assert.Equal(t, "velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use", shown.Throttled[0].Text())
-	assert.Equal(t, 1, *shown.Budget)
+	assert.Equal(t, "velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, since it has 90 % of the traffic", shown.Throttled[0].Text())
+	assert.Equal(t, []string{"Normal Throttled velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, since it has 90 % of the traffic"}, h.events)
 	assert.Contains(t, h.log.String(), "velero/du-1")
 	for range 20 {
 		h.round(30, plugins.None)
 	}
 	assert.Equal(t, free, h.read())
-	assert.Empty(t, h.movers.shown.Load().Throttled)
-	assert.Empty(t, *h.movers.throttledCgroups.Load())
+	assert.Empty(t, h.throttles.shown.Load().Throttled)
+	assert.Empty(t, *h.throttles.cgroups.Load())
 }
 
 func TestMoverLimitSurvivesRestart(t *testing.T) {
-	h := newMoverFixture(t)
+	h := newThrottleFixture(t)
 	h.round(0, plugins.Soft)
 	h.start()
-	assert.True(t, (*h.movers.throttledCgroups.Load())[moverPod], "from the first sample on")
+	assert.True(t, (*h.throttles.cgroups.Load())[moverPod], "from the first sample on")
 	h.now = h.now.Add(4 * time.Minute)
-	h.movers.round(h.seen(plugins.None, true), &h.config)
+	h.throttles.round(h.seen(plugins.None, true), &h.config, h.pods)
 	assert.Equal(t, fourOf, h.read(), "it has just started and sees nothing yet")
 	h.start()
 	h.now = h.now.Add(time.Minute)
-	h.movers.round(h.seen(plugins.None, true), &h.config)
+	h.throttles.round(h.seen(plugins.None, true), &h.config, h.pods)
 	assert.Equal(t, free, h.read())
 }
 
 func TestMoverLimitsUndone(t *testing.T) {
-	for what, undo := range map[string]func(h *moverFixture){
-		"at the end":              func(h *moverFixture) { h.movers.lift() },
-		"when it is switched off": func(h *moverFixture) { h.movers.disable() },
-		"by a dry run": func(h *moverFixture) {
+	for what, undo := range map[string]func(h *throttleFixture){
+		"at the end":              func(h *throttleFixture) { h.throttles.lift() },
+		"when it is switched off": func(h *throttleFixture) { h.throttles.disable() },
+		"by a dry run": func(h *throttleFixture) {
 			h.config.VGDP.DryRun = true
 			h.round(1, plugins.Soft)
-			assert.True(t, h.movers.shown.Load().DryRun)
-			assert.Nil(t, h.movers.pressure(h.now, true))
-			assert.Empty(t, h.movers.relief, "nothing is relieved")
+			assert.True(t, h.throttles.shown.Load().Throttled[0].DryRun)
+			assert.Contains(t, h.throttles.shown.Load().Throttled[0].Text(), "(dry run: not applied)")
+			assert.Empty(t, h.throttles.relief, "nothing is relieved")
 		},
-		"by the next agent, when it is off by then": func(h *moverFixture) {
+		"by the next agent, when it is off by then": func(h *throttleFixture) {
 			h.start()
-			h.movers.disable()
+			h.throttles.disable()
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			h := newMoverFixture(t)
+			h := newThrottleFixture(t)
 			h.round(0, plugins.Soft)
 			require.Equal(t, fourOf, h.read())
 			undo(h)
 			assert.Equal(t, free, h.read())
 			h.start()
-			assert.Empty(t, h.movers.limits.Limits, "and forgotten")
+			assert.Empty(t, h.throttles.journal.Limits, "and forgotten")
 		})
 	}
 }
 
 func TestMoverLimitNotSavedNotWritten(t *testing.T) {
-	h := newMoverFixture(t)
-	h.movers.file.Path = filepath.Join(h.dir, moverPod, "io.max", "movers.json") // below a file
+	h := newThrottleFixture(t)
+	h.throttles.file.Path = filepath.Join(h.dir, moverPod, "io.max", "throttles.json") // below a file
 	before := h.read()
 	h.round(0, plugins.Soft)
 	assert.Equal(t, before, h.read())
-	assert.Contains(t, h.movers.shown.Load().Problem, "movers are not throttled further")
-	assert.Contains(t, h.log.String(), "failed to apply data mover limits")
-	assert.Empty(t, h.movers.relief, "nobody waits for what was not done")
+	assert.Contains(t, h.throttles.shown.Load().Problem, "no pod is throttled further")
+	assert.Contains(t, h.log.String(), "failed to apply the limits of throttled pods")
+	assert.Empty(t, h.throttles.relief, "nobody waits for what was not done")
 }
 
 func TestMoverStateCorruptTouchesNothing(t *testing.T) {
-	h := newMoverFixture(t)
+	h := newThrottleFixture(t)
 	h.round(0, plugins.Soft)
-	path := filepath.Join(h.state, "movers.json")
+	path := filepath.Join(h.state, "throttles.json")
 	b, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, b[:len(b)/2], 0o600))
 	h.start()
-	h.movers.lift()
+	h.throttles.lift()
 	assert.Equal(t, fourOf, h.read())
 	assert.Contains(t, h.log.String(), "they stay until their pods end")
 }
@@ -203,29 +209,41 @@ func FuzzMoverState(f *testing.F) {
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "movers.json"), b, 0o600))
-		m := newMovers(dir, host, slog.New(slog.DiscardHandler))
-		m.limits.Files = throttle.Tree{}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "throttles.json"), b, 0o600))
+		m := newThrottles(dir, host, slog.New(slog.DiscardHandler))
+		m.journal.Files = throttle.Tree{}
 		m.lift()
-		require.NotNil(t, m.throttledCgroups.Load())
+		require.NotNil(t, m.cgroups.Load())
 	})
 }
 
+func TestReliefWhileItCanBeTighter(t *testing.T) {
+	h := newThrottleFixture(t)
+	for range 4 {
+		h.round(11, plugins.Soft)
+		assert.Equal(t, h.now.Add(10*time.Second), h.throttles.relief[0].Until)
+	}
+	floor := h.now
+	h.round(19, plugins.Soft)
+	assert.Equal(t, h.now.Add(10*time.Second), h.throttles.relief[0].Until, "it has not shown its effect yet")
+	h.round(2, plugins.Soft)
+	assert.False(t, h.throttles.relief[0].Until.After(floor), "now it has")
+}
+
 func TestMoverReliefFromFirstLimit(t *testing.T) {
-	h := newMoverFixture(t)
+	h := newThrottleFixture(t)
 	h.round(0, plugins.Soft)
 	first := h.now
-	require.Len(t, h.movers.relief, 1)
+	require.Len(t, h.throttles.relief, 1)
 	assert.Equal(t, []any{plugins.Disk, "sda", first, first.Add(10 * time.Second)},
-		[]any{h.movers.relief[0].Resource, h.movers.relief[0].Scope, h.movers.relief[0].Since, h.movers.relief[0].Until})
+		[]any{h.throttles.relief[0].Resource, h.throttles.relief[0].Scope, h.throttles.relief[0].Since, h.throttles.relief[0].Until})
 	h.round(5, plugins.Hard)
-	assert.Equal(t, first, h.movers.relief[0].Since)
+	assert.Equal(t, first, h.throttles.relief[0].Since)
 	h.round(5, plugins.None)
-	assert.Empty(t, h.movers.relief)
+	assert.Empty(t, h.throttles.relief)
 	h.round(5, plugins.Soft)
-	assert.Equal(t, h.now, h.movers.relief[0].Since, "another pressure begins anew")
+	assert.Equal(t, h.now, h.throttles.relief[0].Since, "another pressure begins anew")
 	l := h.seen(plugins.Soft, false).Levels
 	l.Verdicts[0].Resource, l.Verdicts[0].Scope = plugins.Memory, "node"
-	assert.Empty(t, reliefOf(nil, []vgdp.Target{{Mover: moverPod, Disk: "sda"}}, l, time.Second))
-	assert.Len(t, reliefOf(nil, []vgdp.Target{{Mover: moverPod}}, l, time.Second), 1)
+	assert.Empty(t, h.throttles.reliefOf(l, time.Second), "a limit on a disk is none for memory")
 }

@@ -1,19 +1,3 @@
-// Package throttle throttles running data movers by limits on their cgroups, and removes
-// the limits again.
-//
-// # Usage
-//
-// A Book records which limits are the agent's own and what was there before. Set makes
-// the wanted limits the only ones of the agent; with none wanted it removes all. The
-// limits are saved before the first of them is written (write-ahead), so that the next
-// agent finds them after a crash.
-//
-// Changes by other programs are respected: a limit counts as the agent's own only while
-// the agent's value is in force.
-//
-// # Concurrency
-//
-// A Book belongs to one goroutine.
 package throttle
 
 import (
@@ -110,7 +94,7 @@ func (b *Journal) Set(want map[Knob]float64) error {
 		return errors.Join(errs...)
 	}
 	if err := b.Save(b.Limits); err != nil {
-		return errors.Join(append(errs, fmt.Errorf("save limits, movers are not throttled further: %w", err))...)
+		return errors.Join(append(errs, fmt.Errorf("save limits, no pod is throttled further: %w", err))...)
 	}
 	if !slices.ContainsFunc(b.Limits, Limit.pending) {
 		return errors.Join(errs...)

@@ -172,7 +172,7 @@ func TestLimitNotSavedNotWritten(t *testing.T) {
 	d.full = unix.ENOSPC
 	err := d.Journal.Set(map[Knob]float64{reads: 100})
 	require.ErrorIs(t, err, unix.ENOSPC)
-	require.ErrorContains(t, err, "movers are not throttled further")
+	require.ErrorContains(t, err, "no pod is throttled further")
 	assert.Empty(t, d.wrote)
 	d.full = nil
 	require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 100}))

@@ -1,0 +1,355 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/state"
+	"github.com/plimsoll-dev/plimsoll/throttle"
+)
+
+// throttles slows down the pods of this node that cause a pressure. It is owned by the
+// round's goroutine, except shown and cgroups.
+type throttles struct {
+	saveTimeout time.Duration // how long a round waits for the disk
+	log         *slog.Logger
+	file        state.File[savedThrottles]
+	writer      state.Writer // of file
+	journal     throttle.Journal
+	list        map[throttle.Target]throttle.Throttle
+	relief      []evict.Relief
+	saved       savedThrottles
+	logged      string // the problem that was logged last
+	// event tells the owner of a pod; nil: there is no cluster.
+	event func(pod evict.Victim, kind, reason, text string)
+
+	shown atomic.Pointer[view.Throttles]
+	// cgroups that have a limit of Plimsoll, for the sample loop.
+	cgroups atomic.Pointer[map[string]bool]
+}
+
+// savedThrottles is the part that is saved across restarts.
+type savedThrottles struct {
+	Throttles []savedThrottle  `json:"throttles,omitempty"`
+	Limits    []throttle.Limit `json:"limits,omitempty"`
+}
+
+type savedThrottle struct {
+	throttle.Target
+	throttle.Throttle
+}
+
+// expirySlack is how old a saved expiry may be: saving each renewal is not
+// worth a write.
+const expirySlack = time.Minute
+
+// throttlesFile is the file in the directory of the state.
+const throttlesFile = "throttles.json"
+
+// newThrottles takes over the throttles of an earlier agent.
+func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
+	m := &throttles{log: log, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile)}, list: map[throttle.Target]throttle.Throttle{}}
+	var tree throttle.Tree
+	tree.IO.Dir, tree.IO.V1 = host.CgroupHierarchy("blkio")
+	tree.CPU.Dir, tree.CPU.V1 = host.CgroupHierarchy("cpu")
+	m.journal = throttle.Journal{Files: tree, Save: func([]throttle.Limit) error { return m.save() }}
+	kept, err := m.file.Load()
+	if err != nil && !errors.Is(err, state.ErrNoState) {
+		log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, or until io.max and cpu.max are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", err)
+	}
+	m.saved, m.journal.Limits = kept, kept.Limits
+	for _, c := range kept.Throttles {
+		m.list[c.Target] = c.Throttle
+	}
+	m.publishCgroups()
+	return m
+}
+
+// round decides from the newest sample and applies the limits.
+func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
+	workloads := throttleable(s.Snapshot, c, list)
+	in := throttle.NewInput(s.Snapshot, s.Levels, workloads, m.list)
+	before := m.list
+	m.list = throttle.Next(m.list, in)
+	written := map[throttle.Target]throttle.Throttle{}
+	for t, c := range m.list {
+		if !workloads[t.Cgroup].DryRun {
+			written[t] = c
+		}
+	}
+	err := m.journal.Set(throttle.Limits(written, deviceNumbers(s.Snapshot)))
+	m.publishCgroups()
+	m.relief = m.reliefOf(s.Levels, c.Eviction.ReliefWait)
+	err = errors.Join(err, m.saveIfChanged())
+	m.show(s, in, c, err)
+	m.announce(s, before, workloads)
+}
+
+// throttleable says of each pod that runs whether it may be throttled.
+func throttleable(s *snapshot.Snapshot, c *config.Agent, list pods.List) map[string]throttle.Workload {
+	all := map[string]throttle.Workload{}
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		if w.Kind != snapshot.KindPod {
+			continue
+		}
+		switch p, listed := list.ByCgroupUID(w.PodUID); {
+		case w.Pod != nil && w.Pod.Mover:
+			mover := throttle.Workload{Mover: true, DryRun: c.VGDP.DryRun}
+			if !c.VGDP.Enabled {
+				mover.Exempt = "vgdp.enabled is false"
+			}
+			all[w.Cgroup] = mover
+		case listed:
+			all[w.Cgroup] = c.Throttle.Of(&p, c.Eviction.OptOutHard)
+		}
+	}
+	return all
+}
+
+// lift removes every limit from the kernel. It forgets the throttles too, because the
+// next agent decides from its own samples.
+func (m *throttles) lift() {
+	clear(m.list)
+	m.relief = nil
+	if len(m.journal.Limits) == 0 && len(m.saved.Throttles) == 0 {
+		return
+	}
+	err := errors.Join(m.journal.Set(nil), m.saveIfChanged())
+	m.publishCgroups()
+	m.logProblem(err)
+}
+
+// disable removes every limit where no pod is known.
+func (m *throttles) disable() {
+	m.lift()
+	m.shown.Store(nil)
+}
+
+// deviceNumbers are the device numbers of disks by name.
+func deviceNumbers(s *snapshot.Snapshot) map[string]string {
+	list := make(map[string]string, len(s.Disks))
+	for i := range s.Disks {
+		list[s.Disks[i].Name] = s.Disks[i].Number
+	}
+	return list
+}
+
+// publishCgroups publishes the cgroups that have a limit to the sample loop.
+func (m *throttles) publishCgroups() {
+	cgroups := map[string]bool{}
+	for _, l := range m.journal.Limits {
+		cgroups[l.Cgroup] = true
+	}
+	m.cgroups.Store(&cgroups)
+}
+
+// toSave is what is to be saved.
+func (m *throttles) toSave() savedThrottles {
+	k := savedThrottles{Limits: slices.Clone(m.journal.Limits)}
+	for _, t := range targets(m.list) {
+		k.Throttles = append(k.Throttles, savedThrottle{t, m.list[t]})
+	}
+	return k
+}
+
+func targets(list map[throttle.Target]throttle.Throttle) []throttle.Target {
+	return slices.SortedFunc(maps.Keys(list), throttle.Target.Compare)
+}
+
+// save saves it.
+func (m *throttles) save() error {
+	now := m.toSave()
+	save, err := m.file.Prepare(now)
+	if err == nil {
+		err = m.writer.Do(m.saveTimeout, save)
+	}
+	if err != nil {
+		return err
+	}
+	m.saved = now
+	return nil
+}
+
+// saveIfChanged saves it if it has changed enough.
+func (m *throttles) saveIfChanged() error {
+	now := m.toSave()
+	if slices.EqualFunc(now.Throttles, m.saved.Throttles, sameThrottle) && slices.Equal(now.Limits, m.saved.Limits) {
+		return nil
+	}
+	return m.save()
+}
+
+func sameThrottle(a, b savedThrottle) bool {
+	return a.Target == b.Target && a.Percent == b.Percent && a.UselessUntil.Equal(b.UselessUntil) && a.Expires.Sub(b.Expires).Abs() < expirySlack
+}
+
+// inForce are the targets whose limit is written to the kernel.
+func (m *throttles) inForce() (list []throttle.Target) {
+	for _, t := range targets(m.list) {
+		if slices.ContainsFunc(m.journal.Limits, func(l throttle.Limit) bool { return l.Written && limitMatches(l, t) && !l.Foreign }) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// limitMatches tells whether a limit belongs to a target, by its cgroup and by whether
+// it limits the CPU.
+func limitMatches(l throttle.Limit, t throttle.Target) bool {
+	return l.Cgroup == t.Cgroup && (l.Name == throttle.CPU) == (t.Disk == "")
+}
+
+// reliefOf is the relief expected from the limits in force, by resource and scope: for
+// wait, and as long as one of them may still become tighter. It keeps the time at which a
+// relief began.
+func (m *throttles) reliefOf(l *plugins.Levels, wait time.Duration) (list []evict.Relief) {
+	before, inForce := m.relief, m.inForce()
+	for _, v := range l.Verdicts {
+		n, tries := 0, false
+		for _, t := range inForce {
+			if t.Disk == "" && v.Resource != plugins.Disk && v.Resource != plugins.Filesystem || v.Resource == plugins.Disk && t.Disk == v.Scope {
+				c := m.list[t]
+				n, tries = n+1, tries || c.Tries(l.Time)
+			}
+		}
+		same := func(r evict.Relief) bool { return r.Resource == v.Resource && r.Scope == v.Scope }
+		if n == 0 || v.Level == plugins.None || slices.ContainsFunc(list, same) {
+			continue
+		}
+		r := evict.Relief{Resource: v.Resource, Scope: v.Scope, Since: l.Time, Action: fmt.Sprintf("%d pods are throttled", n)}
+		if i := slices.IndexFunc(before, same); i >= 0 {
+			r.Since = before[i].Since
+		}
+		r.Until = r.Since.Add(wait)
+		if tries && r.Until.Before(l.Time.Add(wait)) {
+			r.Until = l.Time.Add(wait)
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+func (m *throttles) show(s *view.State, in throttle.Input, c *config.Agent, err error) {
+	v := &view.Throttles{DryRun: c.Throttle.DryRun}
+	names := map[string]string{}
+	for i := range s.Snapshot.Workloads {
+		names[s.Snapshot.Workloads[i].Cgroup] = s.Snapshot.Workloads[i].Title()
+	}
+	for _, t := range targets(m.list) {
+		if of := m.list[t]; of.InForce() {
+			shown := view.Throttled{
+				Cgroup: t.Cgroup, Name: names[t.Cgroup], Disk: t.Disk, Percent: of.Percent, Limit: of.Limits(), Expires: of.Expires, Reason: of.Why,
+				Mover: in.Workloads[t.Cgroup].Mover, DryRun: in.Workloads[t.Cgroup].DryRun,
+			}
+			shown.Foreign = slices.ContainsFunc(m.journal.Limits, func(l throttle.Limit) bool { return l.Foreign && limitMatches(l, t) })
+			v.Throttled = append(v.Throttled, shown)
+		}
+	}
+	for _, e := range throttle.Exempted(m.list, in) {
+		v.Exempt = append(v.Exempt, view.NotThrottled{Cgroup: e.Cgroup, Name: names[e.Cgroup], Disk: e.Disk, Reason: e.Why})
+	}
+	if err != nil {
+		v.Problem = err.Error()
+	}
+	m.shown.Store(v)
+	m.logProblem(err)
+}
+
+func (m *throttles) logProblem(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != m.logged && text != "" {
+		m.log.Warn("failed to apply the limits of throttled pods; retrying", "error", err)
+	}
+	m.logged = text
+}
+
+// Reasons of the Events about a throttled pod.
+const (
+	eventThrottled = "Throttled"
+	eventReleased  = "ThrottleReleased"
+)
+
+// announce tells in the log, and the owners by Events, which throttles began and ended.
+// A dry run is told in the log alone.
+func (m *throttles) announce(s *view.State, before map[throttle.Target]throttle.Throttle, workloads map[string]throttle.Workload) {
+	for _, t := range targets(m.list) {
+		was, now := before[t], m.list[t]
+		if now.InForce() && !(was.Percent > 0 && was.InForce()) {
+			shown := view.Throttled{Disk: t.Disk, Percent: now.Percent, Limit: now.Limits()}
+			m.tell(s, t, workloads[t.Cgroup].DryRun, eventThrottled, shown.Limited()+", since "+now.Why)
+		}
+		if !now.InForce() && was.Percent > 0 && was.InForce() {
+			why := "the pressure is over"
+			if now.UselessUntil.After(s.Levels.Time) {
+				why = "it did not help; not tried again before " + now.UselessUntil.UTC().Format("15:04:05") + " UTC"
+			}
+			m.tell(s, t, workloads[t.Cgroup].DryRun, eventReleased, "no longer throttled"+onDisk(t)+": "+why)
+		}
+	}
+}
+
+func onDisk(t throttle.Target) string {
+	if t.Disk == "" {
+		return " on the CPU"
+	}
+	return " on " + t.Disk
+}
+
+func (m *throttles) tell(s *view.State, t throttle.Target, dryRun bool, reason, text string) {
+	pod := evict.Victim{}
+	for i := range s.Snapshot.Workloads {
+		if w := &s.Snapshot.Workloads[i]; w.Cgroup == t.Cgroup && w.Pod != nil {
+			pod = evict.Victim{UID: w.Pod.UID, Namespace: w.Pod.Namespace, Name: w.Pod.Name}
+		}
+	}
+	message := map[string]string{eventThrottled: "pod throttled", eventReleased: "pod no longer throttled"}[reason]
+	m.log.Info(message, "pod", pod.Namespace+"/"+pod.Name, "disk", t.Disk, "reason", text, "dryRun", dryRun)
+	if m.event != nil && !dryRun && pod.UID != "" {
+		m.event(pod, corev1.EventTypeNormal, reason, text)
+	}
+}
+
+// RemoveLimits removes the cgroup limits that this machine's agent put on pods.
+func RemoveLimits(c *config.Agent, out io.Writer, log *slog.Logger) error {
+	file := state.File[savedThrottles]{Path: filepath.Join(c.State.Dir, throttlesFile)}
+	kept, err := file.Load()
+	if errors.Is(err, state.ErrNoState) || err == nil && len(kept.Limits) == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot read the limits of throttled pods, which stay until their pods end: %w", err)
+	}
+	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}, c.Workloads.Roots)
+	if err != nil {
+		return err
+	}
+	m := newThrottles(c.State.Dir, host, log)
+	clear(m.list)
+	if err := errors.Join(m.journal.Set(nil), m.saveIfChanged()); err != nil {
+		return fmt.Errorf("remove limits of throttled pods: %w", err)
+	}
+	for _, l := range kept.Limits {
+		fmt.Fprintf(out, "%s: limit removed\n", l.Knob)
+	}
+	return nil
+}

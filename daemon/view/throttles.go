@@ -1,0 +1,107 @@
+package view
+
+import (
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/throttle"
+)
+
+// Throttles are the pods of the node that are throttled for a pressure that they cause.
+type Throttles struct {
+	// DryRun: pods other than data movers are not throttled.
+	DryRun bool `json:"dryRun"`
+	// Throttled pods, by cgroup and disk; nil: none.
+	Throttled []Throttled `json:"throttled,omitempty"`
+	// Exempt are the culprits that are not throttled, and why.
+	Exempt []NotThrottled `json:"notThrottled,omitempty"`
+	// Problem is why the last change of limits failed, also in part.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Throttled is a pod with a limit, which a dry run does not apply.
+type Throttled struct {
+	Cgroup string `json:"cgroup"`
+	Name   string `json:"name"`
+	// Disk whose use is limited; empty: the CPU's.
+	Disk string `json:"disk,omitempty"`
+	// Percent of its previous use, and May is the limit: bytes per second of a
+	// disk, or cores.
+	Percent int            `json:"percent"`
+	Limit   throttle.Rates `json:"may"`
+	// Reason it began: who waits, and what its share is.
+	Reason string `json:"why,omitempty"`
+	// Mover: it is a data mover of Velero. DryRun: the limit is not applied.
+	Mover  bool `json:"mover,omitempty"`
+	DryRun bool `json:"dryRun,omitempty"`
+	// Expires: an agent that finds the limit later removes it.
+	Expires time.Time `json:"expires"`
+	// Foreign: another program changed one of the limits since; that one is left
+	// unchanged.
+	Foreign bool `json:"foreign,omitempty"`
+}
+
+// NotThrottled is a culprit that is not throttled.
+type NotThrottled struct {
+	Cgroup string `json:"cgroup"`
+	Name   string `json:"name"`
+	Disk   string `json:"disk,omitempty"`
+	Reason string `json:"why"`
+}
+
+// Text is a throttled pod in one line.
+func (t *Throttled) Text() string {
+	text := Printable(t.Name) + ": " + t.Limited()
+	if t.Reason != "" {
+		text += ", since " + Printable(t.Reason)
+	}
+	if t.DryRun {
+		text += " (dry run: not applied)"
+	}
+	if t.Foreign {
+		text += "; another program changed this limit since, it is left unchanged"
+	}
+	return text
+}
+
+// Limited is the limit in a few words.
+func (t *Throttled) Limited() string {
+	may := "CPU limited to " + Number(t.Limit.CPU) + " cores"
+	if t.Disk != "" {
+		may = Printable(t.Disk) + " limited to " + ByteRate(t.Limit.Read) + " read, " + ByteRate(t.Limit.Write) + " write"
+	}
+	return may + ", " + Count(uint64(t.Percent)) + " % of its previous use"
+}
+
+// Text is a culprit that is not throttled in one line.
+func (n *NotThrottled) Text() string {
+	of := "CPU"
+	if n.Disk != "" {
+		of = Printable(n.Disk)
+	}
+	return Printable(n.Name) + ", " + of + ": " + Printable(n.Reason)
+}
+
+// Of are the throttles of one cgroup.
+func (l *Throttles) Of(cgroup string) (list []string) {
+	return l.texts(func(t *Throttled) bool { return t.Cgroup == cgroup })
+}
+
+// On are the throttles of one disk.
+func (l *Throttles) On(disk string) (list []string) {
+	return l.texts(func(t *Throttled) bool { return t.Disk == disk })
+}
+
+// All throttles, a line each.
+func (l *Throttles) All() []string { return l.texts(func(*Throttled) bool { return true }) }
+
+func (l *Throttles) texts(match func(*Throttled) bool) (list []string) {
+	if l == nil {
+		return nil
+	}
+	for i := range l.Throttled {
+		if t := &l.Throttled[i]; match(t) {
+			list = append(list, t.Text())
+		}
+	}
+	return list
+}

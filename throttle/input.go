@@ -1,0 +1,244 @@
+package throttle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+// minShare is the least share of a pressed resource's traffic that a workload, or all
+// movers together, must have to be throttled for it: with less there is no relief.
+const minShare = 0.2
+
+// Input is what one round decides by.
+type Input struct {
+	Time time.Time
+	// Workloads that run, by cgroup.
+	Workloads map[string]Workload
+	// Culprits use what is pressed, considerably. Without a measurement there is none.
+	Culprits map[Target]Use
+	// Disks by name; CPU, and Mover: what a mover is given less CPU for, memory and the
+	// network, because it then reads, buffers and sends less.
+	Disks      map[string]Pressure
+	CPU, Mover Pressure
+}
+
+// Pressure on one resource.
+type Pressure struct {
+	Level plugins.Level
+	// Named: enough of the traffic is known to name a culprit, by the rule's own measure.
+	// Movers are throttled without.
+	Named bool
+	// Unknown: throttles there stay unchanged until they expire.
+	Unknown bool
+	// Waited is how long the one that waits most waits for others, as a share of the
+	// window; absent where that is not known.
+	Waited snapshot.Opt[float64]
+}
+
+// Use is what a culprit uses of a pressed resource, and why that is too much.
+type Use struct {
+	Rates
+	Why string
+}
+
+// NewInput tells who uses what is pressed. workloads says of each who may be throttled;
+// before are the current throttles: after a restart of the agent a workload that is not
+// known yet counts as alive as long as its cgroup exists.
+func NewInput(s *snapshot.Snapshot, l *plugins.Levels, workloads map[string]Workload, before map[Target]Throttle) Input {
+	in := Input{Time: l.Time, Workloads: map[string]Workload{}, Culprits: map[Target]Use{}, Disks: map[string]Pressure{}}
+	in.setPressure(l)
+	for i := range s.Contention {
+		in.setWaited(&s.Contention[i])
+	}
+	at := map[string]*snapshot.WorkloadState{}
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		at[w.Cgroup] = w
+		if known, there := workloads[w.Cgroup]; there {
+			in.Workloads[w.Cgroup] = known
+		} else if w.Pod == nil && throttled(before, w.Cgroup) {
+			in.Workloads[w.Cgroup] = Workload{Unlisted: true}
+		}
+	}
+	for i := range s.Contention {
+		in.addCulprits(s, &s.Contention[i], at)
+	}
+	return in
+}
+
+func throttled(list map[Target]Throttle, cgroup string) bool {
+	for t := range list {
+		if t.Cgroup == cgroup {
+			return true
+		}
+	}
+	return false
+}
+
+// pressureOn is the pressure on what a target uses.
+func (in *Input) pressureOn(t Target) Pressure {
+	w := in.Workloads[t.Cgroup]
+	switch {
+	case w.Unlisted:
+		return Pressure{Unknown: true}
+	case t.Disk != "":
+		p, known := in.Disks[t.Disk]
+		p.Unknown = p.Unknown && known
+		return p
+	case w.Mover && in.Mover.Level > in.CPU.Level, w.Mover && in.CPU.Unknown:
+		return in.Mover
+	}
+	return in.CPU
+}
+
+// exemption is why a culprit is not throttled; empty: it is.
+func (in *Input) exemption(t Target) string {
+	w := in.Workloads[t.Cgroup]
+	if why := w.Exemption(in.pressureOn(t).Level); why != "" {
+		return why
+	}
+	if used := in.Culprits[t].CPU; used > 0 && used <= w.RequestCores {
+		return fmt.Sprintf("it uses %.2g cores, no more than the %.2g that it requests", used, w.RequestCores)
+	}
+	return ""
+}
+
+// setPressure takes the levels of rules about the node. A resource is judged if one of its
+// rules can judge.
+func (in *Input) setPressure(l *plugins.Levels) {
+	in.CPU.Unknown, in.Mover.Unknown = true, true
+	for i := range l.Verdicts {
+		v := &l.Verdicts[i]
+		if v.PerWorkload || v.ReportOnly {
+			continue
+		}
+		switch v.Resource {
+		case plugins.Disk:
+			p, there := in.Disks[v.Scope]
+			p.Unknown = p.Unknown || !there
+			p.add(v)
+			in.Disks[v.Scope] = p
+		case plugins.CPU:
+			in.CPU.add(v)
+		case plugins.Memory, plugins.NetworkIO:
+			in.Mover.add(v)
+		}
+	}
+}
+
+func (p *Pressure) add(v *plugins.Verdict) {
+	p.Level = max(p.Level, v.Level)
+	p.Named = p.Named || v.Level > plugins.None && v.Absent == ""
+	p.Unknown = p.Unknown && v.NotJudged() != ""
+}
+
+// setWaited takes who waits for what.
+func (in *Input) setWaited(c *snapshot.Contention) {
+	longest := 0.0
+	for _, s := range c.Sufferers {
+		if s.Significant(c.Resource.WaitedThreshold()) {
+			longest = max(longest, s.Waited)
+		}
+	}
+	if c.State == snapshot.ContentionUnknown {
+		return
+	}
+	switch c.Resource {
+	case snapshot.SharedDisk:
+		if p, judged := in.Disks[c.Device]; judged {
+			p.Waited = snapshot.Some(longest)
+			in.Disks[c.Device] = p
+		}
+	case snapshot.SharedCPU:
+		in.CPU.Waited = snapshot.Some(longest)
+	}
+}
+
+// addCulprits of one resource.
+func (in *Input) addCulprits(s *snapshot.Snapshot, c *snapshot.Contention, at map[string]*snapshot.WorkloadState) {
+	movers := 0.0
+	for _, culprit := range c.Culprits {
+		if in.Workloads[culprit.Cgroup].Mover {
+			movers += culprit.Share
+		}
+	}
+	for _, culprit := range c.Culprits {
+		w, known := in.Workloads[culprit.Cgroup]
+		if !known || at[culprit.Cgroup] == nil || !(w.Mover && movers >= minShare || !w.Mover && in.named(c, &culprit)) {
+			continue
+		}
+		rates, ok := at[culprit.Cgroup].Rates.Get()
+		if !ok {
+			continue
+		}
+		why := fmt.Sprintf("it has %.0f %% of the traffic", culprit.Share*100)
+		if c.Resource == snapshot.SharedCPU {
+			why = fmt.Sprintf("it has %.0f %% of the CPU time in use", culprit.Share*100)
+		}
+		if waits := longestWait(c); waits != "" {
+			why = waits + "; " + why
+		}
+		switch c.Resource {
+		case snapshot.SharedDisk:
+			in.addDisk(s, c.Device, culprit.Cgroup, rates.IO, why)
+		case snapshot.SharedCPU:
+			in.addCPU(culprit.Cgroup, rates.CPUCores, in.CPU, why)
+		case snapshot.SharedMemory, snapshot.SharedNetwork:
+			if w.Mover {
+				in.addCPU(culprit.Cgroup, rates.CPUCores, in.Mover, why)
+			}
+		}
+	}
+}
+
+// named tells whether a workload that is no mover is a culprit for sure: others wait, enough
+// of the traffic is known, and it has a considerable share.
+func (in *Input) named(c *snapshot.Contention, culprit *snapshot.Culprit) bool {
+	p := in.CPU
+	if c.Resource == snapshot.SharedDisk {
+		p = in.Disks[c.Device]
+	}
+	return c.State == snapshot.ContentionPresent && p.Named && culprit.Share >= minShare && !waits(c, culprit.Cgroup)
+}
+
+// waits tells whether a workload is a sufferer of the same resource.
+func waits(c *snapshot.Contention, cgroup string) bool {
+	for _, s := range c.Sufferers {
+		if s.Cgroup == cgroup && s.Significant(c.Resource.WaitedThreshold()) {
+			return true
+		}
+	}
+	return false
+}
+
+// longestWait names the sufferer that waits most; empty: none is known.
+func longestWait(c *snapshot.Contention) string {
+	for _, s := range c.Sufferers { // in that order
+		if s.Significant(c.Resource.WaitedThreshold()) {
+			return fmt.Sprintf("%s waits %.0f %% of the time", s.Name, s.Waited*100)
+		}
+	}
+	return ""
+}
+
+func (in *Input) addDisk(s *snapshot.Snapshot, device, cgroup string, io []snapshot.WorkloadIORates, why string) {
+	if in.Disks[device].Level == plugins.None {
+		return
+	}
+	for i := range s.Disks {
+		for _, r := range io {
+			if s.Disks[i].Name == device && s.Disks[i].Number == r.Number {
+				in.Culprits[Target{cgroup, device}] = Use{Rates{Read: r.ReadBytesPerSecond, Write: r.WrittenBytesPerSecond}, why}
+			}
+		}
+	}
+}
+
+func (in *Input) addCPU(cgroup string, cores snapshot.Opt[float64], p Pressure, why string) {
+	if used, known := cores.Get(); known && p.Level > plugins.None {
+		in.Culprits[Target{Cgroup: cgroup}] = Use{Rates{CPU: used}, why}
+	}
+}

@@ -1,0 +1,186 @@
+package throttle
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+// The bounds of a Throttle.
+const (
+	// FloorPercent of what a workload used before: enough to finish in time.
+	FloorPercent = 20
+	// unthrottled percent: no limit is in force.
+	unthrottled = 100
+	// tighten and release are the steps in percent, with the cooldown after each.
+	tighten         = 20
+	release         = 10
+	tightenCooldown = 10 * time.Second
+	releaseCooldown = 30 * time.Second
+	// remembered is for how long the base stays known after a throttle: the rates measured
+	// meanwhile are in part the effect of the limit.
+	remembered = time.Minute
+	// A throttle that has been at the floor for effectAfter and has not made the waiting
+	// shorter by helps is removed, and not tried again for retryAfter.
+	effectAfter = 20 * time.Second
+	helps       = 0.2
+	retryAfter  = 10 * time.Minute
+	// Lifetime is how long a throttle lasts without renewal: after a restart an older one
+	// is removed.
+	Lifetime = 5 * time.Minute
+	// Lower bounds of a limit, in bytes per second and cores: what a workload used during a
+	// pause does not tell what it needs.
+	minBytes = 1 << 20
+	minCPU   = 0.1
+)
+
+// Target of a throttle: a workload's cgroup and a disk; without a disk, the CPU.
+type Target struct {
+	Cgroup string `json:"cgroup"`
+	Disk   string `json:"disk,omitempty"`
+}
+
+// Compare orders targets by cgroup and disk.
+func (t Target) Compare(o Target) int {
+	return cmp.Or(cmp.Compare(t.Cgroup, o.Cgroup), cmp.Compare(t.Disk, o.Disk))
+}
+
+// Rates of what a workload uses: bytes per second of a disk, or cores.
+type Rates struct{ Read, Write, CPU float64 }
+
+// Throttle limits a workload's use of one disk, or of the CPU.
+type Throttle struct {
+	// Base is what it used before it was throttled. It is not measured again meanwhile:
+	// that would be the effect of the limit.
+	Base Rates `json:"base"`
+	// Request is what it may always use, in cores.
+	Request float64 `json:"requestCores,omitempty"`
+	// Percent of Base that it may use; 100: no limit is in force.
+	Percent int `json:"percent"`
+	// Changed is when Percent changed, or pressure was last seen.
+	Changed time.Time `json:"changed"`
+	// FloorSince is when Percent reached the floor.
+	FloorSince time.Time `json:"floorSince,omitzero"`
+	// UnderPressure: there was pressure at the last update.
+	UnderPressure bool      `json:"pressed"`
+	Expires       time.Time `json:"expires"`
+	// WaitedBefore is how long the one that waits most waited when it began, as a share of
+	// the window; absent where that was not known.
+	WaitedBefore snapshot.Opt[float64] `json:"waitedBeforeRatio,omitzero"`
+	// UselessUntil: it did not help, and is not tried again before.
+	UselessUntil time.Time `json:"uselessUntil,omitzero"`
+	// Why it began: who waits, and for whom.
+	Why string `json:"why,omitempty"`
+}
+
+// InForce tells whether it limits anything.
+func (c *Throttle) InForce() bool { return c.Percent < unthrottled }
+
+// Limits in force, as io.max and cpu.max take them; 0: none. A direction that the
+// workload did not use gets the limit of the other: it may change direction.
+func (c *Throttle) Limits() Rates {
+	of := func(base, least float64) float64 { return max(least, base*float64(c.Percent)/100) }
+	if c.Base.CPU > 0 {
+		return Rates{CPU: of(c.Base.CPU, max(minCPU, c.Request))}
+	}
+	return Rates{
+		Read:  of(cmp.Or(c.Base.Read, c.Base.Write), minBytes),
+		Write: of(cmp.Or(c.Base.Write, c.Base.Read), minBytes),
+	}
+}
+
+// Tries tells whether it may still become tighter, or has been at its floor for too short
+// a time to show its effect.
+func (c *Throttle) Tries(now time.Time) bool {
+	return c.InForce() && (c.Percent > FloorPercent || now.Sub(c.FloorSince) < effectAfter)
+}
+
+// Next computes the next throttles from the current ones. Soft pressure tightens step by
+// step, hard pressure at once to the floor; without pressure they are released slowly.
+// What does not help is removed.
+func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
+	after := map[Target]Throttle{}
+	for t, c := range before {
+		w, alive := in.Workloads[t.Cgroup]
+		if !alive || !in.Time.Before(c.Expires) || c.Changed.After(in.Time) { // the clock was set
+			continue
+		}
+		p := in.pressureOn(t)
+		if w.Exemption(p.Level) != "" {
+			continue
+		}
+		if !p.Unknown {
+			c = c.next(in.Time, p, w.DryRun)
+		}
+		if c.InForce() || in.Time.Sub(c.Changed) < remembered || in.Time.Before(c.UselessUntil) {
+			after[t] = c
+		}
+	}
+	for t, use := range in.Culprits {
+		w, p := in.Workloads[t.Cgroup], in.pressureOn(t)
+		if _, there := after[t]; there || p.Level == plugins.None || in.exemption(t) != "" || use.Rates == (Rates{}) {
+			continue
+		}
+		c := Throttle{Base: use.Rates, Request: w.RequestCores, Percent: unthrottled, WaitedBefore: p.Waited, Why: use.Why}
+		after[t] = c.next(in.Time, p, w.DryRun)
+	}
+	return after
+}
+
+// NotThrottled is a culprit that is not throttled, and why.
+type NotThrottled struct {
+	Target
+	Why string
+}
+
+// Exempted are the culprits that are not throttled.
+func Exempted(list map[Target]Throttle, in Input) (exempted []NotThrottled) {
+	for _, t := range slices.SortedFunc(maps.Keys(in.Culprits), Target.Compare) {
+		why := in.exemption(t)
+		if c := list[t]; in.Time.Before(c.UselessUntil) {
+			why = "it did not help; not tried again before " + c.UselessUntil.UTC().Format("15:04:05") + " UTC"
+		}
+		if why != "" {
+			exempted = append(exempted, NotThrottled{t, why})
+		}
+	}
+	return exempted
+}
+
+func (c Throttle) next(now time.Time, p Pressure, dryRun bool) Throttle {
+	since, level := now.Sub(c.Changed), p.Level
+	c.Expires = now.Add(Lifetime)
+	switch {
+	case now.Before(c.UselessUntil):
+		return c
+	case !dryRun && c.useless(now, p):
+		c.Percent, c.Changed, c.UselessUntil = unthrottled, now, now.Add(retryAfter)
+		return c
+	case level == plugins.Hard:
+		c.Percent, c.Changed = FloorPercent, now
+	case level == plugins.Soft && since >= tightenCooldown:
+		c.Percent, c.Changed = max(FloorPercent, c.Percent-tighten), now
+	case level == plugins.None && c.UnderPressure:
+		c.Changed = now // the clear time begins
+	case level == plugins.None && since >= releaseCooldown && c.InForce():
+		c.Percent, c.Changed = c.Percent+release, now
+	}
+	c.UnderPressure = level > plugins.None
+	if c.Percent > FloorPercent {
+		c.FloorSince = time.Time{}
+	} else if c.FloorSince.IsZero() {
+		c.FloorSince = now
+	}
+	return c
+}
+
+// useless: at its floor it has not made the waiting shorter.
+func (c *Throttle) useless(now time.Time, p Pressure) bool {
+	before, known := c.WaitedBefore.Get()
+	waited, measured := p.Waited.Get()
+	return p.Level > plugins.None && !c.FloorSince.IsZero() && now.Sub(c.FloorSince) >= effectAfter && known && measured && waited > before*(1-helps)
+}

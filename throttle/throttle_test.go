@@ -1,0 +1,255 @@
+package throttle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(d time.Duration) time.Time { return noon.Add(d) }
+
+const mib = 1 << 20
+
+var (
+	nvme = Target{"pod", "nvme0n1"}
+	cpu  = Target{Cgroup: "pod"}
+)
+
+// pressed is one pod on one disk, at so many seconds, with that level.
+func pressed(seconds int, level plugins.Level, rates Rates) Input {
+	return Input{
+		Time: at(time.Duration(seconds) * time.Second), Workloads: map[string]Workload{"pod": {}},
+		Culprits: map[Target]Use{nvme: {Rates: rates}}, Disks: map[string]Pressure{"nvme0n1": {Level: level}},
+	}
+}
+
+func TestThrottleStepsDownToFifth(t *testing.T) {
+	list := Next(nil, pressed(0, plugins.None, Rates{Read: 100 * mib}))
+	assert.Empty(t, list)
+	list = Next(list, pressed(1, plugins.Soft, Rates{Read: 100 * mib, Write: 10 * mib}))
+	c := list[nvme]
+	assert.Equal(t, Rates{Read: 80 * mib, Write: 8 * mib}, c.Limits())
+	var steps []int
+	for s := 2; s < 60; s++ {
+		list = Next(list, pressed(s, plugins.Soft, Rates{Read: 5 * mib})) // slower, by our own doing
+		steps = append(steps, list[nvme].Percent)
+	}
+	assert.Equal(t, []int{80, 60, 40, 20, 20}, []int{steps[8], steps[9], steps[19], steps[29], steps[57]})
+	c = list[nvme]
+	assert.Equal(t, Rates{Read: 20 * mib, Write: 2 * mib}, c.Limits(), "what it uses while it is throttled says nothing")
+	list = Next(nil, pressed(0, plugins.Hard, Rates{Read: 100 * mib}))
+	assert.Equal(t, FloorPercent, list[nvme].Percent, "hard pressure: at once")
+}
+
+func TestThrottleReleasedInSteps(t *testing.T) {
+	list := Next(nil, pressed(0, plugins.Hard, Rates{Read: 100 * mib}))
+	var at30, free, gone int
+	for s := 1; len(list) > 0; s++ {
+		require.Less(t, s, 1000)
+		list = Next(list, pressed(s, plugins.None, Rates{Read: 20 * mib}))
+		c := list[nvme]
+		if c.Percent == 30 && at30 == 0 {
+			at30 = s
+		}
+		if !c.InForce() && free == 0 {
+			free = s
+		}
+		gone = s
+	}
+	assert.Equal(t, []int{31, 1 + 8*30}, []int{at30, free}, "30 s after the first moment without pressure")
+	assert.Equal(t, free+60, gone)
+}
+
+func TestThrottleBaseRemembered(t *testing.T) {
+	list := Next(nil, pressed(0, plugins.Hard, Rates{Read: 100 * mib}))
+	s := 1
+	for c := list[nvme]; c.InForce(); c = list[nvme] {
+		list = Next(list, pressed(s, plugins.None, Rates{Read: 20 * mib}))
+		s++
+	}
+	list = Next(list, pressed(s, plugins.Hard, Rates{Read: 90 * mib})) // the window still has the limit in it
+	c := list[nvme]
+	assert.InDelta(t, 20*mib, c.Limits().Read, 1, "no pod is ground down by one throttle after another")
+}
+
+func TestThrottleExpires(t *testing.T) {
+	list := Next(nil, pressed(0, plugins.Hard, Rates{Read: 100 * mib}))
+	assert.Equal(t, at(Lifetime), list[nvme].Expires)
+	none := Rates{}
+	assert.NotEmpty(t, Next(list, pressed(299, plugins.Hard, none)))
+	assert.Empty(t, Next(list, pressed(300, plugins.Hard, none)), "an agent that starts finds it and takes it away")
+	gone := pressed(1, plugins.Hard, none)
+	gone.Workloads = nil
+	assert.Empty(t, Next(list, gone), "its pod has ended")
+	assert.Empty(t, Next(map[Target]Throttle{nvme: {Percent: 20, Changed: at(time.Hour), Expires: at(2 * time.Hour)}}, pressed(0, plugins.Hard, none)), "the clock was set back")
+}
+
+func TestThrottleOnlyMeasuredAndPressed(t *testing.T) {
+	in := pressed(0, plugins.Hard, Rates{})
+	assert.Empty(t, Next(nil, in))
+	in.Culprits = map[Target]Use{{"pod", "other"}: {Rates: Rates{Read: 1}}}
+	assert.Empty(t, Next(nil, in), "that disk is not pressed")
+	in.Culprits = map[Target]Use{cpu: {Rates: Rates{CPU: 2}}}
+	in.CPU.Level = plugins.Soft
+	list := Next(nil, in)
+	c := list[cpu]
+	assert.Len(t, list, 1)
+	assert.InDelta(t, 1.6, c.Limits().CPU, 1e-9)
+	c.Base.CPU = 0.01
+	assert.InDelta(t, minCPU, c.Limits().CPU, 1e-9)
+	c.Request = 1.5
+	assert.InDelta(t, 1.5, c.Limits().CPU, 1e-9, "what it requests it may always use")
+	c = Throttle{Base: Rates{Write: 1}, Percent: 20}
+	assert.Equal(t, Rates{Read: minBytes, Write: minBytes}, c.Limits())
+	c.Base = Rates{Write: 50 * mib}
+	assert.Equal(t, Rates{Read: 10 * mib, Write: 10 * mib}, c.Limits(), "it may turn round")
+}
+
+func TestThrottleThatDoesNotHelp(t *testing.T) {
+	waited := func(in Input, share float64) Input {
+		p := in.Disks["nvme0n1"]
+		p.Waited = snapshot.Some(share)
+		in.Disks["nvme0n1"] = p
+		return in
+	}
+	rates := Rates{Read: 100 * mib}
+	for name, row := range map[string]struct {
+		after  float64 // the waiting that is left of 0.5
+		dryRun bool
+		gone   bool
+	}{
+		"the waiting is as long":        {0.5, false, true},
+		"a tenth shorter is no help":    {0.45, false, true},
+		"a fifth shorter is":            {0.4, false, false},
+		"a dry run cannot help anybody": {0.5, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			list := map[Target]Throttle{}
+			first := 0 // second in which it was given up
+			for s := range 120 {
+				share := 0.5
+				if s > 0 {
+					share = row.after
+				}
+				in := waited(pressed(s, plugins.Hard, rates), share)
+				in.Workloads["pod"] = Workload{DryRun: row.dryRun}
+				list = Next(list, in)
+				if c := list[nvme]; !c.InForce() && first == 0 {
+					first = s
+				}
+			}
+			c := list[nvme]
+			assert.Equal(t, row.gone, !c.InForce())
+			if row.gone {
+				assert.Equal(t, 20, first, "after it was at the floor for so long")
+				in := waited(pressed(121, plugins.Hard, rates), 0.5)
+				assert.Contains(t, Exempted(list, in)[0].Why, "it did not help; not tried again before 12:10:20 UTC")
+				in = waited(pressed(620, plugins.Hard, rates), 0.5)
+				c = Next(list, in)[nvme]
+				assert.Equal(t, FloorPercent, c.Percent, "then it is tried again")
+			}
+		})
+	}
+}
+
+func TestTries(t *testing.T) {
+	c := Throttle{Percent: 40}
+	assert.True(t, c.Tries(noon))
+	c = Throttle{Percent: FloorPercent, FloorSince: noon}
+	assert.True(t, c.Tries(at(effectAfter-1)))
+	assert.False(t, c.Tries(at(effectAfter)))
+	c = Throttle{Percent: unthrottled}
+	assert.False(t, c.Tries(noon))
+}
+
+func TestThrottleOfExempt(t *testing.T) {
+	in := pressed(0, plugins.Soft, Rates{Read: 100 * mib})
+	in.Workloads["pod"] = Workload{Exempt: "because"}
+	assert.Empty(t, Next(nil, in))
+	assert.Equal(t, []NotThrottled{{nvme, "because"}}, Exempted(nil, in))
+	list := Next(nil, pressed(0, plugins.Soft, Rates{Read: 100 * mib}))
+	assert.Empty(t, Next(list, in), "a new configuration holds for what is throttled already")
+	in.Workloads["pod"] = Workload{ExemptAtSoft: "its owner"}
+	assert.Empty(t, Next(nil, in))
+	hard := pressed(1, plugins.Hard, Rates{Read: 100 * mib})
+	hard.Workloads = in.Workloads
+	assert.Len(t, Next(nil, hard), 1)
+	assert.Empty(t, Exempted(nil, hard))
+
+	in = Input{Time: noon, Workloads: map[string]Workload{"pod": {RequestCores: 2}}, Culprits: map[Target]Use{cpu: {Rates: Rates{CPU: 2}}}, CPU: Pressure{Level: plugins.Hard}}
+	assert.Empty(t, Next(nil, in))
+	assert.Equal(t, "it uses 2 cores, no more than the 2 that it requests", Exempted(nil, in)[0].Why)
+}
+
+func TestThrottleRandom(t *testing.T) {
+	for seed := range uint64(300) {
+		require.NoError(t, soundThrottles(seed), "seed %d", seed)
+	}
+}
+
+func FuzzThrottle(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) { require.NoError(t, soundThrottles(seed)) })
+}
+
+func soundThrottles(seed uint64) error {
+	r := rand.New(rand.NewPCG(seed, 5))
+	var list map[Target]Throttle
+	base, level, now, calm := 0.0, plugins.None, 0, 0
+	for range 300 {
+		if r.IntN(12) == 0 {
+			level = plugins.Level(r.IntN(3))
+		}
+		now += 1 + r.IntN(5)
+		if level > plugins.None {
+			calm = now
+		}
+		rate := float64(r.IntN(100)) * mib
+		in := pressed(now, level, Rates{Read: rate})
+		if r.IntN(3) > 0 {
+			p := in.Disks["nvme0n1"]
+			p.Waited = snapshot.Some(r.Float64())
+			in.Disks["nvme0n1"] = p
+		}
+		before, was := list[nvme]
+		list = Next(list, in)
+		c, is := list[nvme]
+		if is && !was {
+			base = rate
+		}
+		if !is || !c.InForce() {
+			continue
+		}
+		if was && level == plugins.None && c.Percent > before.Percent+release {
+			return fmt.Errorf("from %d to %d percent at once", before.Percent, c.Percent)
+		}
+		if err := c.sound(base, now-calm); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sound throttle of what used base, so many seconds after the pressure was gone.
+func (c *Throttle) sound(base float64, calm int) error {
+	switch {
+	case c.Percent < FloorPercent || c.Percent >= unthrottled:
+		return fmt.Errorf("%d percent", c.Percent)
+	case c.Base.Read != base:
+		return fmt.Errorf("based on %v, it used %v", c.Base.Read, base)
+	case c.Limits().Read < max(minBytes, base/5):
+		return fmt.Errorf("%v of %v", c.Limits().Read, base)
+	case calm > 8*36+36:
+		return fmt.Errorf("throttled %d s after the pressure was gone", calm)
+	}
+	return nil
+}

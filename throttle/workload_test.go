@@ -1,0 +1,51 @@
+package throttle
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+)
+
+func TestOf(t *testing.T) {
+	protected := []pods.Protection{{Code: pods.DaemonSet, Why: "DaemonSet logs would recreate it on this node"}}
+	for name, row := range map[string]struct {
+		config     func(*Config)
+		pod        pods.Pod
+		optOutHard []string
+		soft, hard string // why it is exempt at that level
+	}{
+		"BestEffort":                 {pod: pods.Pod{QoS: bestEffort}},
+		"reclaimed":                  {pod: pods.Pod{QoS: burstable, LowQoS: true}},
+		"Burstable":                  {pod: pods.Pod{QoS: burstable}, soft: "QoS class Burstable is not in throttle.classes", hard: "QoS class Burstable is not in throttle.classes"},
+		"Burstable, configured":      {config: func(c *Config) { c.Classes = []string{burstable} }, pod: pods.Pod{QoS: burstable}},
+		"Burstable, allowed":         {pod: pods.Pod{QoS: burstable, Throttle: allow}},
+		"Guaranteed":                 {pod: pods.Pod{QoS: guaranteed, Throttle: allow}, soft: "it is Guaranteed: it uses what it requested", hard: "it is Guaranteed: it uses what it requested"},
+		"never evicted":              {pod: pods.Pod{QoS: bestEffort, Protections: protected}, soft: "protected: DaemonSet logs", hard: "protected: DaemonSet logs"},
+		"never evicted, allowed":     {pod: pods.Pod{QoS: bestEffort, Protections: protected, Throttle: allow}},
+		"forbidden by its owner":     {pod: pods.Pod{QoS: bestEffort, Throttle: never}, soft: "its owner forbids it: label plimsoll.dev/throttle=never"},
+		"by a value with a typo":     {pod: pods.Pod{QoS: bestEffort, Throttle: "nevr"}, soft: "its owner forbids it: label plimsoll.dev/throttle=nevr"},
+		"by a trusted owner":         {pod: pods.Pod{Namespace: "shop", QoS: bestEffort, Throttle: never}, optOutHard: []string{"shop"}, soft: "its owner", hard: "its owner"},
+		"by any owner":               {pod: pods.Pod{Namespace: "shop", QoS: bestEffort, Throttle: never}, optOutHard: []string{"*"}, soft: "its owner", hard: "its owner"},
+		"in a namespace of never":    {config: func(c *Config) { c.Never = []string{"shop"} }, pod: pods.Pod{Namespace: "shop", QoS: bestEffort, Throttle: allow}, soft: "namespace shop", hard: "namespace shop"},
+		"throttling is switched off": {config: func(c *Config) { c.Enabled = false }, pod: pods.Pod{QoS: bestEffort, Throttle: allow}, soft: "throttle.enabled", hard: "throttle.enabled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := DefaultConfig()
+			if row.config != nil {
+				row.config(&c)
+			}
+			row.pod.CPURequestMillicores = 1500
+			w := c.Of(&row.pod, row.optOutHard)
+			assert.True(t, w.DryRun)
+			assert.InDelta(t, 1.5, w.RequestCores, 1e-9)
+			for level, want := range map[plugins.Level]string{plugins.Soft: row.soft, plugins.Hard: row.hard} {
+				why := w.Exemption(level)
+				assert.Contains(t, why, want)
+				assert.Equal(t, want == "", why == "", why)
+			}
+		})
+	}
+}
