@@ -89,6 +89,7 @@ func (f *agentFlags) override(c *config.Agent) {
 	set(&c.State.Dir, absolute(f.state))
 	c.Eviction.DryRun = c.Eviction.DryRun || f.dryRun
 	c.VGDP.DryRun = c.VGDP.DryRun || f.dryRun
+	c.Throttle.DryRun = c.Throttle.DryRun || f.dryRun
 	set(&c.Web.ConfigFile, absolute(f.web))
 	set(&c.Log.Level, f.logLevel)
 	set(&c.Log.Format, f.logFormat)

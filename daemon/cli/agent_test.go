@@ -35,15 +35,16 @@ func TestFlagsOverrideClusterMode(t *testing.T) {
 	}
 }
 
-func TestFlagDryRunOfEvictionAndVGDP(t *testing.T) {
+func TestFlagDryRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.yaml")
-	text := "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\neviction: {dryRun: false}\nvgdp: {dryRun: false}\n"
+	text := "apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\neviction: {dryRun: false}\nvgdp: {dryRun: false}\nthrottle: {dryRun: false}\n"
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	for _, dry := range []bool{false, true} {
 		file, err := config.Open(path, (&agentFlags{dryRun: dry}).override)
 		require.NoError(t, err)
 		assert.Equal(t, dry, file.Current().Eviction.DryRun)
 		assert.Equal(t, dry, file.Current().VGDP.DryRun)
+		assert.Equal(t, dry, file.Current().Throttle.DryRun)
 	}
 }
 

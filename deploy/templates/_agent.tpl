@@ -1,11 +1,14 @@
 {{- /* What the agent needs of its node: "nothing" (observe), "seeing", or "acting": it
-throttles data movers, and only a privileged container can write cgroups. Evictions
+throttles pods, and only a privileged container can write cgroups. Evictions
 and marks are writes to the API server. */ -}}
 {{- define "plimsoll.agent.needs" -}}
 {{- $movers := .Values.agent.config.vgdp | default dict -}}
+{{- $others := .Values.agent.config.throttle | default dict -}}
 {{- if eq .Values.profile "observe" -}}
 nothing
 {{- else if and (eq (toString $movers.dryRun) "false") (ne (toString $movers.enabled) "false") -}}
+acting
+{{- else if and (eq (toString $others.dryRun) "false") (ne (toString $others.enabled) "false") -}}
 acting
 {{- else -}}
 seeing

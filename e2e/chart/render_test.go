@@ -224,7 +224,7 @@ func TestChartNotes(t *testing.T) {
 	}{
 		"by default":     {"profile=full", []string{act, movers, "helm upgrade mine CHART"}, []string{full, acts, gate}},
 		"observe":        {"profile=observe,agent.config.eviction.dryRun=false", []string{full}, []string{act, acts, movers}},
-		"it acts":        {"agent.config.eviction.dryRun=false,agent.config.vgdp.dryRun=false", []string{acts}, []string{"dry run", act, movers}},
+		"it acts":        {"agent.config.eviction.dryRun=false,agent.config.vgdp.dryRun=false,agent.config.throttle.dryRun=false", []string{acts}, []string{"dry run", act, movers}},
 		"without a gate": {"gate.enabled=false,controller.config.vgdp.enabled=true", []string{gate}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -329,9 +329,9 @@ func TestPods(t *testing.T) {
 func TestPrivilege(t *testing.T) {
 	h := chart.NewHelm(t, "")
 	for want, sets := range map[string][]string{
-		seeing:  {"profile=full", "agent.config.eviction.dryRun=false", "agent.config.vgdp.dryRun=false,agent.config.vgdp.enabled=false"},
-		acting:  {"agent.config.vgdp.dryRun=false"},
-		nothing: {"profile=observe", "profile=observe,agent.config.vgdp.dryRun=false"},
+		seeing:  {"profile=full", "agent.config.eviction.dryRun=false", "agent.config.vgdp.dryRun=false,agent.config.vgdp.enabled=false", "agent.config.throttle.dryRun=false,agent.config.throttle.enabled=false"},
+		acting:  {"agent.config.vgdp.dryRun=false", "agent.config.throttle.dryRun=false"},
+		nothing: {"profile=observe", "profile=observe,agent.config.vgdp.dryRun=false,agent.config.throttle.dryRun=false"},
 	} {
 		for _, set := range sets {
 			t.Run(set, func(t *testing.T) { agentNeeds(t, h.Render("--set", set), want) })
