@@ -1,6 +1,10 @@
 package pods
 
-import "github.com/plimsoll-dev/plimsoll/snapshot"
+import (
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
 
 // ForRules returns the pods as rules see them: those that have not terminated, one for
 // each cgroup. It is meaningful only if Synced.
@@ -25,15 +29,11 @@ func (p *Pod) known() snapshot.Pod {
 		CPURequestMillicores: p.CPURequestMillicores, MemoryRequestBytes: p.MemoryRequestBytes,
 		StorageRequestBytes: p.StorageRequestBytes,
 		CPULimitMillicores:  p.CPULimitMillicores, MemoryLimitBytes: p.MemoryLimitBytes,
-		Mover: p.is(Mover), Terminating: !p.TerminatesBy.IsZero(), RSSOveruse: p.RSSOveruse,
+		Mover: p.IsMover(), Terminating: !p.TerminatesBy.IsZero(), RSSOveruse: p.RSSOveruse,
 	}
 }
 
-func (p *Pod) is(code string) bool {
-	for _, o := range p.Protections {
-		if o.Code == code {
-			return true
-		}
-	}
-	return false
+// IsMover reports whether it is a data mover pod of Velero.
+func (p *Pod) IsMover() bool {
+	return slices.ContainsFunc(p.Protections, func(o Protection) bool { return o.Code == Mover })
 }

@@ -36,6 +36,8 @@ type throttles struct {
 	relief      []evict.Relief
 	saved       savedThrottles
 	logged      string // the problem that was logged last
+	// told are the throttles that were announced, and whether as a dry run.
+	told map[throttle.Target]bool
 	// event tells the owner of a pod; nil: there is no cluster.
 	event func(pod evict.Victim, kind, reason, text string)
 
@@ -64,7 +66,7 @@ const throttlesFile = "throttles.json"
 
 // newThrottles takes over the throttles of an earlier agent.
 func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
-	m := &throttles{log: log, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile)}, list: map[throttle.Target]throttle.Throttle{}}
+	m := &throttles{log: log, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile)}, list: map[throttle.Target]throttle.Throttle{}, told: map[throttle.Target]bool{}}
 	var tree throttle.Tree
 	tree.IO.Dir, tree.IO.V1 = host.CgroupHierarchy("blkio")
 	tree.CPU.Dir, tree.CPU.V1 = host.CgroupHierarchy("cpu")
@@ -76,6 +78,9 @@ func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
 	m.saved, m.journal.Limits = kept, kept.Limits
 	for _, c := range kept.Throttles {
 		m.list[c.Target] = c.Throttle
+		if c.InForce() {
+			m.told[c.Target] = false
+		}
 	}
 	m.publishCgroups()
 	return m
@@ -85,7 +90,6 @@ func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
 func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	workloads := throttleable(s.Snapshot, c, list)
 	in := throttle.NewInput(s.Snapshot, s.Levels, workloads, m.list)
-	before := m.list
 	m.list = throttle.Next(m.list, in)
 	written := map[throttle.Target]throttle.Throttle{}
 	for t, c := range m.list {
@@ -98,7 +102,7 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	m.relief = m.reliefOf(s.Levels, c.Eviction.ReliefWait)
 	err = errors.Join(err, m.saveIfChanged())
 	m.show(s, in, c, err)
-	m.announce(s, before, workloads)
+	m.announce(s, workloads)
 }
 
 // throttleable says of each pod that runs whether it may be throttled.
@@ -110,7 +114,7 @@ func throttleable(s *snapshot.Snapshot, c *config.Agent, list pods.List) map[str
 			continue
 		}
 		switch p, listed := list.ByCgroupUID(w.PodUID); {
-		case w.Pod != nil && w.Pod.Mover:
+		case listed && p.IsMover(), w.Pod != nil && w.Pod.Mover:
 			mover := throttle.Workload{Mover: true, DryRun: c.VGDP.DryRun}
 			if !c.VGDP.Enabled {
 				mover.Exempt = "vgdp.enabled is false"
@@ -127,6 +131,7 @@ func throttleable(s *snapshot.Snapshot, c *config.Agent, list pods.List) map[str
 // next agent decides from its own samples.
 func (m *throttles) lift() {
 	clear(m.list)
+	clear(m.told)
 	m.relief = nil
 	if len(m.journal.Limits) == 0 && len(m.saved.Throttles) == 0 {
 		return
@@ -291,20 +296,26 @@ const (
 
 // announce tells in the log, and the owners by Events, which throttles began and ended.
 // A dry run is told in the log alone.
-func (m *throttles) announce(s *view.State, before map[throttle.Target]throttle.Throttle, workloads map[string]throttle.Workload) {
+func (m *throttles) announce(s *view.State, workloads map[string]throttle.Workload) {
 	for _, t := range targets(m.list) {
-		was, now := before[t], m.list[t]
-		if now.InForce() && !(was.Percent > 0 && was.InForce()) {
+		now, dryRun := m.list[t], workloads[t.Cgroup].DryRun
+		if was, told := m.told[t]; now.InForce() && (!told || was && !dryRun) {
+			m.told[t] = dryRun
 			shown := view.Throttled{Disk: t.Disk, Percent: now.Percent, Limit: now.Limits()}
-			m.tell(s, t, workloads[t.Cgroup].DryRun, eventThrottled, shown.Limited()+", since "+now.Why)
+			m.tell(s, t, dryRun, eventThrottled, shown.Limited()+", since "+now.Why)
 		}
-		if !now.InForce() && was.Percent > 0 && was.InForce() {
-			why := "the pressure is over"
-			if now.UselessUntil.After(s.Levels.Time) {
-				why = "it did not help; not tried again before " + now.UselessUntil.UTC().Format("15:04:05") + " UTC"
-			}
-			m.tell(s, t, workloads[t.Cgroup].DryRun, eventReleased, "no longer throttled"+onDisk(t)+": "+why)
+	}
+	for _, t := range slices.SortedFunc(maps.Keys(m.told), throttle.Target.Compare) {
+		now, there := m.list[t]
+		if there && now.InForce() {
+			continue
 		}
+		why := "the pressure is over, or it may not be throttled any more"
+		if now.UselessUntil.After(s.Levels.Time) {
+			why = "it did not help; not tried again before " + now.UselessUntil.UTC().Format("15:04:05") + " UTC"
+		}
+		m.tell(s, t, m.told[t], eventReleased, "no longer throttled"+onDisk(t)+": "+why)
+		delete(m.told, t)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,6 +133,8 @@ func TestMoverThrottledAndReleased(t *testing.T) {
 	assert.Equal(t, free, h.read())
 	assert.Empty(t, h.throttles.shown.Load().Throttled)
 	assert.Empty(t, *h.throttles.cgroups.Load())
+	require.Len(t, h.events, 2)
+	assert.Equal(t, "Normal ThrottleReleased velero/du-1: no longer throttled on sda: the pressure is over, or it may not be throttled any more", h.events[1])
 }
 
 func TestMoverLimitSurvivesRestart(t *testing.T) {
@@ -215,6 +218,22 @@ func FuzzMoverState(f *testing.F) {
 		m.lift()
 		require.NotNil(t, m.cgroups.Load())
 	})
+}
+
+func TestThrottleOfDryRunIsLogged(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.config.VGDP.DryRun = true
+	h.round(0, plugins.Soft)
+	h.round(1, plugins.Soft)
+	assert.Equal(t, 1, strings.Count(h.log.String(), `msg="pod throttled" pod=velero/du-1 disk=sda`), h.log.String())
+	assert.Contains(t, h.log.String(), "dryRun=true")
+	assert.Empty(t, h.events)
+	h.config.VGDP.DryRun = false
+	h.round(1, plugins.Soft)
+	assert.Len(t, h.events, 1, "from now on it is")
+	h.start()
+	h.round(1, plugins.Soft)
+	assert.Len(t, h.events, 1, "once, also after a restart")
 }
 
 func TestReliefWhileItCanBeTighter(t *testing.T) {
