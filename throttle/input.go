@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -174,13 +175,7 @@ func (in *Input) addCulprits(s *snapshot.Snapshot, c *snapshot.Contention, at ma
 		if !ok {
 			continue
 		}
-		why := fmt.Sprintf("it has %.0f %% of the traffic", culprit.Share*100)
-		if c.Resource == snapshot.SharedCPU {
-			why = fmt.Sprintf("it has %.0f %% of the CPU time in use", culprit.Share*100)
-		}
-		if waits := longestWait(c); waits != "" {
-			why = waits + "; " + why
-		}
+		why := reason(c, &culprit)
 		switch c.Resource {
 		case snapshot.SharedDisk:
 			in.addDisk(s, c.Device, culprit.Cgroup, rates.IO, why)
@@ -212,6 +207,16 @@ func waits(c *snapshot.Contention, cgroup string) bool {
 		}
 	}
 	return false
+}
+
+// reason is who waits, and what the culprit uses.
+func reason(c *snapshot.Contention, culprit *snapshot.Culprit) string {
+	of := map[snapshot.SharedResource]string{snapshot.SharedCPU: "CPU time in use", snapshot.SharedMemory: "memory growth"}
+	text := fmt.Sprintf("%s has %.0f %% of the %s", culprit.Name, culprit.Share*100, cmp.Or(of[c.Resource], "traffic"))
+	if waits := longestWait(c); waits != "" {
+		return waits + "; " + text
+	}
+	return text
 }
 
 // longestWait names the sufferer that waits most; empty: none is known.

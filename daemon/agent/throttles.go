@@ -88,7 +88,7 @@ func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
 
 // round decides from the newest sample and applies the limits.
 func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
-	workloads := throttleable(s.Snapshot, c, list)
+	workloads := c.Throttleable(s.Snapshot, list)
 	in := throttle.NewInput(s.Snapshot, s.Levels, workloads, m.list)
 	m.list = throttle.Next(m.list, in)
 	written := map[throttle.Target]throttle.Throttle{}
@@ -103,28 +103,6 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	err = errors.Join(err, m.saveIfChanged())
 	m.show(s, in, c, err)
 	m.announce(s, workloads)
-}
-
-// throttleable says of each pod that runs whether it may be throttled.
-func throttleable(s *snapshot.Snapshot, c *config.Agent, list pods.List) map[string]throttle.Workload {
-	all := map[string]throttle.Workload{}
-	for i := range s.Workloads {
-		w := &s.Workloads[i]
-		if w.Kind != snapshot.KindPod {
-			continue
-		}
-		switch p, listed := list.ByCgroupUID(w.PodUID); {
-		case listed && p.IsMover(), w.Pod != nil && w.Pod.Mover:
-			mover := throttle.Workload{Mover: true, DryRun: c.VGDP.DryRun}
-			if !c.VGDP.Enabled {
-				mover.Exempt = "vgdp.enabled is false"
-			}
-			all[w.Cgroup] = mover
-		case listed:
-			all[w.Cgroup] = c.Throttle.Of(&p, c.Eviction.OptOutHard)
-		}
-	}
-	return all
 }
 
 // lift removes every limit from the kernel. It forgets the throttles too, because the

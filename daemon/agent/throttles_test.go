@@ -100,7 +100,7 @@ func (h *throttleFixture) seen(level plugins.Level, partial bool) *view.State {
 	return &view.State{
 		Snapshot: &snapshot.Snapshot{
 			Time: h.now, Disks: []snapshot.DiskState{{Disk: snapshot.Disk{Name: "sda", Number: "8:0"}}}, Workloads: []snapshot.WorkloadState{mover},
-			Contention: []snapshot.Contention{{Resource: snapshot.SharedDisk, Device: "sda", Culprits: []snapshot.Culprit{{Party: snapshot.Party{Cgroup: moverPod}, Share: 0.9}}}},
+			Contention: []snapshot.Contention{{Resource: snapshot.SharedDisk, Device: "sda", Culprits: []snapshot.Culprit{{Party: snapshot.Party{Cgroup: moverPod, Name: "velero/du-1"}, Share: 0.9}}}},
 		},
 		Levels: &plugins.Levels{Time: h.now, Verdicts: []plugins.Verdict{{Resource: plugins.Disk, Scope: "sda", Level: level, Partial: partial, Reason: "slow"}}},
 	}
@@ -124,8 +124,8 @@ func TestMoverThrottledAndReleased(t *testing.T) {
 	assert.True(t, (*h.throttles.cgroups.Load())[moverPod], "its stall is our doing")
 	shown := h.throttles.shown.Load()
 	require.Len(t, shown.Throttled, 1)
-	assert.Equal(t, "velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, since it has 90 % of the traffic", shown.Throttled[0].Text())
-	assert.Equal(t, []string{"Normal Throttled velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, since it has 90 % of the traffic"}, h.events)
+	assert.Equal(t, "velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, since velero/du-1 has 90 % of the traffic", shown.Throttled[0].Text())
+	assert.Equal(t, []string{"Normal Throttled velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, since velero/du-1 has 90 % of the traffic"}, h.events)
 	assert.Contains(t, h.log.String(), "velero/du-1")
 	for range 20 {
 		h.round(30, plugins.None)

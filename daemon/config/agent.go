@@ -8,9 +8,11 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
+	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/recording"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/throttle"
 )
 
@@ -234,6 +236,28 @@ type VGDP struct {
 	DryRun  bool `yaml:"dryRun" why:"Whether to decide only: no data mover budget is published and no mover is throttled. true, so that a fresh install observes."`
 	// Concurrency is Velero's setting, repeated here.
 	Concurrency int `yaml:"concurrency" unit:"data mover loads" why:"How many data mover loads all Veleros together run on this node (loadConcurrency of their node-agents): so many the budget grows back to. If more run, they count as well."`
+}
+
+// Throttleable says of each pod that runs whether it may be throttled.
+func (a *Agent) Throttleable(s *snapshot.Snapshot, list pods.List) map[string]throttle.Workload {
+	mover := throttle.Workload{Mover: true, DryRun: a.VGDP.DryRun}
+	if !a.VGDP.Enabled {
+		mover.Exempt = "vgdp.enabled is false"
+	}
+	all := map[string]throttle.Workload{}
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		if w.Kind != snapshot.KindPod {
+			continue
+		}
+		switch p, listed := list.ByCgroupUID(w.PodUID); {
+		case listed && p.IsMover(), w.Pod != nil && w.Pod.Mover:
+			all[w.Cgroup] = mover
+		case listed:
+			all[w.Cgroup] = a.Throttle.Of(&p, a.Eviction.OptOutHard)
+		}
+	}
+	return all
 }
 
 // maxMoverLoads is more than any node runs.

@@ -2,6 +2,8 @@ package replay
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
@@ -9,6 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/throttle"
 )
 
 // chain is the agent's chain of a sample and a round, without its reads and
@@ -18,6 +21,7 @@ type chain struct {
 	set           *plugins.Set
 	outerVerdicts []plugins.Verdict // last recorded verdicts of outer plugins
 
+	agent    *config.Agent // in a dry run
 	config   evict.Config
 	memory   evict.State
 	before   *plugins.Levels // of the last round
@@ -25,6 +29,8 @@ type chain struct {
 	rose     bool            // since the last round
 	roundAt  time.Duration   // time of the last round, on the monotonic clock; 0: none
 	log      evict.Log
+
+	throttles map[throttle.Target]throttle.Throttle
 }
 
 // replayedBoot stands for the boot ID of a recording.
@@ -44,6 +50,9 @@ func newChain(c *config.Agent, warmUp bool, before *chain) *chain {
 		ch.set.SkipWarmUp()
 	}
 	ch.config.DryRun = true // a replay cannot evict
+	agent := *c
+	agent.Throttle.DryRun, agent.VGDP.DryRun = true, true // nor throttle
+	ch.agent = &agent
 	// The agent is assumed to have been running for a long time: its rate
 	// limits are full, and no rule is report-only.
 	ch.memory.RateLimits = evict.RateLimits{Boot: replayedBoot, Since: -time.Hour, Node: -time.Hour}
@@ -75,23 +84,24 @@ func (c *chain) recordVerdicts(s *snapshot.Sample) {
 	}
 }
 
-// round is the agent's round, if one is due; false if the decision did not
-// change.
-func (c *chain) round(s *snapshot.Snapshot, levels *plugins.Levels) (evict.Decision, bool) {
+// round is the agent's round, if one is due: who is throttled anew, and the decision;
+// false if it did not change.
+func (c *chain) round(s *snapshot.Snapshot, levels *plugins.Levels) (throttled []Throttling, d evict.Decision, changed bool) {
 	now := s.Monotonic()
 	since := now - c.roundAt
 	hardened := c.before != nil && levels.Rose(c.before, plugins.Hard)
 	if c.roundAt > 0 && since < c.config.Round && !(c.rose && since >= evict.MinRound) && !hardened {
-		return evict.Decision{}, false
+		return nil, evict.Decision{}, false
 	}
 	c.roundAt, c.rose = now, false
 	in := evict.Input{
 		Time: s.Time, Uptime: s.Monotonic(), Boot: replayedBoot, Levels: levels, Before: c.before, Config: c.config, State: c.memory, Contention: s.Contention,
 		Cluster: &evict.Cluster{Pods: pods.List{Synced: true}},
 	}
-	if anyLevel(levels) {
+	if anyLevel(levels) || len(c.throttles) > 0 {
 		in.Cluster.Pods.Pods = recordedPods(s)
 	}
+	throttled = c.throttle(s, levels, in.Cluster.Pods)
 	c.before = levels
 	in.Levels, in.State = evict.RecallNamed(in)
 	_, in.State = evict.Mark(in)
@@ -106,9 +116,23 @@ func (c *chain) round(s *snapshot.Snapshot, levels *plugins.Levels) (evict.Decis
 	}
 	c.memory = m
 	if !c.log.Add(d) {
-		return evict.Decision{}, false
+		return throttled, evict.Decision{}, false
 	}
-	return c.log.List()[0], true
+	return throttled, c.log.List()[0], true
+}
+
+// throttle decides who would be throttled, and returns those that were not before.
+func (c *chain) throttle(s *snapshot.Snapshot, levels *plugins.Levels, list pods.List) (began []Throttling) {
+	before := c.throttles
+	c.throttles = throttle.Next(before, throttle.NewInput(s, levels, c.agent.Throttleable(s, list), before))
+	for _, t := range slices.SortedFunc(maps.Keys(c.throttles), throttle.Target.Compare) {
+		was, there := before[t]
+		if now := c.throttles[t]; now.InForce() && !(there && was.InForce()) {
+			i := slices.IndexFunc(s.Workloads, func(w snapshot.WorkloadState) bool { return w.Cgroup == t.Cgroup })
+			began = append(began, Throttling{Time: s.Time, Name: s.Workloads[i].Title(), Disk: t.Disk, Percent: now.Percent, Limit: now.Limits(), Reason: now.Why})
+		}
+	}
+	return began
 }
 
 // another agent goes on: it had no rates at first, and no verdicts of outer plugins

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/throttle"
 )
 
 const labelledSet = "../../e2e/labelled/testdata"
@@ -236,6 +238,7 @@ func judged(t *testing.T, l labelled.Label) row {
 		assert.NotEqual(t, plugins.Hard, w.Level, "a hard level is missed: %+v", w)
 	}
 	watched.check()
+	watched.checkThrottled()
 	for _, s := range r.by[0].falseSoft {
 		t.Logf("false soft: %+v", s)
 	}
@@ -253,6 +256,36 @@ type watch struct {
 	// unjudged is how often each NotJudged was said, open how often it had to be,
 	// and shown how often the culprit and the sufferer of each Want were seen.
 	unjudged, open, shown map[int]int
+	throttles             map[throttle.Target]throttle.Throttle
+	throttled             map[throttle.Target]bool // ever
+}
+
+// throttle as if each workload might be: which would have been?
+func (w *watch) throttle() {
+	if w.throttled == nil {
+		w.throttled = map[throttle.Target]bool{}
+	}
+	all := map[string]throttle.Workload{}
+	for i := range w.ours.snapshot.Workloads {
+		all[w.ours.snapshot.Workloads[i].Cgroup] = throttle.Workload{DryRun: true}
+	}
+	w.throttles = throttle.Next(w.throttles, throttle.NewInput(w.ours.snapshot, w.ours.levels, all, w.throttles))
+	for t, c := range w.throttles {
+		w.throttled[t] = w.throttled[t] || c.InForce()
+	}
+}
+
+// checkThrottled: on a healthy machine no workload is throttled, elsewhere the culprit of
+// the label alone.
+func (w *watch) checkThrottled() {
+	for t := range w.throttled {
+		named := slices.ContainsFunc(w.label.Want, func(want labelled.Want) bool {
+			of := cmp.Or(want.Culprit, want.Presser)
+			return !want.NoCulprit && of != "" && strings.Contains(snapshot.PodUID(t.Cgroup), of) && (want.Resource == plugins.Disk && want.Scope == t.Disk || want.Resource == plugins.CPU && t.Disk == "")
+		})
+		assert.True(w.t, named, "throttled without being the culprit: %+v", t)
+		w.t.Logf("would be throttled: %+v", t)
+	}
 }
 
 func (w *watch) judge(s *snapshot.Sample) []alarm {
@@ -272,6 +305,7 @@ func (w *watch) judge(s *snapshot.Sample) []alarm {
 		}
 	}
 	w.holds(s, at)
+	w.throttle()
 	return alarms
 }
 

@@ -135,7 +135,12 @@ func (p *Player) play(q queued) {
 		p.Watch(Moment{snapshot, levels, at.offset, at.step, at.gap})
 	}
 	p.stall.add(p.offset.Seconds(), at.gap, snapshot.Pressure.Ratios, worstStall)
-	if d, some := p.chain.round(snapshot, levels); some {
+	throttled, d, some := p.chain.round(snapshot, levels)
+	for _, t := range throttled {
+		t.OffsetSeconds = p.offset.Seconds()
+		p.report.throttle(t)
+	}
+	if some {
 		p.report.decide(Decision{OffsetSeconds: p.offset.Seconds(), Decision: d})
 	}
 	p.last, p.podsKnown = s, p.podsKnown || s.Cluster != nil && len(s.Cluster.Pods) > 0

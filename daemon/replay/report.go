@@ -7,6 +7,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/throttle"
 )
 
 // Format is the first field of a Report. The version changes when a field is
@@ -44,7 +45,9 @@ type Report struct {
 	Changes []Change `json:"changes"`
 	// Decisions of a dry run, each time they changed, oldest first.
 	Decisions []Decision `json:"decisions"`
-	Gaps      []Gap      `json:"gaps"`
+	// Throttled pods of a dry run, oldest first.
+	Throttled []Throttling `json:"throttled"`
+	Gaps      []Gap        `json:"gaps"`
 	Omitted   Omitted    `json:"omitted"`
 	// Stall is the node's PSI over time.
 	Stall []Point[snapshot.Ratios] `json:"stall"`
@@ -56,6 +59,7 @@ type Report struct {
 type Omitted struct {
 	Changes   uint64 `json:"changes"`
 	Decisions uint64 `json:"decisions"`
+	Throttled uint64 `json:"throttled"`
 	Gaps      uint64 `json:"gaps"`
 	Scopes    uint64 `json:"scopes"`
 	// Unreadable segments.
@@ -164,6 +168,20 @@ type Decision struct {
 	evict.Decision
 }
 
+// Throttling is the beginning of a throttle that a dry run would have had. What it would
+// have changed is not known: the recording continues as it was.
+type Throttling struct {
+	Time          time.Time `json:"time"`
+	OffsetSeconds float64   `json:"offsetSeconds"`
+	Name          string    `json:"name"`
+	// Disk whose use is limited; empty: the CPU's.
+	Disk string `json:"disk,omitempty"`
+	// Percent of its previous use at first, and Limit: bytes per second, or cores.
+	Percent int            `json:"percent"`
+	Limit   throttle.Rates `json:"may"`
+	Reason  string         `json:"why"`
+}
+
 // Gap is a time without samples that ends at Time; nothing was judged in it.
 type Gap struct {
 	Time          time.Time `json:"time"`
@@ -187,6 +205,10 @@ func (r *Report) change(c ...Change) {
 
 func (r *Report) decide(d Decision) {
 	appendBounded(&r.Decisions, maxDecisions, &r.Omitted.Decisions, d)
+}
+
+func (r *Report) throttle(t Throttling) {
+	appendBounded(&r.Throttled, maxDecisions, &r.Omitted.Throttled, t)
 }
 
 // sample counts a played sample.
@@ -216,9 +238,11 @@ func (r *Report) describe(p *Player) {
 	// Lists are never null in JSON.
 	r.Recordings, r.Changes = append([]Recording{}, r.Recordings...), append([]Change{}, r.Changes...)
 	r.Decisions, r.Gaps = append([]Decision{}, r.Decisions...), append([]Gap{}, r.Gaps...)
+	r.Throttled = append([]Throttling{}, r.Throttled...)
 	r.Limits = []string{
 		podsLimit(p.podsKnown),
 		"The effect of an eviction: the recording continues unchanged, so no other pod is chosen until the level has ended.",
+		"The effect of throttling: an eviction is shown beside it that might not have been needed.",
 		"State from before the first sample: every level begins at none, and baselines are learned again.",
 		"The kubelet's conditions: assumed to report no pressure.",
 	}

@@ -120,6 +120,11 @@ func (r *Report) lines() [][]string {
 			all = append(all, line{d.OffsetSeconds, 2, cells(d.Time, d.OffsetSeconds, "", "", "decision", "", d.text())})
 		}
 	}
+	for i := range r.Throttled {
+		t := &r.Throttled[i]
+		shown := view.Throttled{Disk: t.Disk, Percent: t.Percent, Limit: t.Limit}
+		all = append(all, line{t.OffsetSeconds, 1, cells(t.Time, t.OffsetSeconds, "", t.Disk, "throttle", "", "would throttle "+t.Name+": "+shown.Limited()+", since "+t.Reason)})
+	}
 	slices.SortStableFunc(all, func(a, b line) int {
 		if a.offset != b.offset {
 			if a.offset < b.offset {
@@ -179,7 +184,7 @@ func (o Omitted) text() string {
 	if o == (Omitted{}) {
 		return ""
 	}
-	return fmt.Sprintf("not listed: %d changes, %d decisions, %d gaps, %d verdicts about more scopes and %d unreadable segments", o.Changes, o.Decisions, o.Gaps, o.Scopes, o.Unreadable)
+	return fmt.Sprintf("not listed: %d changes, %d decisions, %d throttled pods, %d gaps, %d verdicts about more scopes and %d unreadable segments", o.Changes, o.Decisions, o.Throttled, o.Gaps, o.Scopes, o.Unreadable)
 }
 
 // summary is a row for each plugin and scope.
