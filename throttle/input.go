@@ -126,6 +126,7 @@ func (in *Input) setPressure(l *plugins.Levels) {
 			in.CPU.add(v)
 		case plugins.Memory, plugins.NetworkIO:
 			in.Mover.add(v)
+		case plugins.Filesystem: // space does not come back by throttling
 		}
 	}
 }
@@ -155,6 +156,7 @@ func (in *Input) setWaited(c *snapshot.Contention) {
 		}
 	case snapshot.SharedCPU:
 		in.CPU.Waited = snapshot.Some(longest)
+	case snapshot.SharedMemory, snapshot.SharedNetwork: // who waits decides nothing there
 	}
 }
 
@@ -166,25 +168,30 @@ func (in *Input) addCulprits(s *snapshot.Snapshot, c *snapshot.Contention, at ma
 			movers += culprit.Share
 		}
 	}
-	for _, culprit := range c.Culprits {
+	for i := range c.Culprits {
+		culprit := &c.Culprits[i]
 		w, known := in.Workloads[culprit.Cgroup]
-		if !known || at[culprit.Cgroup] == nil || !(w.Mover && movers >= minShare || !w.Mover && in.named(c, &culprit)) {
-			continue
+		if known && at[culprit.Cgroup] != nil && (w.Mover && movers >= minShare || !w.Mover && in.named(c, culprit)) {
+			in.addCulprit(s, c, culprit, at[culprit.Cgroup])
 		}
-		rates, ok := at[culprit.Cgroup].Rates.Get()
-		if !ok {
-			continue
-		}
-		why := reason(c, &culprit)
-		switch c.Resource {
-		case snapshot.SharedDisk:
-			in.addDisk(s, c.Device, culprit.Cgroup, rates.IO, why)
-		case snapshot.SharedCPU:
-			in.addCPU(culprit.Cgroup, rates.CPUCores, in.CPU, why)
-		case snapshot.SharedMemory, snapshot.SharedNetwork:
-			if w.Mover {
-				in.addCPU(culprit.Cgroup, rates.CPUCores, in.Mover, why)
-			}
+	}
+}
+
+// addCulprit with what it uses, if that was measured.
+func (in *Input) addCulprit(s *snapshot.Snapshot, c *snapshot.Contention, culprit *snapshot.Culprit, w *snapshot.WorkloadState) {
+	rates, measured := w.Rates.Get()
+	if !measured {
+		return
+	}
+	why := reason(c, culprit)
+	switch c.Resource {
+	case snapshot.SharedDisk:
+		in.addDisk(s, c.Device, culprit.Cgroup, rates.IO, why)
+	case snapshot.SharedCPU:
+		in.addCPU(culprit.Cgroup, rates.CPUCores, in.CPU, why)
+	case snapshot.SharedMemory, snapshot.SharedNetwork:
+		if in.Workloads[culprit.Cgroup].Mover {
+			in.addCPU(culprit.Cgroup, rates.CPUCores, in.Mover, why)
 		}
 	}
 }

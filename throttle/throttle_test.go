@@ -114,51 +114,46 @@ func TestThrottleOnlyMeasuredAndPressed(t *testing.T) {
 	assert.Equal(t, Rates{Read: 10 * mib, Write: 10 * mib}, c.Limits(), "it may turn round")
 }
 
-func TestThrottleThatDoesNotHelp(t *testing.T) {
-	waited := func(in Input, share float64) Input {
-		p := in.Disks["nvme0n1"]
-		p.Waited = snapshot.Some(share)
-		in.Disks["nvme0n1"] = p
-		return in
+// waited is pressure on a disk for which one waits that share of the time.
+func waited(seconds int, share float64, w Workload) Input {
+	in := pressed(seconds, plugins.Hard, Rates{Read: 100 * mib})
+	in.Disks["nvme0n1"] = Pressure{Level: plugins.Hard, Waited: snapshot.Some(share)}
+	in.Workloads["pod"] = w
+	return in
+}
+
+// givenUp throttles for two minutes and says in which second that ended; 0: never.
+func givenUp(after float64, w Workload) (list map[Target]Throttle, second int) {
+	list = Next(nil, waited(0, 0.5, w))
+	for s := 1; s < 120; s++ {
+		list = Next(list, waited(s, after, w))
+		if c := list[nvme]; !c.InForce() && second == 0 {
+			second = s
+		}
 	}
-	rates := Rates{Read: 100 * mib}
+	return list, second
+}
+
+func TestThrottleThatDoesNotHelp(t *testing.T) {
 	for name, row := range map[string]struct {
 		after  float64 // the waiting that is left of 0.5
-		dryRun bool
-		gone   bool
+		w      Workload
+		second int
 	}{
-		"the waiting is as long":        {0.5, false, true},
-		"a tenth shorter is no help":    {0.45, false, true},
-		"a fifth shorter is":            {0.4, false, false},
-		"a dry run cannot help anybody": {0.5, true, false},
+		"the waiting is as long":     {0.5, Workload{}, 20},
+		"a tenth shorter is no help": {0.45, Workload{}, 20},
+		"a fifth shorter is":         {0.4, Workload{}, 0},
+		"a dry run cannot help":      {0.5, Workload{DryRun: true}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			list := map[Target]Throttle{}
-			first := 0 // second in which it was given up
-			for s := range 120 {
-				share := 0.5
-				if s > 0 {
-					share = row.after
-				}
-				in := waited(pressed(s, plugins.Hard, rates), share)
-				in.Workloads["pod"] = Workload{DryRun: row.dryRun}
-				list = Next(list, in)
-				if c := list[nvme]; !c.InForce() && first == 0 {
-					first = s
-				}
-			}
-			c := list[nvme]
-			assert.Equal(t, row.gone, !c.InForce())
-			if row.gone {
-				assert.Equal(t, 20, first, "after it was at the floor for so long")
-				in := waited(pressed(121, plugins.Hard, rates), 0.5)
-				assert.Contains(t, Exempted(list, in)[0].Why, "it did not help; not tried again before 12:10:20 UTC")
-				in = waited(pressed(620, plugins.Hard, rates), 0.5)
-				c = Next(list, in)[nvme]
-				assert.Equal(t, FloorPercent, c.Percent, "then it is tried again")
-			}
+			_, second := givenUp(row.after, row.w)
+			assert.Equal(t, row.second, second)
 		})
 	}
+	list, _ := givenUp(0.5, Workload{})
+	assert.Contains(t, Exempted(list, waited(121, 0.5, Workload{}))[0].Why, "it did not help; not tried again before 12:10:20 UTC")
+	c := Next(list, waited(620, 0.5, Workload{}))[nvme]
+	assert.Equal(t, FloorPercent, c.Percent, "then it is tried again")
 }
 
 func TestTries(t *testing.T) {
@@ -201,6 +196,7 @@ func FuzzThrottle(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { require.NoError(t, soundThrottles(seed)) })
 }
 
+// soundThrottles plays levels, rates and waits at random.
 func soundThrottles(seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 5))
 	var list map[Target]Throttle
@@ -216,27 +212,28 @@ func soundThrottles(seed uint64) error {
 		rate := float64(r.IntN(100)) * mib
 		in := pressed(now, level, Rates{Read: rate})
 		if r.IntN(3) > 0 {
-			p := in.Disks["nvme0n1"]
-			p.Waited = snapshot.Some(r.Float64())
-			in.Disks["nvme0n1"] = p
+			in.Disks["nvme0n1"] = Pressure{Level: level, Waited: snapshot.Some(r.Float64())}
 		}
 		before, was := list[nvme]
 		list = Next(list, in)
-		c, is := list[nvme]
-		if is && !was {
+		if !was {
 			base = rate
 		}
-		if !is || !c.InForce() {
-			continue
-		}
-		if was && level == plugins.None && c.Percent > before.Percent+release {
-			return fmt.Errorf("from %d to %d percent at once", before.Percent, c.Percent)
-		}
-		if err := c.sound(base, now-calm); err != nil {
+		if err := list[nvme].soundAfter(before, base, level, now-calm); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (c Throttle) soundAfter(before Throttle, base float64, level plugins.Level, calm int) error {
+	if c.Percent == 0 || !c.InForce() {
+		return nil
+	}
+	if before.Percent > 0 && level == plugins.None && c.Percent > before.Percent+release {
+		return fmt.Errorf("from %d to %d percent at once", before.Percent, c.Percent)
+	}
+	return c.sound(base, calm)
 }
 
 // sound throttle of what used base, so many seconds after the pressure was gone.

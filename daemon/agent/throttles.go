@@ -203,22 +203,17 @@ func limitMatches(l throttle.Limit, t throttle.Target) bool {
 // wait, and as long as one of them may still become tighter. It keeps the time at which a
 // relief began.
 func (m *throttles) reliefOf(l *plugins.Levels, wait time.Duration) (list []evict.Relief) {
-	before, inForce := m.relief, m.inForce()
-	for _, v := range l.Verdicts {
-		n, tries := 0, false
-		for _, t := range inForce {
-			if t.Disk == "" && v.Resource != plugins.Disk && v.Resource != plugins.Filesystem || v.Resource == plugins.Disk && t.Disk == v.Scope {
-				c := m.list[t]
-				n, tries = n+1, tries || c.Tries(l.Time)
-			}
-		}
+	inForce := m.inForce()
+	for i := range l.Verdicts {
+		v := &l.Verdicts[i]
 		same := func(r evict.Relief) bool { return r.Resource == v.Resource && r.Scope == v.Scope }
+		n, tries := m.relieve(inForce, v, l.Time)
 		if n == 0 || v.Level == plugins.None || slices.ContainsFunc(list, same) {
 			continue
 		}
 		r := evict.Relief{Resource: v.Resource, Scope: v.Scope, Since: l.Time, Action: fmt.Sprintf("%d pods are throttled", n)}
-		if i := slices.IndexFunc(before, same); i >= 0 {
-			r.Since = before[i].Since
+		if i := slices.IndexFunc(m.relief, same); i >= 0 {
+			r.Since = m.relief[i].Since
 		}
 		r.Until = r.Since.Add(wait)
 		if tries && r.Until.Before(l.Time.Add(wait)) {
@@ -227,6 +222,18 @@ func (m *throttles) reliefOf(l *plugins.Levels, wait time.Duration) (list []evic
 		list = append(list, r)
 	}
 	return list
+}
+
+// relieve counts the limits that relieve what a verdict is about; tries: one of them may
+// still become tighter.
+func (m *throttles) relieve(inForce []throttle.Target, v *plugins.Verdict, now time.Time) (n int, tries bool) {
+	for _, t := range inForce {
+		if t.Disk == "" && v.Resource != plugins.Disk && v.Resource != plugins.Filesystem || v.Resource == plugins.Disk && t.Disk == v.Scope {
+			c := m.list[t]
+			n, tries = n+1, tries || c.Tries(now)
+		}
+	}
+	return n, tries
 }
 
 func (m *throttles) show(s *view.State, in throttle.Input, c *config.Agent, err error) {
@@ -311,8 +318,12 @@ func (m *throttles) tell(s *view.State, t throttle.Target, dryRun bool, reason, 
 			pod = evict.Victim{UID: w.Pod.UID, Namespace: w.Pod.Namespace, Name: w.Pod.Name}
 		}
 	}
-	message := map[string]string{eventThrottled: "pod throttled", eventReleased: "pod no longer throttled"}[reason]
-	m.log.Info(message, "pod", pod.Namespace+"/"+pod.Name, "disk", t.Disk, "reason", text, "dryRun", dryRun)
+	about := []any{"pod", pod.Namespace + "/" + pod.Name, "disk", t.Disk, "reason", text, "dryRun", dryRun}
+	if reason == eventThrottled {
+		m.log.Info("pod throttled", about...)
+	} else {
+		m.log.Info("pod no longer throttled", about...)
+	}
 	if m.event != nil && !dryRun && pod.UID != "" {
 		m.event(pod, corev1.EventTypeNormal, reason, text)
 	}

@@ -48,7 +48,7 @@ type Report struct {
 	// Throttled pods of a dry run, oldest first.
 	Throttled []Throttling `json:"throttled"`
 	Gaps      []Gap        `json:"gaps"`
-	Omitted   Omitted    `json:"omitted"`
+	Omitted   Omitted      `json:"omitted"`
 	// Stall is the node's PSI over time.
 	Stall []Point[snapshot.Ratios] `json:"stall"`
 	// Limits is what a replay cannot know, and what it assumes.
