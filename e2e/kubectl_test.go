@@ -178,7 +178,7 @@ func TestKubectlPlimsoll(t *testing.T) {
 		lease.NodeAnnotation: `{"pressure":{"disk":"hard"}}`,
 		lease.ContentionAnnotation: lease.NodeContention{Version: "v9", Resources: []lease.ResourceContention{{
 			Resource: "disk", Device: "sda", Coverage: new(0.94),
-			Culprits:  []lease.Workload{{Kind: "pod", Name: "batch/copy-1", Ratio: 0.71}, {Kind: "pod", Name: "shop/db-0", Ratio: 0.2}},
+			Culprits:  []lease.Workload{{Kind: "pod", Name: "batch/copy-1", Ratio: 0.71, Throttled: 20}, {Kind: "pod", Name: "shop/db-0", Ratio: 0.2}},
 			Sufferers: []lease.Workload{{Kind: "pod", Name: "shop/db-0", Ratio: 0.38}},
 		}}}.Encode(),
 	})
@@ -201,7 +201,7 @@ func TestKubectlPlimsoll(t *testing.T) {
 	t.Run("who has a row for each contention, and what is not known", func(t *testing.T) {
 		status, stdout, stderr := kubectl("who", "--kubeconfig", viewer)
 		assert.Zero(t, status)
-		assert.Regexp(t, `(?m)^worker-2 +disk sda +shop/db-0 +38\.0 % +batch/copy-1 +71\.0 %$`, stdout)
+		assert.Regexp(t, `(?m)^worker-2 +disk sda +shop/db-0 +38\.0 % +batch/copy-1 +71\.0 %, throttled to 20 %$`, stdout)
 		assert.Contains(t, stdout, "of 4 nodes")
 		assert.Contains(t, stdout, "Nothing is known of 1 node: the agent is silent (kubectl -n plimsoll-system get pods -o wide): worker-3")
 		assert.Contains(t, stdout, "the agent does not report contention (an older version: upgrade it; or its rounds are stuck: plimsoll doctor NODE): worker-4")

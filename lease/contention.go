@@ -51,6 +51,9 @@ type Workload struct {
 	// a Deployment; empty where it is not known.
 	Owner string  `json:"owner,omitempty"`
 	Ratio float64 `json:"ratio"`
+	// Throttled is the percentage of its previous use to which the agent limits a
+	// culprit; 0: it does not.
+	Throttled int `json:"throttled,omitempty"`
 }
 
 // Culprit is the largest one that is not the main sufferer itself; false: none is
@@ -141,6 +144,9 @@ func ReadContention(annotations map[string]string) (NodeContention, error) {
 		}
 		if slices.ContainsFunc(all, func(w Workload) bool { return w.Ratio < 0 || w.Ratio > 1 }) {
 			return fail("a ratio that is not from 0 to 1")
+		}
+		if slices.ContainsFunc(all, func(w Workload) bool { return w.Throttled < 0 || w.Throttled >= 100 }) {
+			return fail("a percentage of throttling that is not from 0 to 99")
 		}
 	}
 	return n, nil

@@ -32,7 +32,11 @@ func resourceContention(c *snapshot.Contention, of *view.Cluster) lease.Resource
 		r.Coverage = new(twoDigits(covered))
 	}
 	for _, p := range c.Culprits {
-		r.Culprits = append(r.Culprits, workload(p.Party, p.Share, of))
+		w := workload(p.Party, p.Share, of)
+		if of != nil {
+			w.Throttled = of.Throttles.Percent(p.Cgroup, c.Device)
+		}
+		r.Culprits = append(r.Culprits, w)
 	}
 	for _, p := range c.Sufferers {
 		if !p.LowestClass { // its waiting is no contention

@@ -22,16 +22,21 @@ func TestContentionReport(t *testing.T) {
 			{Resource: snapshot.SharedDisk, Device: "sdc", State: snapshot.ContentionBusy, Culprits: []snapshot.Culprit{{Party: db, Share: 1}}},
 			{
 				Resource: snapshot.SharedDisk, Device: "sda", State: snapshot.ContentionPresent, Coverage: snapshot.Some(0.9449),
-				Culprits:  []snapshot.Culprit{{Party: snapshot.Party{Kind: "service", Name: "copy.service"}, Share: 0.7119}},
+				Culprits: []snapshot.Culprit{
+					{Party: snapshot.Party{Cgroup: "/b", Kind: "service", Name: "copy.service"}, Share: 0.7119},
+					{Party: snapshot.Party{Cgroup: "/c", Kind: "service", Name: "other.service"}, Share: 0.1},
+				},
 				Sufferers: []snapshot.Sufferer{{Party: db, Waited: 0.378}, {Party: db, Waited: 0.9, LowestClass: true}},
 			},
 		}},
-		Cluster: &view.Cluster{PodOf: func(uid string) (pods.Pod, bool) { return pods.Pod{Namespace: "shop", Name: "db-0"}, uid == "uid-1" }},
+		Cluster: &view.Cluster{PodOf: func(uid string) (pods.Pod, bool) { return pods.Pod{Namespace: "shop", Name: "db-0"}, uid == "uid-1" }, Throttles: &view.Throttles{Throttled: []view.Throttled{
+			{Cgroup: "/b", Disk: "sdb", Percent: 80}, {Cgroup: "/b", Disk: "sda", Percent: 20}, {Cgroup: "/c", Disk: "sda", Percent: 40, DryRun: true},
+		}}},
 	}
 	n := contentionReport(s)
 	assert.Equal(t, []lease.ResourceContention{{
 		Resource: "disk", Device: "sda", Coverage: new(0.94),
-		Culprits:  []lease.Workload{{Kind: "service", Name: "copy.service", Ratio: 0.71}},
+		Culprits:  []lease.Workload{{Kind: "service", Name: "copy.service", Ratio: 0.71, Throttled: 20}, {Kind: "service", Name: "other.service", Ratio: 0.1}},
 		Sufferers: []lease.Workload{{Kind: "pod", Name: "shop/db-0", Ratio: 0.38}},
 	}}, n.Resources)
 	assert.Equal(t, []string{"Disk sdb", "Network eth0"}, n.Unknown, "the controller leaves out what begins with Network")

@@ -190,7 +190,7 @@ func whoLine(r *remote.Contention, wide bool) string {
 	}
 	culprit, some := r.Culprit()
 	if some {
-		cells[4], cells[5] = culprit.Name, view.Ratio(culprit.Ratio)
+		cells[4], cells[5] = culprit.Name, usage(&culprit)
 	}
 	if wide {
 		coverage := "-"
@@ -211,9 +211,18 @@ func whoLine(r *remote.Contention, wide bool) string {
 func workloads(list []lease.Workload) string {
 	var names []string
 	for _, w := range list {
-		names = append(names, w.Name+" "+view.Ratio(w.Ratio))
+		names = append(names, w.Name+" "+usage(&w))
 	}
 	return dash(strings.Join(names, ", "))
+}
+
+// usage is a workload's share, and how far it is throttled.
+func usage(w *lease.Workload) string {
+	text := view.Ratio(w.Ratio)
+	if w.Throttled > 0 {
+		text += ", throttled to " + view.Count(uint64(w.Throttled)) + " %" //nolint:gosec // read as 0 to 99
+	}
+	return text
 }
 
 func printable(cells []string) string {

@@ -94,6 +94,20 @@ func (l *Throttles) On(disk string) (list []string) {
 // All throttles, a line each.
 func (l *Throttles) All() []string { return l.texts(func(*Throttled) bool { return true }) }
 
+// Percent of its previous use that a cgroup may use of a disk, or without one of the CPU; 0:
+// it is not throttled there.
+func (l *Throttles) Percent(cgroup, disk string) int {
+	if l == nil {
+		return 0
+	}
+	for i := range l.Throttled {
+		if t := &l.Throttled[i]; t.Cgroup == cgroup && t.Disk == disk && !t.DryRun {
+			return t.Percent
+		}
+	}
+	return 0
+}
+
 func (l *Throttles) texts(match func(*Throttled) bool) (list []string) {
 	if l == nil {
 		return nil
