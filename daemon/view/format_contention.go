@@ -94,6 +94,9 @@ func UsageText(c *snapshot.Contention) string {
 	switch c.Resource {
 	case snapshot.SharedMemory:
 		traffic = "memory growth"
+		if c.Coverage.IsZero() { // of the node there was none
+			traffic = "the memory that workloads took"
+		}
 	case snapshot.SharedCPU:
 		traffic = "the CPU time in use"
 	case snapshot.SharedDisk, snapshot.SharedNetwork:
