@@ -109,7 +109,7 @@ const (
 	CodeKubelet     Code = "kubelet"      // the kubelet evicts pods itself, or has just done so
 	CodeReportOnly  Code = "report-only"  // the rule is new or was changed: report-only
 	CodeGrace       Code = "grace"        // eviction grace period of the plugin
-	CodeRelief      Code = "relief"       // data movers were throttled: waiting for the effect
+	CodeRelief      Code = "relief"       // pods were throttled: waiting for the effect
 	CodeTaint       Code = "taint"        // the taint is not yet acknowledged
 	CodeTerminating Code = "terminating"  // the usage of a terminating pod counts as released
 	CodeCooldown    Code = "cooldown"     // cooldown after an eviction

@@ -6,7 +6,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// Relief is a milder measure that has begun: data movers were throttled. No pod is
+// Relief is a milder measure that has begun: pods were throttled. No pod is
 // evicted for the same resource until it has had time to work.
 type Relief struct {
 	Resource plugins.Resource `json:"resource"`
