@@ -1,9 +1,11 @@
 package evict
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -39,7 +41,7 @@ func Decide(in Input) (Decision, State) {
 	}
 	d.recode("", d.Code, d.Reason)
 	if _, some := d.Next(); d.Code == CodeNext && !some {
-		d.Code, d.Reason = CodeNone, mostFrequentReason(d.Candidates)
+		d.Code, d.Reason = CodeNone, whyNone(d.Candidates)
 		if i := slices.IndexFunc(d.Candidates, func(c Considered) bool { return c.Code == CodeBrake }); i >= 0 {
 			d.Code, d.Reason = CodeBrake, d.Candidates[i].Reason
 		}
@@ -168,7 +170,7 @@ func (d *Decision) RecordAnswer(i int, a Answer) {
 func (d *Decision) Postpone() {
 	d.recode(CodeNext, CodeNext, "left for a later round, if still needed")
 	if d.Code == CodeNext {
-		d.Code, d.Reason = CodeNone, mostFrequentReason(d.Candidates)
+		d.Code, d.Reason = CodeNone, whyNone(d.Candidates)
 	}
 }
 
@@ -178,22 +180,58 @@ func (d *Decision) StateNotSaved(err error) {
 	d.endRound(CodeState, "cannot save the eviction state, so no pod is evicted: "+err.Error())
 }
 
-// mostFrequentReason is why no candidate is evicted: the most frequent reason.
-func mostFrequentReason(list []Considered) string {
+// whyNone is why no candidate is evicted, in one line: the reason of the workload whose
+// eviction would release most, then the most frequent reason of the other pods.
+// Workloads that are not pods are no candidates; the largest may be one of them.
+func whyNone(list []Considered) string {
 	if len(list) == 0 {
 		return "the plugin named no pod"
+	}
+	isPod := func(c Considered) bool { return c.Code != CodeNotAPod }
+	candidates, largest := 0, 0
+	for i, c := range list {
+		if isPod(c) {
+			candidates++
+		}
+		if c.Unit == list[0].Unit && c.Relief > list[largest].Relief { // other units do not compare
+			largest = i
+		}
+	}
+	first := &list[largest]
+	name := "the largest workload, " + first.Name
+	if !strings.Contains(first.Reason, first.Why) {
+		name += " (" + first.Why + ")"
+	}
+	if candidates == 0 {
+		return "the plugin named no pod; " + name + ": " + first.Reason
+	}
+	others := slices.DeleteFunc(slices.Delete(slices.Clone(list), largest, largest+1), func(c Considered) bool { return !isPod(c) })
+	return fmt.Sprintf("none of %d candidates is evicted; %s: %s", candidates, name, first.Reason) + reasonOfOthers(others, first)
+}
+
+// reasonOfOthers is the most frequent reason of these candidates; of equally frequent ones
+// that of the first.
+func reasonOfOthers(list []Considered, first *Considered) string {
+	if len(list) == 0 {
+		return ""
 	}
 	count := map[Code]int{}
 	for _, c := range list {
 		count[c.Code]++
 	}
-	most := list[0]
-	for _, c := range list {
-		if count[c.Code] > count[most.Code] {
-			most = c
-		}
+	most := slices.MaxFunc(list, func(a, b Considered) int { return cmp.Compare(count[a.Code], count[b.Code]) })
+	of, why := "", most.Reason
+	if count[most.Code] < len(list) {
+		of = fmt.Sprintf(" of %d", len(list))
 	}
-	return fmt.Sprintf("none of %d candidates is evicted; for %d of them: %s", len(list), count[most.Code], most.Reason)
+	if why == first.Reason {
+		why = "the same"
+	}
+	noun := "others"
+	if len(list) == 1 {
+		noun = "other"
+	}
+	return fmt.Sprintf("; %d%s %s: %s", count[most.Code], of, noun, why)
 }
 
 // Outdated ends a round whose choice no longer holds.

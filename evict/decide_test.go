@@ -59,22 +59,73 @@ func TestEvictNoneGranted(t *testing.T) {
 	d, m := play(three(0), &a)
 	assert.Equal(t, []string{"a", "b", "c"}, a.uids())
 	assert.Equal(t, CodeNone, d.Code)
-	assert.Equal(t, "none of 3 candidates is evicted; for 3 of them: the API server: so it says", d.Reason)
+	assert.Equal(t, "none of 3 candidates is evicted; the largest workload, shop/web-a (a holds 30): the API server: so it says; 2 others: the same", d.Reason)
 	assert.Empty(t, m.Victims)
 	assert.Zero(t, m.CooldownUntil)
+}
 
-	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 1), named("x", 30), named("y", 30)))
-	d, _ = play(in, &a)
-	assert.Equal(t, "none of 3 candidates is evicted; for 2 of them: the API server lists no such pod on this node", d.Reason)
+func TestWhyNone(t *testing.T) {
 	static, mover := protected(pods.Protection{Code: pods.Static, Why: "static"}), protected(pods.Protection{Code: pods.Mover, Why: "mover"})
-	list := pressing(named("a", 30), named("b", 30), named("c", 30))
-	d, _ = play(round(0, []pods.Pod{pod("a", static), pod("b", static), pod("c", mover)}, list), &a)
-	assert.Equal(t, "none of 3 candidates is evicted; for 2 of them: protected: static", d.Reason)
-	d, _ = play(round(0, []pods.Pod{pod("a", mover), pod("b", static)}, pressing(list.Candidates[:2]...)), &a)
-	assert.Equal(t, "none of 2 candidates is evicted; for 1 of them: protected: mover", d.Reason, "of equals the first")
-	d, _ = play(round(0, nil, pressing()), &a)
-	assert.Equal(t, CodeNone, d.Code)
-	assert.Equal(t, "the plugin named no pod", d.Reason)
+	unit := func(name string, relief float64) plugins.Candidate {
+		c := named("", relief)
+		c.Cgroup, c.Name, c.Why = "/system.slice/"+name, name, fmt.Sprintf("%s holds %g", name, relief)
+		return c
+	}
+	ofUnit := func(c plugins.Candidate, unit string) plugins.Candidate {
+		c.Unit = unit
+		return c
+	}
+	listed := []pods.Pod{pod("a", static), pod("b", static), pod("c", mover), pod("d")}
+	for name, c := range map[string]struct {
+		candidates []plugins.Candidate
+		want       string
+	}{
+		"no candidate": {nil, "the plugin named no pod"},
+		"one": {
+			[]plugins.Candidate{named("c", 30)},
+			"none of 1 candidates is evicted; the largest workload, shop/web-c (c holds 30): protected: mover",
+		},
+		"the largest comes first, whatever the reason of most": {
+			[]plugins.Candidate{named("a", 10), named("b", 20), named("c", 70)},
+			"none of 3 candidates is evicted; the largest workload, shop/web-c (c holds 70): protected: mover; 2 others: protected: static",
+		},
+		"of equal ones the first in eviction order": {
+			[]plugins.Candidate{named("c", 30), named("a", 30)},
+			"none of 2 candidates is evicted; the largest workload, shop/web-c (c holds 30): protected: mover; 1 other: protected: static",
+		},
+		"another unit is not larger": {
+			[]plugins.Candidate{named("c", 30), ofUnit(named("a", 900), "B/s")},
+			"none of 2 candidates is evicted; the largest workload, shop/web-c (c holds 30): protected: mover; 1 other: protected: static",
+		},
+		"the others have several reasons": {
+			[]plugins.Candidate{named("c", 70), named("a", 30), named("b", 20), named("x", 10)},
+			"none of 4 candidates is evicted; the largest workload, shop/web-c (c holds 70): protected: mover; 2 of 3 others: protected: static",
+		},
+		"numbers stand once": {
+			[]plugins.Candidate{named("d", 1)},
+			"none of 1 candidates is evicted; the largest workload, shop/web-d: evicting it would release too little: d holds 1",
+		},
+		"services are no candidates": {
+			[]plugins.Candidate{named("c", 70), unit("ssh.service", 20), unit("cron.service", 10)},
+			"none of 1 candidates is evicted; the largest workload, shop/web-c (c holds 70): protected: mover",
+		},
+		"a service is the largest": {
+			[]plugins.Candidate{named("c", 20), unit("backup.service", 70)},
+			"none of 1 candidates is evicted; the largest workload, backup.service (backup.service holds 70): not a pod; 1 other: protected: mover",
+		},
+		"services alone": {
+			[]plugins.Candidate{unit("ssh.service", 20), unit("backup.service", 70)},
+			"the plugin named no pod; the largest workload, backup.service (backup.service holds 70): not a pod",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var a api
+			d, _ := play(round(0, listed, pressing(c.candidates...)), &a)
+			assert.Empty(t, a.asked)
+			assert.Equal(t, CodeNone, d.Code)
+			assert.Equal(t, c.want, d.Reason)
+		})
+	}
 }
 
 func TestEvictEndsRoundOnUnclearAnswer(t *testing.T) {

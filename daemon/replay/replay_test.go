@@ -88,7 +88,7 @@ func TestReplayWithoutPods(t *testing.T) {
 	}
 	d := replayed(player(nil), n).Decisions[0]
 	assert.Equal(t, evict.CodeNone, d.Code)
-	assert.Equal(t, "no pod evicted: none of 1 candidates is evicted; for 1 of them: not a pod; first of 1 candidates: backup.service, working set 1024 MiB", d.text())
+	assert.Equal(t, "no pod evicted: the plugin named no pod; the largest workload, backup.service (working set 1024 MiB): not a pod", d.text())
 }
 
 func TestReplayEvictionsOff(t *testing.T) {

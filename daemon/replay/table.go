@@ -173,9 +173,6 @@ func (d *Decision) text() string {
 	if d.Code != evict.CodeSoft { // whose reason has it
 		text = view.DecisionText(&d.Decision) + ": " + text
 	}
-	if len(d.Candidates) > 0 && d.Code == evict.CodeNone {
-		text += fmt.Sprintf("; first of %d candidates: %s, %s", len(d.Candidates)+d.Omitted, d.Candidates[0].Name, d.Candidates[0].Why)
-	}
 	return text
 }
 
