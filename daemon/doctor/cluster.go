@@ -22,6 +22,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // serverTimeout bounds all requests to the API server together.
@@ -40,18 +41,18 @@ func (p Examination) cluster(ctx context.Context) []Row {
 	}
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
-	rows := []Row{p.dryRun(), p.loads()}
 	server := apiServer(ctx, p.Cluster)
-	rows = append(rows, server)
+	rows := []Row{p.dryRun(), server}
 	if server.Result != Fail {
-		rows = append(rows, p.rights(ctx, p.Cluster))
+		velero := hasVelero(ctx, p.Cluster)
+		rows = append(rows, p.loads(velero), p.rights(ctx, p.Cluster))
 		if p.RequestsEvictions {
 			rows = append(rows, evictionRequests(ctx, p.Cluster))
 		}
 		rows = append(rows, leases(ctx, p.Cluster, p.Lease, p.NodeLease)...)
 		rows = append(rows, queues(ctx, p.Cluster)...)
 		rows = append(rows, installedVelero(ctx, p.Cluster)...)
-		rows = append(rows, neighbours(ctx, p.Cluster)...)
+		rows = append(rows, neighbours(ctx, p.Cluster, velero)...)
 	}
 	return rows
 }
@@ -76,13 +77,15 @@ func (p Examination) dryRun() Row {
 	return Row{Pass, "dry run", "off: the agent acts"}
 }
 
-// loads reports how many data mover loads may run.
-func (p Examination) loads() Row {
+// loads reports how many data mover loads may run; velero: there can be some.
+func (p Examination) loads(velero bool) Row {
 	const check = "data movers"
-	switch p.MoverConcurrency {
-	case 0:
+	switch {
+	case !velero:
+		return Row{Pass, check, "none: Velero is not installed in this cluster"}
+	case p.MoverConcurrency == 0:
 		return Row{Pass, check, "not limited (vgdp.enabled: false)"}
-	case 1:
+	case p.MoverConcurrency == 1:
 		return Row{Warn, check, "vgdp.concurrency is 1: the data mover budget cannot shrink, starts can only be held. Let Velero run 4 (loadConcurrency.globalConfig), set vgdp.concurrency: 4, and let Plimsoll limit"}
 	}
 	return Row{Pass, check, fmt.Sprintf("at most %d data mover loads at a time, fewer under pressure", p.MoverConcurrency)}
@@ -137,7 +140,7 @@ func (p Examination) rights(ctx context.Context, how *rest.Config) Row {
 	if err != nil {
 		return Row{Fail, check, oneLine(err)}
 	}
-	p.Katalyst = p.Katalyst && hasKatalyst(ctx, client.RESTClient())
+	p.Katalyst = p.Katalyst && serves(ctx, client.RESTClient(), "node.katalyst.kubewharf.io") // without it no right is needed
 	needed, err := p.neededRights()
 	if err != nil {
 		return Row{Fail, check, oneLine(err)}
@@ -166,11 +169,16 @@ func (p Examination) rights(ctx context.Context, how *rest.Config) Row {
 	return Row{Pass, check, fmt.Sprintf("all %d that the agent needs", len(needed))}
 }
 
-// hasKatalyst tells whether the API server has CustomNodeResources; without
-// Katalyst the agent needs no right to read them.
-func hasKatalyst(ctx context.Context, client rest.Interface) bool {
-	err := client.Get().AbsPath("/apis/node.katalyst.kubewharf.io").Do(ctx).Error()
-	return !apierrors.IsNotFound(err)
+// hasVelero tells whether Velero's kinds are served. Every authenticated client may ask
+// that; without an answer it counts as installed.
+func hasVelero(ctx context.Context, how *rest.Config) bool {
+	client, err := authorizationclient.NewForConfig(how)
+	return err != nil || serves(ctx, client.RESTClient(), names.VeleroGroup)
+}
+
+// serves tells whether the API server has kinds of a group, or does not answer.
+func serves(ctx context.Context, client rest.Interface, group string) bool {
+	return !apierrors.IsNotFound(client.Get().AbsPath("/apis/" + group).Do(ctx).Error())
 }
 
 // neededRights are those of the roles in the manifests and, for token reviews,

@@ -169,12 +169,29 @@ func TestDoctorStateDirectory(t *testing.T) {
 	}
 }
 
-func TestDoctorConcurrencyOfOne(t *testing.T) {
-	assert.Equal(t, Row{Pass, "data movers", "not limited (vgdp.enabled: false)"}, Examination{}.loads())
-	one := Examination{MoverConcurrency: 1}.loads()
-	assert.Equal(t, Warn, one.Result)
-	assert.Contains(t, one.Finding, "vgdp.concurrency is 1: the data mover budget cannot shrink")
-	assert.Equal(t, Row{Pass, "data movers", "at most 4 data mover loads at a time, fewer under pressure"}, Examination{MoverConcurrency: 4}.loads())
+func TestDoctorDataMovers(t *testing.T) {
+	one := "vgdp.concurrency is 1: the data mover budget cannot shrink, starts can only be held. Let Velero run 4 (loadConcurrency.globalConfig), set vgdp.concurrency: 4, and let Plimsoll limit"
+	for name, c := range map[string]struct {
+		velero      int // the status of the answer about its kinds
+		concurrency int
+		want        Row
+	}{
+		"without Velero":              {http.StatusNotFound, 1, Row{Pass, "data movers", "none: Velero is not installed in this cluster"}},
+		"a concurrency of one":        {http.StatusOK, 1, Row{Warn, "data movers", one}},
+		"a higher one":                {http.StatusOK, 4, Row{Pass, "data movers", "at most 4 data mover loads at a time, fewer under pressure"}},
+		"off":                         {http.StatusOK, 0, Row{Pass, "data movers", "not limited (vgdp.enabled: false)"}},
+		"no answer, so it may be one": {http.StatusForbidden, 1, Row{Warn, "data movers", one}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, good) })
+			mux.HandleFunc("GET /apis/velero.io", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.velero) })
+			s := httptest.NewServer(mux)
+			t.Cleanup(s.Close)
+			rows := Examination{Cluster: &rest.Config{Host: s.URL}, MoverConcurrency: c.concurrency}.cluster(t.Context())
+			assert.Equal(t, c.want, row(t, rows, "data movers"))
+		})
+	}
 }
 
 func TestDoctorEvictionRequests(t *testing.T) {

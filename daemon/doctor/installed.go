@@ -21,17 +21,21 @@ import (
 
 // installed looks for what the manifests install in the API server: kinds,
 // admission policies and flow control. A policy without its binding has no
-// effect, nor has a binding without its policy.
-func installed(ctx context.Context, client rest.Interface) []Row {
+// effect, nor has a binding without its policy. Without Velero there is no data mover load
+// to hold, to hide or to steer.
+func installed(ctx context.Context, client rest.Interface, velero bool) []Row {
+	needed := func(list []capability.Capability) []capability.Capability {
+		return slices.DeleteFunc(list, func(c capability.Capability) bool { return !velero && c.Name != capabilities.BindAgents })
+	}
 	has, err := capabilities.Read(ctx, client, time.Now())
 	if err != nil {
-		return capabilityRows(capabilities.Unread(oneLine(err)))
+		return capabilityRows(needed(capabilities.Unread(oneLine(err))))
 	}
 	rows := slices.Concat(identity(ctx, client), priorityLevel(ctx, client), gates(ctx, client, &has))
 	if slices.ContainsFunc(rows, func(r Row) bool { return r.Check == "gate" && strings.HasPrefix(r.Finding, notInstalled) }) {
 		return rows // there is nothing to hide, and nothing to steer
 	}
-	return append(rows, capabilityRows(capabilities.List(&has))...)
+	return append(rows, capabilityRows(needed(capabilities.List(&has)))...)
 }
 
 // notInstalled begins the finding about the gate where it is not installed.

@@ -26,13 +26,13 @@ func taintKeys() []string {
 
 // neighbours looks for programs that act on Plimsoll's taints, and for
 // Plimsoll's own objects. What the caller may not read gives no row; an agent
-// may read none of it.
-func neighbours(ctx context.Context, how *rest.Config) []Row {
+// may read none of it. velero: it is installed.
+func neighbours(ctx context.Context, how *rest.Config, velero bool) []Row {
 	client, err := kubernetes.NewForConfig(how)
 	if err != nil {
 		return nil // reported by the row of the API server
 	}
-	rows := installed(ctx, client.Discovery().RESTClient())
+	rows := installed(ctx, client.Discovery().RESTClient(), velero)
 	deployments, err := client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err == nil {
 		for i := range deployments.Items {
