@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
@@ -54,9 +55,9 @@ type Release struct {
 	Out io.Writer
 	Log *slog.Logger
 
-	// done counts the changes; cleaned counts those to loads that were not
-	// hidden.
-	done, cleaned int
+	// done counts the changes; cleaned counts those to loads that were not hidden, withdrawn
+	// the EvictionRequests.
+	done, cleaned, withdrawn int
 	// unrecorded are taints with Plimsoll's prefix and without a record, by node.
 	unrecorded map[string]error
 }
@@ -105,6 +106,9 @@ func (r *Release) summarize(errs ...error) error {
 	if r.cleaned > 0 {
 		r.print("%d data mover loads: tickets and reasons removed", r.cleaned)
 	}
+	if r.withdrawn > 0 {
+		r.print("%d EvictionRequests: withdrawn", r.withdrawn)
+	}
 	for _, node := range slices.Sorted(maps.Keys(r.unrecorded)) {
 		errs = append(errs, r.unrecorded[node])
 	}
@@ -137,7 +141,27 @@ func (r *Release) sweep(ctx context.Context, pass func(context.Context) error) e
 
 // removeMarks but Leases: while those exist, the agents do not count as gone.
 func (r *Release) removeMarks(ctx context.Context) error {
-	return errors.Join(r.gates(ctx), r.loads(ctx), r.backups(ctx), r.nodes(ctx), r.customNodes(ctx))
+	return errors.Join(r.gates(ctx), r.loads(ctx), r.backups(ctx), r.nodes(ctx), r.customNodes(ctx), r.evictionRequests(ctx))
+}
+
+// evictionRequests withdraws, by deleting them, those that agents made.
+func (r *Release) evictionRequests(ctx context.Context) error {
+	of := kube.RequestResource()
+	return r.each(ctx, of, func(u *unstructured.Unstructured) error {
+		if !kube.MadeByAgent(u) || u.GetDeletionTimestamp() != nil {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		err := r.Dynamic.Resource(of).Namespace(u.GetNamespace()).Delete(ctx, u.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(u.GetUID())}})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err == nil {
+			r.done, r.withdrawn = r.done+1, r.withdrawn+1
+		}
+		return err
+	})
 }
 
 // report reports one change.

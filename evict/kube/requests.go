@@ -12,6 +12,8 @@ import (
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -93,6 +95,19 @@ func evictionRequest(v evict.Victim) *lifecyclev1alpha1.EvictionRequest {
 			Requester: requester, Intent: lifecyclev1alpha1.EvictionRequestIntentEviction,
 		},
 	}
+}
+
+// RequestResource is the resource of EvictionRequests.
+func RequestResource() schema.GroupVersionResource {
+	return lifecyclev1alpha1.SchemeGroupVersion.WithResource("evictionrequests")
+}
+
+// MadeByAgent tells whether an agent made an EvictionRequest: its requester is the agent, and
+// its name that of its pod.
+func MadeByAgent(u *unstructured.Unstructured) bool {
+	by, _, _ := unstructured.NestedString(u.Object, "spec", "requester")
+	uid, _, _ := unstructured.NestedString(u.Object, "spec", "target", "pod", "uid")
+	return by == requester && u.GetName() == requestPrefix+uid
 }
 
 // requestOutcome is the outcome that the error of a request stands for.

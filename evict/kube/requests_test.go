@@ -12,6 +12,8 @@ import (
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -70,6 +72,28 @@ func TestEvictionRequester(t *testing.T) {
 	assert.Equal(t, lifecyclev1alpha1.EvictionRequestSpec{
 		Target: lifecyclev1alpha1.EvictionRequestTarget{Pod: &lifecyclev1alpha1.EvictionRequestPodReference{Name: "web-0", UID: "u1"}}, Requester: "plimsoll.dev/agent", Intent: "Eviction",
 	}, sent.Spec)
+}
+
+func TestMadeByAgent(t *testing.T) {
+	v := evict.Victim{UID: "u1", Namespace: "shop", Name: "web-0"}
+	for name, c := range map[string]struct {
+		change func(*lifecyclev1alpha1.EvictionRequest)
+		want   bool
+	}{
+		"as an agent makes it":       {func(*lifecyclev1alpha1.EvictionRequest) {}, true},
+		"another requester":          {func(r *lifecyclev1alpha1.EvictionRequest) { r.Spec.Requester = "acme.io/drain" }, false},
+		"another name":               {func(r *lifecyclev1alpha1.EvictionRequest) { r.Name = "web-0" }, false},
+		"the name of another pod":    {func(r *lifecyclev1alpha1.EvictionRequest) { r.Spec.Target.Pod.UID = "u2" }, false},
+		"a target that is not a pod": {func(r *lifecyclev1alpha1.EvictionRequest) { r.Spec.Target.Pod = nil }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := evictionRequest(v)
+			c.change(r)
+			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(r)
+			require.NoError(t, err)
+			assert.Equal(t, c.want, MadeByAgent(&unstructured.Unstructured{Object: object}))
+		})
+	}
 }
 
 func TestEvictionRequestOnServer(t *testing.T) {
