@@ -56,6 +56,32 @@ func TestLoadsOfVelero116(t *testing.T) {
 	a.end(syscall.SIGTERM)
 }
 
+// While the node-agents are upgraded one of Velero 1.16 runs a PodVolumeBackup that was never
+// accepted. Those of the nodes that are upgraded already get their tickets all the same.
+func TestLoadsBesideOlderAgent(t *testing.T) {
+	t.Parallel()
+	c := cluster.New(t, withoutKubelets())
+	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"globalConfig":3,"prepareQueueLength":2}}`, ", leaseDuration: 15s")
+	h.see()
+	a := h.controller().start()
+	const each = 6
+	h.load(vgdp.PodVolumeBackup, "older-0", "b", func(u map[string]any) { u["status"] = map[string]any{"phase": "InProgress"} })
+	h.load(vgdp.PodVolumeBackup, "newer-1", "b", nil)
+	h.holds()
+	h.nodes = h.nodes[1:] // the older one does no more
+	h.runAgents()
+	for i := range each {
+		h.load(vgdp.PodVolumeBackup, fmt.Sprintf("pvb-%d", i), "b", nil)
+		h.load(vgdp.DataUpload, fmt.Sprintf("du-%d", i), "b", nil)
+	}
+	h.allEnd(2*each+1, 4*patience)
+	most, order := h.most()
+	assert.LessOrEqual(t, most, 2, "accepted and prepared")
+	assert.Len(t, order, 2*each+1, "each had a ticket but the one that needs none")
+	assert.Equal(t, vgdp.InProgress, h.phaseOf(vgdp.PodVolumeBackup, "older-0"))
+	a.end(syscall.SIGTERM)
+}
+
 // A data mover that Velero's node-agents serve and this program does not know is told, and
 // so is, as another, one of others.
 func TestLoadsOfUnknownMover(t *testing.T) {

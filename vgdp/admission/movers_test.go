@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,46 +127,72 @@ func TestLogStartedAtOnce(t *testing.T) {
 }
 
 func TestKindsStarted(t *testing.T) {
-	r := unconnected(t)
-	runs := func(kind vgdp.Kind, phase vgdp.Phase, accepted bool) *Object {
-		o := &Object{ObjectMeta: metav1.ObjectMeta{Namespace: "velero", Name: string(kind) + string(phase)}, Load: vgdp.Load{Kind: kind, Phase: phase}}
-		if accepted {
-			o.Load.AcceptedAt = noon()
-		}
-		return o
-	}
-	restic := runs(vgdp.PodVolumeRestore, vgdp.InProgress, false)
-	restic.Load.Direct = true
 	newest, oldest := func(vgdp.Kind) bool { return true }, func(k vgdp.Kind) bool { return k.Facts().HasMover }
-	pvb, pvr := vgdp.PodVolumeBackup, vgdp.PodVolumeRestore
+	r := unconnected(t)
+	r.reset()
+	v := newVelero(r, Velero{Namespace: "velero"})
 	for _, row := range []struct {
 		name    string
 		accepts func(vgdp.Kind) bool
-		before  []vgdp.Kind
-		loads   []*Object
 		want    []vgdp.Kind
 	}{
-		{"by definitions of the newest none", newest, nil, nil, nil},
-		{"by definitions of 1.16", oldest, nil, nil, []vgdp.Kind{pvb, pvr}},
-		{"one runs that was never accepted: a node-agent of 1.16 beside newer definitions", newest, nil, []*Object{runs(pvb, vgdp.InProgress, false)}, []vgdp.Kind{pvb}},
-		{"one runs that was accepted", newest, nil, []*Object{runs(pvb, vgdp.InProgress, true)}, nil},
-		{"restic is started at once by each Velero", newest, nil, []*Object{restic}, nil},
-		{"it stays so when none runs", newest, []vgdp.Kind{pvr}, nil, []vgdp.Kind{pvr}},
-		{"until one is accepted: the node-agents were upgraded", newest, []vgdp.Kind{pvr}, []*Object{runs(pvr, vgdp.Accepted, true)}, nil},
-		{"a DataUpload says nothing", newest, nil, []*Object{runs(vgdp.DataUpload, vgdp.InProgress, false)}, nil},
+		{"by definitions of the newest none", newest, nil},
+		{"by definitions of 1.16", oldest, []vgdp.Kind{vgdp.PodVolumeBackup, vgdp.PodVolumeRestore}},
+		{"until it is upgraded", newest, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			r.reset()
-			v := newVelero(r, Velero{Namespace: "velero"})
-			for _, k := range row.before {
-				v.direct[k] = true
-			}
-			for _, o := range row.loads {
-				require.NoError(t, v.loads[o.Load.Kind].Replace([]any{o}, ""))
-			}
 			v.kindsStarted(row.accepts)
 			assert.Equal(t, row.want, v.startedAtOnce())
 			assert.Equal(t, len(row.want) > 0, v.lax())
+		})
+	}
+}
+
+// A PodVolumeBackup that runs and was never accepted tells of the node-agent of its node,
+// and of no other: loads of newer ones need tickets, or their acceptance is refused.
+func TestOlderNodeAgent(t *testing.T) {
+	read := func(kind vgdp.Kind, name, spec, status string) *Object {
+		return Read(kind, object(t, fmt.Sprintf(`{"apiVersion":"velero.io/v1","kind":%q,"metadata":{"name":%q,"namespace":"velero","uid":%[2]q},"spec":{%s},"status":{%s}}`, kind, name, spec, status)))
+	}
+	const here, elsewhere, runs = `"node":"n1"`, `"node":"n2"`, `"phase":"InProgress"`
+	pvb, pvr, du := vgdp.PodVolumeBackup, vgdp.PodVolumeRestore, vgdp.DataUpload
+	waiting := []*Object{
+		read(pvb, "here", here, ""), read(pvb, "elsewhere", elsewhere, ""), read(pvr, "restore", "", ""), read(du, "upload", "", ""),
+		read(du, "prepared upload", "", `"phase":"Prepared",`+here),
+	}
+	for _, row := range []struct {
+		name string
+		runs *Object
+		want []string // are started at once
+	}{
+		{"one runs that was never accepted", read(pvb, "it", here, runs), []string{"it", "here"}},
+		{"one runs that was accepted", read(pvb, "it", here, runs+`,"acceptedTimestamp":"2026-03-01T12:00:00Z"`), nil},
+		{"it has ended", read(pvb, "it", here, `"phase":"Completed"`), nil},
+		{"it does not run yet", read(pvb, "it", elsewhere, ""), nil},
+		{"a restore tells of itself alone: its node is unknown", read(pvr, "it", "", runs), []string{"it"}},
+		{"restic is started at once by each Velero", read(pvb, "it", here+`,"uploaderType":"restic"`, runs), []string{"it"}},
+		{"a DataUpload says nothing", read(du, "it", "", runs+`,"node":"n1"`), nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := unconnected(t)
+			r.reset()
+			v := newVelero(r, Velero{Namespace: "velero"})
+			byKind := map[vgdp.Kind][]any{}
+			for _, o := range append(slices.Clone(waiting), row.runs) {
+				byKind[o.Load.Kind] = append(byKind[o.Load.Kind], o)
+			}
+			for kind, list := range byKind {
+				require.NoError(t, v.loads[kind].Replace(list, ""))
+			}
+			v.kindsStarted(func(vgdp.Kind) bool { return true })
+			var direct []string
+			for _, l := range v.current(nil, map[string]*Object{}) {
+				if l.Direct {
+					direct = append(direct, l.Name)
+				}
+			}
+			assert.ElementsMatch(t, row.want, direct)
+			assert.False(t, v.lax(), "of which node-agents read prepareQueueLength it tells nothing")
 		})
 	}
 }

@@ -41,7 +41,7 @@ type velero struct {
 	releaseTestedAt time.Time
 	jobWorks        func() bool
 
-	// direct are the kinds whose loads its node-agents start at once.
+	// direct are the kinds whose loads its node-agents start at once, by the definitions.
 	direct map[vgdp.Kind]bool
 	// others are the data movers that are none of Velero's own, and told those that were
 	// logged; true: as served by Velero's node-agents.
@@ -249,14 +249,14 @@ func (v *velero) moverNodes() map[loadKey]string {
 
 // current appends the loads of a Velero that have not ended.
 func (v *velero) current(list []vgdp.Load, objects map[string]*Object) []vgdp.Load {
-	nodes, timeout := v.moverNodes(), v.podVolumeTimeout()
+	nodes, timeout, older := v.moverNodes(), v.podVolumeTimeout(), v.olderNodes()
 	for _, loads := range v.loads {
 		for _, o := range loads.List() {
 			if ended(&o.Load) {
 				continue
 			}
 			l := o.Load
-			l.Direct = l.Direct || v.direct[l.Kind]
+			l.Direct = l.Direct || v.direct[l.Kind] || startedAtOnce(&l) || older[l.Node] && !l.Kind.Facts().HasMover
 			if l.Node == "" && !isNew(&l) {
 				l.Node = nodes[loadKey{l.Kind, l.Namespace, l.Name}]
 			}
@@ -408,23 +408,34 @@ func backupChanged(was, is *parentBackup) bool {
 		(was.PodVolumeTimeout == nil) != (is.PodVolumeTimeout == nil) || was.PodVolumeTimeout != nil && *was.PodVolumeTimeout != *is.PodVolumeTimeout
 }
 
-// kindsStarted are the kinds whose loads this Velero starts at once: by the
-// CustomResourceDefinitions, or because one of its loads runs that was never accepted. The
-// definitions are of the whole cluster, and those of the newest Velero.
+// kindsStarted finds out which kinds of loads this Velero starts at once, by the
+// CustomResourceDefinitions. They are of the whole cluster, and those of the newest Velero.
 func (v *velero) kindsStarted(accepts func(vgdp.Kind) bool) {
 	for _, f := range names.MoverKinds() {
-		is := v.direct[f.Kind]
-		for _, o := range v.loads[f.Kind].List() {
-			switch l := &o.Load; {
-			case f.HasMover || l.Direct:
-			case l.Phase == vgdp.InProgress && l.AcceptedAt.IsZero():
-				is = true
-			case l.Phase == vgdp.Accepted || l.Phase == vgdp.Prepared:
-				is = false
+		v.direct[f.Kind] = !accepts(f.Kind)
+	}
+}
+
+// olderNodes are the nodes whose node-agent is older than the CustomResourceDefinitions: it
+// runs a load that was never accepted. That holds for its own node alone, and only while
+// the load runs: a newer node-agent needs tickets, which no load gets that counts as started
+// at once.
+func (v *velero) olderNodes() map[string]bool {
+	nodes := map[string]bool{}
+	for _, loads := range v.loads {
+		for _, o := range loads.List() {
+			if o.Load.Node != "" && startedAtOnce(&o.Load) {
+				nodes[o.Load.Node] = true
 			}
 		}
-		v.direct[f.Kind] = is || !accepts(f.Kind)
 	}
+	return nodes
+}
+
+// startedAtOnce tells whether a load runs that a node-agent of Velero 1.16 or earlier
+// started. Those of restic any node-agent does.
+func startedAtOnce(l *vgdp.Load) bool {
+	return !l.Kind.Facts().HasMover && !l.Direct && l.Phase == vgdp.InProgress && l.AcceptedAt.IsZero()
 }
 
 // lax tells whether its node-agents do not read prepareQueueLength.
