@@ -83,10 +83,11 @@ func (a *StandInAgent) Run(ctx context.Context) error {
 	defer a.work.Wait()
 	var workers sync.WaitGroup
 	defer workers.Wait()
-	for kind, resource := range LoadResources() {
+	for kind, resource := range LoadResources() { // all of them before the first worker reads one
+		a.informers[kind] = factory.ForResource(resource).Informer()
+	}
+	for kind, informer := range a.informers {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-		informer := factory.ForResource(resource).Informer()
-		a.informers[kind] = informer
 		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { queue.Add(nameOf(o)) },
 			UpdateFunc: func(_, o any) { queue.Add(nameOf(o)) },
