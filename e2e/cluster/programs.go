@@ -36,6 +36,9 @@ const (
 // Helm installs the chart.
 const Helm = "helm"
 
+// Descheduler evicts pods by policy.
+const Descheduler = "descheduler"
+
 // Operator writes the configuration of a Prometheus as the Prometheus Operator does.
 const Operator = "operator"
 
@@ -142,6 +145,15 @@ func krewPrograms() source {
 	}
 }
 
+func deschedulerProgram() source {
+	return source{
+		name: "descheduler", dir: "e2e/tools/descheduler", programs: map[string]string{Descheduler: "sigs.k8s.io/descheduler/cmd/descheduler"},
+		pin:   `(?m)^\s*sigs\.k8s\.io/descheduler (v(\d+)\.(\d+)\.\S+)`,
+		flags: "-s -w -X sigs.k8s.io/descheduler/pkg/version.version=%[1]s",
+		takes: "two minutes",
+	}
+}
+
 func kubectlProgram() source {
 	const x = " -X k8s.io/component-base/version."
 	return source{
@@ -194,7 +206,7 @@ func locate(name, version string) (source, string, error) {
 }
 
 func sources() []source {
-	return []source{kubePrograms(), kubeletProgram(), veleroProgram(), storePrograms(), helmPrograms(), operatorProgram(), krewPrograms(), kubectlProgram()}
+	return []source{kubePrograms(), kubeletProgram(), veleroProgram(), storePrograms(), helmPrograms(), operatorProgram(), krewPrograms(), kubectlProgram(), deschedulerProgram()}
 }
 
 // find looks for the programs' module at dir and above.
