@@ -3,11 +3,15 @@
 // there is, and programs keep reading a set of file pages that no longer fits
 // into the rest, so that each page read drives out another that is needed soon.
 //
-//	hog [-file PATH] [-fill MIB] [-available MIB] [-numa NODE] [-pace MIB] [-window MIB] [-readers N]
+//	hog [-file PATH] [-fill MIB] [-available MIB] [-numa NODE] [-ahead MIB] [-pace MIB] [-window MIB] [-readers N]
 //
 // It fills until so little memory is available or so much is filled, then reads
 // until it is killed, or without a file does nothing more. Inside a cgroup with a
 // limit it presses on the limit alone; bound to a NUMA node, with -numa, on that.
+//
+//	hog -work direct|synced|cpu|forks -dir DIR [-threads N]
+//
+// uses another resource than memory in the same way, until it is killed, see work.go.
 package main
 
 import (
@@ -34,9 +38,11 @@ type load struct {
 	fill      int // anonymous memory at most
 	available int // filling stops when no more than this is available
 	numa      int // on this NUMA node; -1: on the host
+	ahead     int // MiB that are filled before -pace counts
 	pace      int // MiB that are filled a second at most; 0: as fast as it goes
 	window    int // how much of the file is read over and over
 	readers   int
+	work      work
 }
 
 func main() {
@@ -45,12 +51,30 @@ func main() {
 	flag.IntVar(&l.fill, "fill", 1<<20, "fill at most so many MiB")
 	flag.IntVar(&l.available, "available", 80, "stop filling when no more MiB are available")
 	flag.IntVar(&l.numa, "numa", -1, "what is available on this `NODE` counts; -1: on the host")
+	flag.IntVar(&l.ahead, "ahead", 0, "fill so many MiB as fast as it goes before -pace counts")
 	flag.IntVar(&l.pace, "pace", 0, "fill so many MiB a second, like a leak; 0: as fast as it goes")
 	flag.IntVar(&l.window, "window", 150, "read so many MiB of the file, at random")
 	flag.IntVar(&l.readers, "readers", 32, "how many threads read")
+	flag.StringVar(&l.work.kind, "work", "", "use another resource than memory: direct, synced, cpu or forks")
+	flag.StringVar(&l.work.dir, "dir", "", "directory that -work direct and synced use")
+	flag.IntVar(&l.work.threads, "threads", 8, "how many threads -work uses")
+	flag.StringVar(&l.work.count, "count", "", "`file` in which others find how much is done")
+	flag.StringVar(&l.work.listen, "listen", "", "answer HTTP at this `address`, and map memory all the time")
+	flag.StringVar(&l.work.lock, "lock", "", "hold the lock of this `file` for each piece of work")
 	flag.Parse()
-	fmt.Fprintf(os.Stderr, "hog: %v\n", l.press(os.Stdout))
+	fmt.Fprintf(os.Stderr, "hog: %v\n", l.start(os.Stdout))
 	os.Exit(1)
+}
+
+// start begins what is asked for.
+func (l load) start(say io.Writer) error {
+	if err := l.work.begin(); err != nil {
+		return err
+	}
+	if l.work.kind != "" {
+		return l.work.run()
+	}
+	return l.press(say)
 }
 
 // press fills and reads; it does not come back unless something fails. What it
@@ -115,10 +139,8 @@ func (l load) mapFile() ([]byte, error) {
 // says how many MiB it took. The kernel is told to fill the pieces: an emulated
 // processor takes long for each page that a program touches first.
 func (l load) occupy() (taken int, err error) {
-	for start := time.Now(); taken < l.fill; {
-		if l.pace > 0 {
-			time.Sleep(time.Until(start.Add(time.Duration(taken) * time.Second / time.Duration(l.pace))))
-		}
+	for next := time.Now(); taken < l.fill; {
+		time.Sleep(time.Until(next))
 		left, err := availableMiB(l.numa)
 		if err != nil {
 			return taken, err
@@ -126,20 +148,46 @@ func (l load) occupy() (taken int, err error) {
 		if left <= l.available {
 			return taken, nil
 		}
-		piece := 1
-		if l.pace == 0 {
-			piece = min(max(1, (left-l.available)/8), l.fill-taken)
-		}
-		b, err := unix.Mmap(-1, 0, piece<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-		if err != nil {
-			return taken, fmt.Errorf("take memory: %w", err)
-		}
-		if err := unix.Madvise(b, unix.MADV_POPULATE_WRITE); err != nil {
+		piece := l.piece(taken, left)
+		if err := l.work.locked(0, func() error { return take(piece) }); err != nil {
 			return taken, fmt.Errorf("take memory: %w", err)
 		}
 		taken += piece
+		if l.work.done != nil {
+			l.work.done.Add(uint64(piece) << 20)
+		}
+		if l.pace > 0 && taken > l.ahead { // one that was held back does not catch up
+			next = latest(next, time.Now().Add(-time.Second)).Add(time.Duration(piece) * time.Second / time.Duration(l.pace))
+		}
 	}
 	return taken, nil
+}
+
+// piece is how many MiB are taken at once: fifty times a second at most where a pace
+// is asked for.
+func (l load) piece(taken, left int) int {
+	switch {
+	case taken < l.ahead:
+		return min(64, l.ahead-taken)
+	case l.pace > 0:
+		return max(1, l.pace/50)
+	}
+	return min(max(1, (left-l.available)/8), l.fill-taken)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func take(mib int) error {
+	b, err := unix.Mmap(-1, 0, mib<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return err
+	}
+	return unix.Madvise(b, unix.MADV_POPULATE_WRITE)
 }
 
 // availableMiB is what is available on the host, or free and file pages on a NUMA node.

@@ -3,8 +3,11 @@
 // in memory itself, so that it can watch a node that has none left.
 //
 //	witness URL
+//	witness cell FILE
+//	witness serve DIR ADDRESS KIB
 //
-// Each line is a JSON object: time, availableRatio and fullSeconds and scans as
+// The second measures one cell of the experiment of e2e/vm/rungs, in which the third
+// is the workload that waits. Of the first, each line is a JSON object: time, availableRatio and fullSeconds and scans as
 // the kernel counts them, then the level of memory-stall and why, or the error
 // of asking for it.
 package main
@@ -18,6 +21,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,11 +47,22 @@ type line struct {
 }
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: witness URL")
+	var err error
+	switch args := os.Args[1:]; {
+	case len(args) == 1:
+		err = run(args[0])
+	case len(args) == 2 && args[0] == "cell":
+		err = runCell(context.Background(), args[1], os.Stdout)
+	case len(args) == 4 && args[0] == "serve":
+		var kib int
+		if kib, err = strconv.Atoi(args[3]); err == nil {
+			err = serve(context.Background(), args[1], args[2], kib)
+		}
+	default:
+		fmt.Fprintln(os.Stderr, "usage: witness URL | witness cell FILE | witness serve DIR ADDRESS KIB")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1]); err != nil {
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "witness: %v\n", err)
 		os.Exit(1)
 	}
