@@ -20,8 +20,11 @@ const (
 	Leak   = "leak"
 	Direct = "disk, direct"
 	Synced = "disk, buffered and fsync"
-	CPU    = "cpu"
-	Forks  = "forks"
+	// Ordered is Synced where a commit of the journal waits for what is written: ext4
+	// with dioread_lock, which was the default before Linux 5.6.
+	Ordered = "the same with dioread_lock"
+	CPU     = "cpu"
+	Forks   = "forks"
 )
 
 // The rungs, by the names of their files. All but io.latency are set on the culprit's
@@ -49,7 +52,7 @@ const (
 // Cells are all cells of a cgroup version, those first that decide most.
 func Cells(version string) []Cell {
 	all := []Cell{{version, Calm, None}}
-	for _, load := range []string{Eater, Synced, Direct, CPU, Forks, Leak} {
+	for _, load := range []string{Eater, Synced, Ordered, Direct, CPU, Forks, Leak} {
 		all = append(all, Cell{version, load, None})
 		for _, rung := range rungsOf(version, load) {
 			all = append(all, Cell{version, load, rung})
@@ -63,21 +66,23 @@ func Cells(version string) []Cell {
 func rungsOf(version, load string) []string {
 	if version == "v1" {
 		return map[string][]string{
-			Eater:  {FreezerState, Quota, Shares},
-			Leak:   {FreezerState, Quota},
-			Direct: {Blkio, BlkioInner, BlkioWeight, FreezerState, Quota},
-			Synced: {Blkio, BlkioInner, BlkioWeight, FreezerState, Quota},
-			CPU:    {Quota, Shares, FreezerState},
-			Forks:  {Quota, FreezerState, PIDs, Shares},
+			Eater:   {FreezerState, Quota, Shares},
+			Leak:    {FreezerState, Quota},
+			Direct:  {Blkio, BlkioInner, BlkioWeight, FreezerState, Quota},
+			Synced:  {Blkio, BlkioInner, BlkioWeight, FreezerState, Quota},
+			Ordered: {BlkioInner, FreezerState},
+			CPU:     {Quota, Shares, FreezerState},
+			Forks:   {Quota, FreezerState, PIDs, Shares},
 		}[load]
 	}
 	return map[string][]string{
-		Eater:  {MemoryHigh, Freeze, MemoryBelow, CPUMax, CPUWeight, IOMax},
-		Leak:   {MemoryHigh, Freeze, MemoryBelow, CPUMax},
-		Direct: {IOMax, Freeze, IOWeight, BFQWeight, IOLatency, CPUMax, MemoryHigh},
-		Synced: {IOMax, Freeze, IOWeight, BFQWeight, IOLatency, CPUMax, MemoryHigh, MemoryBelow},
-		CPU:    {CPUMax, CPUWeight, Freeze},
-		Forks:  {CPUMax, Freeze, PIDs, CPUWeight, MemoryHigh},
+		Eater:   {MemoryHigh, Freeze, MemoryBelow, CPUMax, CPUWeight, IOMax},
+		Leak:    {MemoryHigh, Freeze, MemoryBelow, CPUMax},
+		Direct:  {IOMax, Freeze, IOWeight, BFQWeight, IOLatency, CPUMax, MemoryHigh},
+		Synced:  {IOMax, Freeze, IOWeight, BFQWeight, IOLatency, CPUMax, MemoryHigh, MemoryBelow},
+		Ordered: {IOMax, Freeze, CPUMax},
+		CPU:     {CPUMax, CPUWeight, Freeze},
+		Forks:   {CPUMax, Freeze, PIDs, CPUWeight, MemoryHigh},
 	}[load]
 }
 
@@ -86,7 +91,7 @@ type Spec struct {
 	Cell
 	// Root is where the cgroups are mounted, Name the cgroup that is made in there.
 	Root, Name string
-	// Dir is on the file system that all share, Device the disk below it, MAJ:MIN.
+	// Dir, where a file system is mounted that all share; Device the disk below it, MAJ:MIN.
 	Dir, Device string
 	// Hog and Witness are the programs.
 	Hog, Witness string
@@ -96,7 +101,7 @@ type Spec struct {
 	CPUs string
 	// Threads of a load on the disk, and HashKiB that the sufferer hashes in a request.
 	Threads, HashKiB int
-	// Phases is how long each lasts.
+	// How long each phase lasts.
 	Before, Under, With, After, Over time.Duration
 }
 

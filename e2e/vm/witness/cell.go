@@ -197,7 +197,7 @@ func (c *cell) begin(ctx context.Context) error {
 		args = append(args, "-available", "-1", "-ahead", strconv.Itoa(max(1, ahead)), "-pace", "20")
 	case rungs.Direct:
 		args = append(args, "-work", "direct", "-dir", c.Dir, "-threads", threads)
-	case rungs.Synced:
+	case rungs.Synced, rungs.Ordered:
 		args = append(args, "-work", "synced", "-dir", c.Dir, "-threads", strconv.Itoa(max(1, c.Threads/4)))
 	case rungs.CPU:
 		args = append(args, "-work", "cpu", "-threads", "8")
@@ -276,7 +276,7 @@ func (c *cell) flock() error {
 
 // writeShared writes a byte to a file that the culprit writes as well.
 func (c *cell) writeShared() error {
-	name := map[string]string{rungs.Direct: "data", rungs.Synced: "synced0"}[c.Load]
+	name := map[string]string{rungs.Direct: "data", rungs.Synced: "synced0", rungs.Ordered: "synced0"}[c.Load]
 	f, err := os.OpenFile(filepath.Join(c.Dir, name), os.O_WRONLY, 0)
 	if name == "" || err != nil {
 		return nil //nolint:nilerr // the culprit has not made it yet
@@ -326,7 +326,7 @@ func (c *cell) set(before time.Duration) error {
 	switch c.Load {
 	case rungs.Direct: // half of it in each direction
 		u.disk = (c.done() - under.doneAt) / lasted / 2
-	case rungs.Synced:
+	case rungs.Synced, rungs.Ordered:
 		u.disk = (c.done() - under.doneAt) / lasted
 	}
 	if c.settings, err = c.tree.settings(u); err != nil {
@@ -481,9 +481,8 @@ func (c *cell) numbers(from, to time.Time) rungs.Phase {
 	p.CulpritProbes, p.CulpritFailed = failed(c.watched["culprit"].between(from, to))
 	p.Available = c.totalMiB()
 	for name, s := range c.watched {
-		var longest time.Duration
+		longest := s.longest(from, to)
 		for _, one := range s.between(from, to) {
-			longest = max(longest, one.took)
 			if mib, is := one.parts["available"]; is {
 				p.Available = min(p.Available, int(mib))
 			}

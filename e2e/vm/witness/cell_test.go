@@ -37,6 +37,8 @@ func TestSeries(t *testing.T) {
 		late, _ := s.late()
 		assert.Equal(t, time.Second, late)
 		assert.Empty(t, s.between(begun.Add(time.Millisecond), begun.Add(time.Hour)))
+		assert.Equal(t, 200*time.Millisecond, s.longest(begun.Add(100*time.Millisecond), begun.Add(300*time.Millisecond)), "the part between")
+		assert.Zero(t, s.longest(begun.Add(2*time.Second), begun.Add(3*time.Second)))
 		close(end)
 		synctest.Wait()
 		late, _ = s.late()

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/plimsoll-dev/plimsoll/e2e/vm/rungs"
 )
 
@@ -104,9 +106,16 @@ func (t tree) blkio(rate string) []setting {
 	return all
 }
 
-// prepare is what a rung needs before the cell begins: BFQ, or the cost model of the
-// disk. A kernel that has not what it needs makes the cell absent.
+// prepare is what a cell needs before it begins: how the file system writes, BFQ, or
+// the cost model of the disk. A kernel that has not what it needs makes the cell absent.
 func (t tree) prepare() error {
+	option := "dioread_nolock"
+	if t.Load == rungs.Ordered {
+		option = "dioread_lock"
+	}
+	if err := unix.Mount("", t.Dir, "", unix.MS_REMOUNT, option); err != nil {
+		return fmt.Errorf("mount %s anew with %s: %w", t.Dir, option, err)
+	}
 	disk, err := os.Readlink("/sys/dev/block/" + t.Device)
 	if err != nil {
 		return err

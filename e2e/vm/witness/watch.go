@@ -75,6 +75,29 @@ func (s *series) between(from, to time.Time) (found []sample) {
 	return found
 }
 
+// longest is the longest of the parts that lie between, of those that began
+// before as well.
+func (s *series) longest(from, to time.Time) (longest time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	part := func(begun, ended time.Time) {
+		if begun.Before(from) {
+			begun = from
+		}
+		if ended.After(to) {
+			ended = to
+		}
+		longest = max(longest, ended.Sub(begun))
+	}
+	for _, one := range s.samples {
+		part(one.begun, one.begun.Add(one.took))
+	}
+	for _, begun := range s.running {
+		part(begun, time.Now())
+	}
+	return longest
+}
+
 // late is how long the oldest one that runs has run, and its thread.
 func (s *series) late() (time.Duration, int) {
 	s.mu.Lock()
