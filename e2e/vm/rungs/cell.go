@@ -70,7 +70,7 @@ func rungsOf(version, load string) []string {
 			Leak:    {FreezerState, Quota},
 			Direct:  {Blkio, BlkioInner, BlkioWeight, FreezerState, Quota},
 			Synced:  {Blkio, BlkioInner, BlkioWeight, FreezerState, Quota},
-			Ordered: {BlkioInner, FreezerState},
+			Ordered: {BlkioInner, Quota, FreezerState},
 			CPU:     {Quota, Shares, FreezerState},
 			Forks:   {Quota, FreezerState, PIDs, Shares},
 		}[load]
