@@ -97,11 +97,10 @@ func (w *work) locked(thread int, do func() error) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() // and with it the lock
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", w.lock, err)
+		return errors.Join(fmt.Errorf("lock %s: %w", w.lock, err), f.Close())
 	}
-	return do()
+	return errors.Join(do(), f.Close()) // and with it the lock
 }
 
 // run works until something fails.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -80,10 +81,13 @@ func TestWorkSeen(t *testing.T) {
 }
 
 func TestWorkAnswers(t *testing.T) {
-	l := load{work: work{listen: "127.0.0.1:17702"}}
-	require.NoError(t, l.work.begin())
+	free, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := free.Addr().String()
+	require.NoError(t, free.Close())
+	require.NoError(t, (&work{listen: address}).begin())
 	deadline.Within(t, 10*time.Second, "it answers", func() error {
-		r, err := http.Get("http://127.0.0.1:17702/live") //nolint:noctx // local
+		r, err := http.Get("http://" + address + "/live")
 		if err != nil {
 			return err
 		}

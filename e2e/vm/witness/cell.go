@@ -404,10 +404,7 @@ func (c *cell) killLoad() error {
 		time.Sleep(time.Second)
 	}
 	begun := time.Now()
-	for len(c.processes(culprit)) > 0 {
-		for _, pid := range c.processes(culprit) {
-			_ = unix.Kill(pid, unix.SIGKILL) // it has ended meanwhile
-		}
+	for c.kill(culprit) > 0 {
 		if time.Since(begun) > 5*time.Second && !c.record.KillFreed {
 			c.record.KillFreed = true
 			if err := lift(c.settings); err != nil {
@@ -421,6 +418,15 @@ func (c *cell) killLoad() error {
 	}
 	c.record.Kill = milliseconds(time.Since(begun))
 	return lift(c.settings)
+}
+
+// kill kills what runs in a pod, and tells how many that were.
+func (c *cell) kill(pod string) int {
+	all := c.processes(pod)
+	for _, pid := range all {
+		_ = unix.Kill(pid, unix.SIGKILL) // it has ended meanwhile
+	}
+	return len(all)
 }
 
 // results are the numbers of each phase.
@@ -533,9 +539,7 @@ func kernelSaid(since time.Time) []string {
 func (c *cell) end() error {
 	_ = lift(c.settings) // most are off already
 	for _, pod := range []string{culprit, sufferer} {
-		for _, pid := range c.processes(pod) {
-			_ = unix.Kill(pid, unix.SIGKILL) // it has ended meanwhile
-		}
+		c.kill(pod)
 		if ended := c.ended[pod]; ended != nil {
 			<-ended
 		}

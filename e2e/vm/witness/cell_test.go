@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -61,16 +62,20 @@ func TestServiceWork(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 512, info.Size())
 
-	go func() { _ = serve(t.Context(), dir, "127.0.0.1:17701", 1) }()
+	free, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := free.Addr().String()
+	require.NoError(t, free.Close())
+	go func() { _ = serve(t.Context(), dir, address, 1) }()
 	client := &http.Client{Timeout: 10 * time.Second}
 	deadline.Within(t, 10*time.Second, "it answers", func() error {
-		_, err := get(client, "http://127.0.0.1:17701/live")
+		_, err := get(client, "http://"+address+"/live")
 		return err
 	})
-	got, ok := requests(client, "http://127.0.0.1:17701/work")()
+	got, ok := requests(client, "http://"+address+"/work")()
 	assert.True(t, ok)
 	assert.Len(t, got, 4)
-	_, ok = probe("http://127.0.0.1:17701/none")()
+	_, ok = probe("http://" + address + "/none")()
 	assert.False(t, ok, "no such page")
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -105,11 +106,8 @@ func (t tree) makeV2() error {
 func (t tree) remove() error {
 	var failed error
 	for _, c := range t.controllers() {
-		dirs := t.each(c)
-		for i := len(dirs) - 1; i >= 0; i-- {
-			if err := removed(dirs[i]); err != nil {
-				failed = errors.Join(failed, err)
-			}
+		for _, dir := range slices.Backward(t.each(c)) {
+			failed = errors.Join(failed, removed(dir))
 		}
 	}
 	return failed
