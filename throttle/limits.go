@@ -1,8 +1,9 @@
 package throttle
 
 // Limits converts throttles in force to limits. Devices are the numbers of disks by name; a
-// disk that does not exist any more needs none.
-func Limits(throttles map[Target]Throttle, devices map[string]string) map[Knob]float64 {
+// disk that does not exist any more needs none. in says in which cgroups a limit on a disk
+// must be written for one.
+func Limits(throttles map[Target]Throttle, devices map[string]string, in func(cgroup string) []string) map[Knob]float64 {
 	want := map[Knob]float64{}
 	for t, c := range throttles {
 		if !c.InForce() {
@@ -13,9 +14,13 @@ func Limits(throttles map[Target]Throttle, devices map[string]string) map[Knob]f
 			want[Knob{Cgroup: t.Cgroup, Name: CPU}] = limits.CPU
 			continue
 		}
-		if device := devices[t.Disk]; device != "" {
-			want[Knob{t.Cgroup, Read, device}] = limits.Read
-			want[Knob{t.Cgroup, Write, device}] = limits.Write
+		device := devices[t.Disk]
+		if device == "" {
+			continue
+		}
+		for _, cgroup := range in(t.Cgroup) {
+			want[Knob{cgroup, Read, device}] = limits.Read
+			want[Knob{cgroup, Write, device}] = limits.Write
 		}
 	}
 	return want

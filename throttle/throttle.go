@@ -29,6 +29,12 @@ const (
 	effectAfter = 20 * time.Second
 	helps       = 0.2
 	retryAfter  = 10 * time.Minute
+	// One after harmAfter of which the longest wait is half as long again is removed at
+	// once: a limit on bytes written can hold up the journal of a filesystem, and with it
+	// all others (ADR 91).
+	harmAfter = 10 * time.Second
+	harms     = 0.5
+	minHarm   = 0.1 // of the time
 	// Lifetime is how long a throttle lasts without renewal: after a restart an older one
 	// is removed.
 	Lifetime = 5 * time.Minute
@@ -61,6 +67,8 @@ type Throttle struct {
 	Request float64 `json:"requestCores,omitempty"`
 	// Percent of Base that it may use; 100: no limit is in force.
 	Percent int `json:"percent"`
+	// Began is when it became less than 100.
+	Began time.Time `json:"began,omitzero"`
 	// Changed is when Percent changed, or pressure was last seen.
 	Changed time.Time `json:"changed"`
 	// FloorSince is when Percent reached the floor.
@@ -158,7 +166,7 @@ func (c Throttle) next(now time.Time, p Pressure, dryRun bool) Throttle {
 	case now.Before(c.UselessUntil):
 		return c
 	case !dryRun && c.useless(now, p):
-		c.Percent, c.Changed, c.UselessUntil = unthrottled, now, now.Add(retryAfter)
+		c.Percent, c.Changed, c.UselessUntil, c.Began, c.FloorSince = unthrottled, now, now.Add(retryAfter), time.Time{}, time.Time{}
 		return c
 	case level == plugins.Hard:
 		c.Percent, c.Changed = FloorPercent, now
@@ -170,6 +178,11 @@ func (c Throttle) next(now time.Time, p Pressure, dryRun bool) Throttle {
 		c.Percent, c.Changed = c.Percent+release, now
 	}
 	c.UnderPressure = level > plugins.None
+	if !c.InForce() {
+		c.Began = time.Time{}
+	} else if c.Began.IsZero() {
+		c.Began = now
+	}
 	if c.Percent > FloorPercent {
 		c.FloorSince = time.Time{}
 	} else if c.FloorSince.IsZero() {
@@ -178,9 +191,14 @@ func (c Throttle) next(now time.Time, p Pressure, dryRun bool) Throttle {
 	return c
 }
 
-// useless: at its floor it has not made the waiting shorter.
+// useless: at its floor it has not made the waiting shorter, or it has made it longer.
 func (c *Throttle) useless(now time.Time, p Pressure) bool {
 	before, known := c.WaitedBefore.Get()
 	waited, measured := p.Waited.Get()
-	return p.Level > plugins.None && !c.FloorSince.IsZero() && now.Sub(c.FloorSince) >= effectAfter && known && measured && waited > before*(1-helps)
+	if !known || !measured || p.Level == plugins.None {
+		return false
+	}
+	tried := !c.FloorSince.IsZero() && now.Sub(c.FloorSince) >= effectAfter
+	began := !c.Began.IsZero() && now.Sub(c.Began) >= harmAfter
+	return tried && before > 0 && waited > before*(1-helps) || began && waited >= max(before*(1+harms), before+minHarm)
 }

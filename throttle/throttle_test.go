@@ -140,10 +140,12 @@ func TestThrottleThatDoesNotHelp(t *testing.T) {
 		w      Workload
 		second int
 	}{
-		"the waiting is as long":     {0.5, Workload{}, 20},
-		"a tenth shorter is no help": {0.45, Workload{}, 20},
-		"a fifth shorter is":         {0.4, Workload{}, 0},
-		"a dry run cannot help":      {0.5, Workload{DryRun: true}, 0},
+		"the waiting is as long":        {0.5, Workload{}, 20},
+		"a tenth shorter is no help":    {0.45, Workload{}, 20},
+		"a fifth shorter is":            {0.4, Workload{}, 0},
+		"half as long again harms":      {0.75, Workload{}, 10},
+		"a little longer may be chance": {0.7, Workload{}, 20},
+		"a dry run cannot help":         {0.5, Workload{DryRun: true}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, second := givenUp(row.after, row.w)
@@ -154,6 +156,19 @@ func TestThrottleThatDoesNotHelp(t *testing.T) {
 	assert.Contains(t, Exempted(list, waited(121, 0.5, Workload{}))[0].Why, "it did not help; not tried again before 12:10:20 UTC")
 	c := Next(list, waited(620, 0.5, Workload{}))[nvme]
 	assert.Equal(t, FloorPercent, c.Percent, "then it is tried again")
+}
+
+// A mover is throttled also where no other waits.
+func TestThrottleWhereNoneWaits(t *testing.T) {
+	list := Next(nil, waited(0, 0, Workload{Mover: true}))
+	for s := 1; s < 60; s++ {
+		list = Next(list, waited(s, 0.09, Workload{Mover: true}))
+	}
+	c := list[nvme]
+	assert.True(t, c.InForce(), "one that begins to wait a little says nothing of the throttle")
+	list = Next(list, waited(60, 0.1, Workload{Mover: true}))
+	c = list[nvme]
+	assert.False(t, c.InForce(), "one that begins to wait for long does")
 }
 
 func TestTries(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -73,6 +74,31 @@ func (t Tree) Set(k Knob, limit uint64) error {
 		text = k.Device + " " + field(k) + "=" + text
 	}
 	return t.write(h, k, file, text)
+}
+
+// maxContainers bounds the cgroups below one that are limited.
+const maxContainers = 64
+
+// IOCgroups implements Files. On v1 blk-throttle is flat: a limit holds for the processes of
+// that very cgroup, so it is written to those of the containers, too, and each of them
+// may use as much as is meant for all.
+func (t Tree) IOCgroups(cgroup string) []string {
+	all := []string{cgroup}
+	if !t.IO.V1 {
+		return all
+	}
+	for i := 0; i < len(all) && len(all) < maxContainers; i++ {
+		below, err := os.ReadDir(filepath.Join(t.IO.Dir, all[i]))
+		if err != nil {
+			continue // it is gone
+		}
+		for _, d := range below {
+			if d.IsDir() {
+				all = append(all, path.Join(all[i], d.Name()))
+			}
+		}
+	}
+	return all
 }
 
 // Effective implements Files.

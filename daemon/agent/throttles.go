@@ -97,7 +97,7 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 			written[t] = c
 		}
 	}
-	err := m.journal.Set(throttle.Limits(written, deviceNumbers(s.Snapshot)))
+	err := m.journal.Set(throttle.Limits(written, deviceNumbers(s.Snapshot), m.journal.Files.IOCgroups))
 	m.publishCgroups()
 	m.relief = m.reliefOf(s.Levels, c.Eviction.ReliefWait)
 	err = errors.Join(err, m.saveIfChanged())
