@@ -495,16 +495,14 @@ func (h *history) judgeMarks(m Marks) {
 		if h.met[v.Condition] == nil {
 			h.met[v.Condition], h.taints[v.Condition] = []map[time.Time]bool{nil, {}, {}}, &flapped{}
 		}
-		if dry(v) && !h.config.DryRun {
+		if dry(v) { // what was before it ends is forgotten
 			h.met[v.Condition] = []map[time.Time]bool{nil, {}, {}}
 			*h.taints[v.Condition] = flapped{}
-		} else if v.Level > plugins.None {
-			h.met[v.Condition][v.Level][h.now] = true
-		}
-		if dry(v) {
 			require.NotContains(h.t, wanted, names.Prefix+v.Condition)
-			h.taints[v.Condition].on = false
 			continue
+		}
+		if v.Level > plugins.None {
+			h.met[v.Condition][v.Level][h.now] = true
 		}
 		h.judgeTaint(v.Condition, wanted[names.Prefix+v.Condition])
 	}

@@ -55,11 +55,12 @@ func Mark(in Input) (Marks, State) {
 		in = parts[0]
 		m.dropDryRunMarks(in, parts[1:])
 	}
-	m.recordMet(in)
-	m.updateTaints(in)
-	if in.Cluster == nil || in.Config.DryRun {
+	if in.Cluster == nil || in.Config.DryRun { // when it ends, a pressure of before marks nothing
+		clear(m.Marks)
 		return Marks{Refused: refused}, m
 	}
+	m.recordMet(in)
+	m.updateTaints(in)
 	out := wantedMarks(in, m)
 	out.Refused = refused
 	return out, m
@@ -101,11 +102,7 @@ func (m State) updateTaints(in Input) {
 				level = max(level, v.Level)
 			}
 		}
-		if in.Cluster == nil || in.Config.DryRun {
-			seen.TaintLevel = plugins.None
-		} else {
-			seen = seen.updateTaint(level, in.Time, in.Config.Taints)
-		}
+		seen = seen.updateTaint(level, in.Time, in.Config.Taints)
 		if level == plugins.None && seen.TaintLevel == plugins.None {
 			seen.Effects = nil
 		}

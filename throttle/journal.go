@@ -66,9 +66,6 @@ type Files interface {
 	Get(k Knob) (uint64, error)
 	// Set writes a limit, or removes it with 0.
 	Set(k Knob, limit uint64) error
-	// IOCgroups are the cgroups in which a limit on a disk must be written to hold for all
-	// processes in this one and below it.
-	IOCgroups(cgroup string) []string
 	// Effective returns what Get would return after Set of so many bytes per second, or cores.
 	Effective(k Knob, per float64) (uint64, error)
 }

@@ -33,8 +33,6 @@ func (k *kernel) Get(of Knob) (uint64, error) {
 	return n, nil
 }
 
-func (k *kernel) IOCgroups(cgroup string) []string { return []string{cgroup} }
-
 func (k *kernel) Set(of Knob, n uint64) error {
 	if _, err := k.Get(of); err != nil {
 		return err

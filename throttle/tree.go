@@ -79,7 +79,8 @@ func (t Tree) Set(k Knob, limit uint64) error {
 // maxContainers bounds the cgroups below one that are limited.
 const maxContainers = 64
 
-// IOCgroups implements Files. On v1 blk-throttle is flat: a limit holds for the processes of
+// IOCgroups are the cgroups in which a limit on a disk must be written to hold for all
+// processes in this one and below it. On v1 blk-throttle is flat: a limit holds for the processes of
 // that very cgroup, so it is written to those of the containers, too, and each of them
 // may use as much as is meant for all.
 func (t Tree) IOCgroups(cgroup string) []string {

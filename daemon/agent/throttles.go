@@ -32,6 +32,7 @@ type throttles struct {
 	file        state.File[savedThrottles]
 	writer      state.Writer // of file
 	journal     throttle.Journal
+	tree        throttle.Tree // of the journal
 	list        map[throttle.Target]throttle.Throttle
 	relief      []evict.Relief
 	saved       savedThrottles
@@ -67,10 +68,9 @@ const throttlesFile = "throttles.json"
 // newThrottles takes over the throttles of an earlier agent.
 func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
 	m := &throttles{log: log, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile)}, list: map[throttle.Target]throttle.Throttle{}, told: map[throttle.Target]bool{}}
-	var tree throttle.Tree
-	tree.IO.Dir, tree.IO.V1 = host.CgroupHierarchy("blkio")
-	tree.CPU.Dir, tree.CPU.V1 = host.CgroupHierarchy("cpu")
-	m.journal = throttle.Journal{Files: tree, Save: func([]throttle.Limit) error { return m.save() }}
+	m.tree.IO.Dir, m.tree.IO.V1 = host.CgroupHierarchy("blkio")
+	m.tree.CPU.Dir, m.tree.CPU.V1 = host.CgroupHierarchy("cpu")
+	m.journal = throttle.Journal{Files: m.tree, Save: func([]throttle.Limit) error { return m.save() }}
 	kept, err := m.file.Load()
 	if err != nil && !errors.Is(err, state.ErrNoState) {
 		log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, or until io.max and cpu.max are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", err)
@@ -97,7 +97,7 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 			written[t] = c
 		}
 	}
-	err := m.journal.Set(throttle.Limits(written, deviceNumbers(s.Snapshot), m.journal.Files.IOCgroups))
+	err := m.journal.Set(throttle.Limits(written, deviceNumbers(s.Snapshot), m.tree.IOCgroups))
 	m.publishCgroups()
 	m.relief = m.reliefOf(s.Levels, c.Eviction.ReliefWait)
 	err = errors.Join(err, m.saveIfChanged())
