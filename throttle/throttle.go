@@ -81,7 +81,7 @@ type Throttle struct {
 	WaitedBefore snapshot.Opt[float64] `json:"waitedBeforeRatio,omitzero"`
 	// UselessUntil: it did not help, and is not tried again before.
 	UselessUntil time.Time `json:"uselessUntil,omitzero"`
-	// Why it began: who waits, and for whom.
+	// Why the pod is throttled: which workload waits, and for which other.
 	Why string `json:"why,omitempty"`
 }
 

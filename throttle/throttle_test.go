@@ -73,6 +73,7 @@ func TestThrottleBaseRemembered(t *testing.T) {
 	list := Next(nil, pressed(0, plugins.Hard, Rates{Read: 100 * mib}))
 	s := 1
 	for c := list[nvme]; c.InForce(); c = list[nvme] {
+		require.Less(t, s, 1000)
 		list = Next(list, pressed(s, plugins.None, Rates{Read: 20 * mib}))
 		s++
 	}
