@@ -149,12 +149,10 @@ func TestWireGenerations(t *testing.T) {
 }
 
 func (w *playing) isRegistered(t *testing.T) {
+	called(t, w.raw, "/pluginregistration.Registration/", "GetInfo", "NotifyRegistrationStatus")
+	called(t, w.raw, "/evictionplugin.v1alpha1.EvictionPlugin/", "GetToken", "GetEvictPods", "ThresholdMet")
 	is, why := w.raw.Registered()
 	assert.True(t, is, why)
-	assert.Equal(t, []string{
-		"/pluginregistration.Registration/GetInfo", "/evictionplugin.v1alpha1.EvictionPlugin/GetToken",
-		"/pluginregistration.Registration/NotifyRegistrationStatus",
-	}, w.raw.Calls()[:3])
 }
 
 func (w *playing) isAsked(t *testing.T) {
@@ -168,10 +166,6 @@ func (w *playing) isAsked(t *testing.T) {
 		}
 		return fmt.Errorf("%v", n.Spec.Taints)
 	})
-	calls := w.raw.Calls()
-	assert.Equal(t, []string{
-		"/evictionplugin.v1alpha1.EvictionPlugin/GetEvictPods", "/evictionplugin.v1alpha1.EvictionPlugin/ThresholdMet",
-	}, calls[3:5])
 	for _, top := range w.asked() {
 		assert.Zero(t, rawplugin.Number(top, 2), "at soft no pod is wanted")
 		assert.Equal(t, "cpu.load.1min.container", string(rawplugin.Values(top, 3)[0]))
@@ -189,8 +183,8 @@ func (w *playing) namesOnce(t *testing.T, generation string) {
 	})
 	eventually(t, "one more is asked for in its place", func() error {
 		tops := w.asked()
-		if last := rawplugin.Number(tops[len(tops)-1], 2); last != 2 {
-			return fmt.Errorf("topN is %d", last)
+		if len(tops) == 0 || rawplugin.Number(tops[len(tops)-1], 2) != 2 {
+			return fmt.Errorf("%d requests, the last %x", len(tops), tops[max(0, len(tops)-1):])
 		}
 		return nil
 	})
@@ -252,7 +246,9 @@ func (w *playing) hasRival(t *testing.T) {
 	_ = rival.Wait() // it was killed
 	require.NoError(t, os.Remove(seen))
 	w.up("recorded")
-	assert.Equal(t, "/pluginregistration.Registration/GetInfo", w.raw.Calls()[asked], "it was not asked meanwhile")
+	calls := w.raw.Calls()
+	require.Greater(t, len(calls), asked)
+	assert.Equal(t, "/pluginregistration.Registration/GetInfo", calls[asked], "it was not asked meanwhile")
 }
 
 // What it said before ages, and it is called less often.
