@@ -276,7 +276,7 @@ func (q *moverWorld) shown() {
 	require.NoError(q.t, err, string(text))
 	assert.Contains(q.t, string(text), "data movers  1 running, budget 1")
 	assert.Contains(q.t, string(text), "throttled  "+q.namespace+"/du-1")
-	assert.Contains(q.t, q.agent.mustGet("/metrics"), "plimsoll_throttled_pods{disk=\""+q.disk+"\"} 1\n")
+	assert.Contains(q.t, q.agent.mustGet("/metrics"), "plimsoll_throttled_pods{resource=\"disk\",device=\""+q.disk+"\"} 1\n")
 	assert.Contains(q.t, q.agent.mustGet("/"), "Throttled: "+q.namespace+"/du-1")
 }
 

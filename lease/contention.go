@@ -52,7 +52,7 @@ type Workload struct {
 	Owner string  `json:"owner,omitempty"`
 	Ratio float64 `json:"ratio"`
 	// Throttled is the percentage of its previous use to which the agent limits a
-	// culprit; 0: it does not.
+	// culprit; 0: it does not. 100: it keeps the memory that it holds, and gets no more.
 	Throttled int `json:"throttled,omitempty"`
 }
 
@@ -145,8 +145,8 @@ func ReadContention(annotations map[string]string) (NodeContention, error) {
 		if slices.ContainsFunc(all, func(w Workload) bool { return w.Ratio < 0 || w.Ratio > 1 }) {
 			return fail("a ratio that is not from 0 to 1")
 		}
-		if slices.ContainsFunc(all, func(w Workload) bool { return w.Throttled < 0 || w.Throttled >= 100 }) {
-			return fail("a percentage of throttling that is not from 0 to 99")
+		if slices.ContainsFunc(all, func(w Workload) bool { return w.Throttled < 0 || w.Throttled > 100 }) {
+			return fail("a percentage of throttling that is not from 0 to 100")
 		}
 	}
 	return n, nil

@@ -48,7 +48,7 @@ func TestContention(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrNoContention)
 	})
 	t.Run("what is no report is an error", func(t *testing.T) {
-		for _, text := range []string{"", "[]", `{"resources":[{"culprits":[{"ratio":7}]}]}`, `{"resources":[{"culprits":[{"ratio":0.5,"throttled":100}]}]}`, `{"resources":[{"coverage":-1}]}`, `{"version":"` + strings.Repeat("a", 5000) + `"}`} {
+		for _, text := range []string{"", "[]", `{"resources":[{"culprits":[{"ratio":7}]}]}`, `{"resources":[{"culprits":[{"ratio":0.5,"throttled":101}]}]}`, `{"resources":[{"coverage":-1}]}`, `{"version":"` + strings.Repeat("a", 5000) + `"}`} {
 			_, err := read(text)
 			require.ErrorContains(t, err, "annotation plimsoll.dev/contention: ", "%.40q", text)
 		}

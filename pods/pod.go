@@ -35,6 +35,7 @@ func toPod(pod *corev1.Pod, claims claimsByName, rules Rules) Pod {
 		Protections:      protections(pod, claims, rules),
 		Tolerations:      pod.Spec.Tolerations,
 		Throttle:         pod.Labels[names.Throttle],
+		Liveness:         liveness(&pod.Spec),
 	}
 	if pod.DeletionTimestamp != nil {
 		of.TerminatesBy = pod.DeletionTimestamp.Time

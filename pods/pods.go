@@ -77,6 +77,9 @@ type Pod struct {
 	// Throttle is the label by which its owner allows or forbids throttling it; empty:
 	// none.
 	Throttle string `json:"throttle,omitempty"`
+	// Liveness is the least time in which a liveness or startup probe that begins to fail
+	// has its container ended; 0: it has none.
+	Liveness time.Duration `json:"-"`
 }
 
 // Owner is the controller of a pod.

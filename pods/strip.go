@@ -44,7 +44,7 @@ const maxValue = 253
 
 // strip returns a pod with only the fields that decisions need. It is an allowlist,
 // so that new fields of Kubernetes are dropped, too. Environment, commands,
-// arguments, images, probes, and all annotations and labels but those that decide
+// arguments, images, what probes ask, and all annotations and labels but those that decide
 // are dropped. It is idempotent.
 func strip(pod *corev1.Pod) *corev1.Pod {
 	return &corev1.Pod{
@@ -190,6 +190,8 @@ func stripContainers(containers []corev1.Container, status []corev1.ContainerSta
 		kept = append(kept, corev1.Container{
 			Name:          c.Name,
 			RestartPolicy: copied(c.RestartPolicy),
+			LivenessProbe: stripProbe(c.LivenessProbe),
+			StartupProbe:  stripProbe(c.StartupProbe),
 			Resources: corev1.ResourceRequirements{
 				Requests: boundByAllocated(c.Resources.Requests, allocated),
 				Limits:   c.Resources.Limits.DeepCopy(),

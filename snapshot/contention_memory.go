@@ -1,6 +1,10 @@
 package snapshot
 
-import "os"
+import (
+	"cmp"
+	"os"
+	"slices"
+)
 
 // pageBytes is the unit in which the kernel counts reclaim.
 func pageBytes() float64 { return float64(os.Getpagesize()) }
@@ -68,4 +72,42 @@ func memoryUses(workloads []WorkloadState, of func(int) Opt[WorkloadRates]) (use
 		all += u.bytes
 	}
 	return uses, all
+}
+
+// MemoryGrowth is how much the memory of a workload has grown.
+type MemoryGrowth struct {
+	Workload       *WorkloadState
+	Bytes          float64
+	BytesPerSecond float64
+	// Share of the growth of all workloads that grow, 0 to 1.
+	Share float64
+}
+
+// MemoryGrowth returns those of a snapshot's workloads whose memory grew in the window, that
+// which grew most first. What reclaim freed from a workload and it read again is no growth,
+// unlike in a Contention.
+func (w Window) MemoryGrowth(workloads []WorkloadState) (list []MemoryGrowth) {
+	uses, all := make([]use, 0, len(workloads)), 0.0
+	nested := nestingOf(workloads)
+	for i := range workloads {
+		was := w.workloadPoint(&workloads[i].Workload)
+		if was == nil || workloads[i].Cgroup == "/" {
+			continue
+		}
+		before, _ := optCount(was.memory).Get()
+		now, _ := workloads[i].MemoryBytes.Get()
+		first := len(uses)
+		uses = append(uses, use{workload: i, bytes: max(0, float64(now)-float64(before))})
+		nested.subtract(i, uses, first)
+	}
+	for _, u := range uses {
+		all += u.bytes
+	}
+	for _, u := range uses {
+		if u.bytes > 0 {
+			list = append(list, MemoryGrowth{&workloads[u.workload], u.bytes, u.bytes / w.Seconds(), portion(u.bytes, all)})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b MemoryGrowth) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return list
 }

@@ -1,6 +1,6 @@
 // Package throttle slows down the pods that cause a pressure, before any pod is evicted
 // for it: it limits what they read, write and compute to a part of what they used, and
-// removes the limits again.
+// their memory to what they hold, and removes the limits again.
 //
 // # Usage
 //

@@ -20,10 +20,14 @@ type Input struct {
 	Workloads map[string]Workload
 	// Culprits use what is pressed, considerably. Without a measurement there is none.
 	Culprits map[Target]Use
-	// Disks by name; CPU, and Mover: what a mover is given less CPU for, memory and the
-	// network, because it then reads, buffers and sends less.
-	Disks      map[string]Pressure
-	CPU, Mover Pressure
+	// Disks by name; CPU, memory, and Mover: what a mover is given less CPU for, memory and
+	// the network, because it then reads, buffers and sends less.
+	Disks              map[string]Pressure
+	CPU, Mover, Memory Pressure
+	// MemoryUnlimited is why no memory is limited on this node; empty: it may be.
+	MemoryUnlimited string
+	// missing is the memory that must be released to end the pressure, in bytes.
+	missing float64
 }
 
 // Pressure on one resource.
@@ -67,6 +71,10 @@ func NewInput(s *snapshot.Snapshot, l *plugins.Levels, workloads map[string]Work
 	for i := range s.Contention {
 		in.addCulprits(s, &s.Contention[i], at)
 	}
+	if s.IOSource == snapshot.IOBlkio {
+		in.MemoryUnlimited = "cgroup v1 has no memory.high"
+	}
+	in.addTaker(s)
 	return in
 }
 
@@ -85,6 +93,8 @@ func (in *Input) pressureOn(t Target) Pressure {
 	switch {
 	case w.Unlisted:
 		return Pressure{Unknown: true}
+	case t.Memory:
+		return in.Memory
 	case t.Disk != "":
 		p, known := in.Disks[t.Disk]
 		p.Unknown = p.Unknown && known
@@ -101,6 +111,9 @@ func (in *Input) exemption(t Target) string {
 	if why := w.Exemption(in.pressureOn(t).Level); why != "" {
 		return why
 	}
+	if t.Memory {
+		return in.memoryExemption(t, &w)
+	}
 	if used := in.Culprits[t].CPU; used > 0 && used <= w.RequestCores {
 		return fmt.Sprintf("it uses %.2g cores, no more than the %.2g that it requests", used, w.RequestCores)
 	}
@@ -110,7 +123,7 @@ func (in *Input) exemption(t Target) string {
 // setPressure takes the levels of rules about the node. A resource is judged if one of its
 // rules can judge.
 func (in *Input) setPressure(l *plugins.Levels) {
-	in.CPU.Unknown, in.Mover.Unknown = true, true
+	in.CPU.Unknown, in.Mover.Unknown, in.Memory.Unknown = true, true, true
 	for i := range l.Verdicts {
 		v := &l.Verdicts[i]
 		if v.PerWorkload || v.ReportOnly {
@@ -124,7 +137,12 @@ func (in *Input) setPressure(l *plugins.Levels) {
 			in.Disks[v.Scope] = p
 		case plugins.CPU:
 			in.CPU.add(v)
-		case plugins.Memory, plugins.NetworkIO:
+		case plugins.Memory:
+			in.Memory.add(v)
+			missing, _ := v.Target.Get()
+			in.missing = max(in.missing, missing)
+			in.Mover.add(v)
+		case plugins.NetworkIO:
 			in.Mover.add(v)
 		case plugins.Filesystem: // space does not come back by throttling
 		}
@@ -156,7 +174,9 @@ func (in *Input) setWaited(c *snapshot.Contention) {
 		}
 	case snapshot.SharedCPU:
 		in.CPU.Waited = snapshot.Some(longest)
-	case snapshot.SharedMemory, snapshot.SharedNetwork: // who waits decides nothing there
+	case snapshot.SharedMemory:
+		in.Memory.Waited = snapshot.Some(longest)
+	case snapshot.SharedNetwork: // who waits decides nothing there
 	}
 }
 
@@ -243,7 +263,7 @@ func (in *Input) addDisk(s *snapshot.Snapshot, device, cgroup string, io []snaps
 	for i := range s.Disks {
 		for _, r := range io {
 			if s.Disks[i].Name == device && s.Disks[i].Number == r.Number {
-				in.Culprits[Target{cgroup, device}] = Use{Rates{Read: r.ReadBytesPerSecond, Write: r.WrittenBytesPerSecond}, why}
+				in.Culprits[Target{Cgroup: cgroup, Disk: device}] = Use{Rates{Read: r.ReadBytesPerSecond, Write: r.WrittenBytesPerSecond}, why}
 			}
 		}
 	}

@@ -69,7 +69,7 @@ func unnamed(v plugins.Verdict) plugins.Verdict {
 }
 
 func TestCulprits(t *testing.T) {
-	mover, hog := Target{moverGroup, "sda"}, Target{hogGroup, "sdb"}
+	mover, hog := Target{Cgroup: moverGroup, Disk: "sda"}, Target{Cgroup: hogGroup, Disk: "sdb"}
 	const hogReads = "shop/db waits 38 % of the time; " + hogGroup + " has 81 % of the traffic"
 	for name, row := range map[string]struct {
 		verdict plugins.Verdict
@@ -112,8 +112,8 @@ func TestCulprits(t *testing.T) {
 
 func TestPressure(t *testing.T) {
 	in := NewInput(onNode(), said(judged(plugins.Disk, "sdb", plugins.Soft), judged(plugins.Memory, "node", plugins.Hard), judged(plugins.CPU, "node", plugins.Soft)), known(), nil)
-	assert.Equal(t, Pressure{Level: plugins.Soft, Named: true, Waited: snapshot.Some(0.38)}, in.pressureOn(Target{hogGroup, "sdb"}))
-	assert.Equal(t, plugins.None, in.pressureOn(Target{hogGroup, "sdz"}).Level, "the disk is gone")
+	assert.Equal(t, Pressure{Level: plugins.Soft, Named: true, Waited: snapshot.Some(0.38)}, in.pressureOn(Target{Cgroup: hogGroup, Disk: "sdb"}))
+	assert.Equal(t, plugins.None, in.pressureOn(Target{Cgroup: hogGroup, Disk: "sdz"}).Level, "the disk is gone")
 	assert.Equal(t, plugins.Soft, in.pressureOn(Target{Cgroup: hogGroup}).Level, "memory is no reason to take CPU from it")
 	assert.Equal(t, plugins.Hard, in.pressureOn(Target{Cgroup: moverGroup}).Level)
 	lowest := onNode()
@@ -123,8 +123,8 @@ func TestPressure(t *testing.T) {
 }
 
 func TestThrottleKeptWhileUnknown(t *testing.T) {
-	target := Target{moverGroup, "sda"}
-	list := map[Target]Throttle{target: {Base: Rates{Read: 300}, Percent: 40, Changed: at(-time.Minute), Expires: at(time.Minute)}}
+	target := Target{Cgroup: moverGroup, Disk: "sda"}
+	list := map[Target]Throttle{target: {Base: Rates{Read: 300}, Percent: 40, Began: at(-time.Minute), Changed: at(-time.Minute), Expires: at(time.Minute)}}
 	partial := judged(plugins.Disk, "sda", plugins.None)
 	partial.Partial = true
 	in := NewInput(onNode(), said(partial), known(), list)
@@ -142,8 +142,8 @@ func TestThrottleKeptWhileUnknown(t *testing.T) {
 }
 
 func TestThrottledAliveWithCgroup(t *testing.T) {
-	target := Target{moverGroup, "sda"}
-	list := map[Target]Throttle{target: {Percent: 40, Changed: at(-time.Hour), Expires: at(time.Minute)}}
+	target := Target{Cgroup: moverGroup, Disk: "sda"}
+	list := map[Target]Throttle{target: {Percent: 40, Began: at(-time.Hour), Changed: at(-time.Hour), Expires: at(time.Minute)}}
 	s := onNode()
 	s.Workloads[0].Pod = nil
 	calm := said(judged(plugins.Disk, "sda", plugins.None))

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Names of knobs.
@@ -13,15 +15,18 @@ const (
 	Read  = "read"  // bytes per second of a device
 	Write = "write" // the same
 	CPU   = "cpu"   // µs of CPU time per period
+	// Memory in bytes, from which on the kernel makes a cgroup wait. It is set once, at what
+	// the cgroup holds then: any lower, it would wait with what it holds.
+	Memory = "memory"
 )
 
 // Knob is one limit that a cgroup can have.
 type Knob struct {
 	// Cgroup is the path below the hierarchy's directory.
 	Cgroup string `json:"cgroup"`
-	// Name is Read, Write or CPU.
+	// Name is Read, Write, CPU or Memory.
 	Name string `json:"name"`
-	// Device as major:minor; empty for CPU.
+	// Device as major:minor; empty for CPU and Memory.
 	Device string `json:"device,omitempty"`
 }
 
@@ -31,6 +36,20 @@ func (k Knob) String() string {
 		return k.Cgroup + " " + k.Name
 	}
 	return k.Cgroup + " " + k.Name + " " + k.Device
+}
+
+// disk tells whether it limits a disk.
+func (k Knob) disk() bool { return k.Resource() == snapshot.SharedDisk }
+
+// Resource that it limits.
+func (k Knob) Resource() snapshot.SharedResource {
+	switch k.Name {
+	case Read, Write:
+		return snapshot.SharedDisk
+	case Memory:
+		return snapshot.SharedMemory
+	}
+	return snapshot.SharedCPU
 }
 
 func (k Knob) compare(o Knob) int {
@@ -66,7 +85,8 @@ type Files interface {
 	Get(k Knob) (uint64, error)
 	// Set writes a limit, or removes it with 0.
 	Set(k Knob, limit uint64) error
-	// Effective returns what Get would return after Set of so many bytes per second, or cores.
+	// Effective returns what Get would return after Set of so many bytes per second, cores, or
+	// bytes.
 	Effective(k Knob, per float64) (uint64, error)
 }
 
@@ -83,7 +103,7 @@ type Journal struct {
 }
 
 // Set makes these limits the agent's own, and removes all its others. Numbers are bytes
-// per second, or cores. What fails is retried by the next Set.
+// per second, cores, or bytes. What fails is retried by the next Set.
 func (b *Journal) Set(want map[Knob]float64) error {
 	before := slices.Clone(b.Limits)
 	errs := b.restore(want)
@@ -164,6 +184,9 @@ func (b *Journal) plan(k Knob, per float64) error {
 		return nil
 	}
 	l := &b.Limits[i]
+	if k.Name == Memory {
+		want = l.Value
+	}
 	if l.Original != 0 {
 		want = min(want, l.Original)
 	}

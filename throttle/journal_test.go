@@ -97,6 +97,23 @@ func TestLimitSetAndRestored(t *testing.T) {
 	assert.Empty(t, d.kept)
 }
 
+// Memory is limited once, also where it wants to be limited further or less.
+func TestLimitOfMemorySetOnce(t *testing.T) {
+	d := newJournalFixture()
+	memory := Knob{Cgroup: "/kubepods/pod2", Name: Memory}
+	d.now[memory] = 0
+	for _, want := range []float64{100, 50, 200} {
+		require.NoError(t, d.Journal.Set(map[Knob]float64{memory: want}))
+		assert.EqualValues(t, 100, d.now[memory])
+	}
+	assert.Equal(t, []Knob{memory}, d.wrote)
+	require.NoError(t, d.Journal.Set(nil))
+	assert.EqualValues(t, 0, d.now[memory])
+	d.now[memory] = 70
+	require.NoError(t, d.Journal.Set(map[Knob]float64{memory: 100}))
+	assert.EqualValues(t, 70, d.now[memory], "the pod's own is tighter")
+}
+
 func TestLimitNeverLoosensOwn(t *testing.T) {
 	d := newJournalFixture()
 	require.NoError(t, d.Journal.Set(map[Knob]float64{writes: 500}))

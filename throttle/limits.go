@@ -10,6 +10,10 @@ func Limits(throttles map[Target]Throttle, devices map[string]string, in func(cg
 			continue
 		}
 		limits := c.Limits()
+		if t.Memory {
+			want[Knob{Cgroup: t.Cgroup, Name: Memory}] = limits.Memory
+			continue
+		}
 		if t.Disk == "" {
 			want[Knob{Cgroup: t.Cgroup, Name: CPU}] = limits.CPU
 			continue

@@ -44,31 +44,51 @@ const (
 	minCPU   = 0.1
 )
 
-// Target of a throttle: a workload's cgroup and a disk; without a disk, the CPU.
+// Target of a throttle: a workload's cgroup and what it uses: a disk, memory, or without
+// either the CPU.
 type Target struct {
 	Cgroup string `json:"cgroup"`
 	Disk   string `json:"disk,omitempty"`
+	Memory bool   `json:"memory,omitempty"`
 }
 
-// Compare orders targets by cgroup and disk.
+// Compare orders targets by cgroup and what it uses.
 func (t Target) Compare(o Target) int {
-	return cmp.Or(cmp.Compare(t.Cgroup, o.Cgroup), cmp.Compare(t.Disk, o.Disk))
+	return cmp.Or(cmp.Compare(t.Cgroup, o.Cgroup), cmp.Compare(t.Disk, o.Disk), cmp.Compare(t.Resource(), o.Resource()))
 }
 
-// Rates of what a workload uses: bytes per second of a disk, or cores.
-type Rates struct{ Read, Write, CPU float64 }
+// Resource that it uses.
+func (t Target) Resource() snapshot.SharedResource {
+	switch {
+	case t.Memory:
+		return snapshot.SharedMemory
+	case t.Disk != "":
+		return snapshot.SharedDisk
+	}
+	return snapshot.SharedCPU
+}
 
-// Throttle limits a workload's use of one disk, or of the CPU.
+// Rates of what a workload uses: bytes per second of a disk, cores, or bytes of memory.
+type Rates struct {
+	Read   float64 `json:"readBytesPerSecond,omitempty"`
+	Write  float64 `json:"writeBytesPerSecond,omitempty"`
+	CPU    float64 `json:"cores,omitempty"`
+	Memory float64 `json:"memoryBytes,omitempty"`
+}
+
+// Throttle limits a workload's use of one disk, of the CPU, or of memory.
 type Throttle struct {
 	// Base is what it used before it was throttled. It is not measured again meanwhile:
 	// that would be the effect of the limit.
 	Base Rates `json:"base"`
 	// Request is what it may always use, in cores.
 	Request float64 `json:"requestCores,omitempty"`
-	// Percent of Base that it may use; 100: no limit is in force.
+	// Percent of Base that it may use; of memory always 100.
 	Percent int `json:"percent"`
-	// Began is when it became less than 100.
+	// Began is since when a limit is in force; zero: none is.
 	Began time.Time `json:"began,omitzero"`
+	// HeldUntil is when a limit of memory ends in any case.
+	HeldUntil time.Time `json:"heldUntil,omitzero"`
 	// Changed is when Percent changed, or pressure was last seen.
 	Changed time.Time `json:"changed"`
 	// FloorSince is when Percent reached the floor.
@@ -86,13 +106,16 @@ type Throttle struct {
 }
 
 // InForce tells whether it limits anything.
-func (c *Throttle) InForce() bool { return c.Percent < unthrottled }
+func (c *Throttle) InForce() bool { return !c.Began.IsZero() }
 
-// Limits in force, as io.max and cpu.max take them; 0: none. A direction that the
+// Limits in force, as io.max, cpu.max and memory.high take them; 0: none. A direction that the
 // workload did not use gets the limit of the other: it may change direction.
 func (c *Throttle) Limits() Rates {
 	of := func(base, least float64) float64 { return max(least, base*float64(c.Percent)/100) }
-	if c.Base.CPU > 0 {
+	switch {
+	case c.Base.Memory > 0:
+		return Rates{Memory: c.Base.Memory}
+	case c.Base.CPU > 0:
 		return Rates{CPU: of(c.Base.CPU, max(minCPU, c.Request))}
 	}
 	return Rates{
@@ -101,10 +124,19 @@ func (c *Throttle) Limits() Rates {
 	}
 }
 
+// NotAgain is why it is not tried again for a while.
+func (c *Throttle) NotAgain() string {
+	why := "it did not help"
+	if c.Base.Memory > 0 && !c.Changed.Before(c.HeldUntil) {
+		why = "it lasted as long as it may"
+	}
+	return why + "; not tried again before " + c.UselessUntil.UTC().Format("15:04:05") + " UTC"
+}
+
 // Tries tells whether it may still become tighter, or has been at its floor for too short
 // a time to show its effect.
 func (c *Throttle) Tries(now time.Time) bool {
-	return c.InForce() && (c.Percent > FloorPercent || now.Sub(c.FloorSince) < effectAfter)
+	return c.InForce() && c.Base.Memory == 0 && (c.Percent > FloorPercent || now.Sub(c.FloorSince) < effectAfter)
 }
 
 // Next computes the next throttles from the current ones. Soft pressure tightens step by
@@ -121,9 +153,7 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if w.Exemption(p.Level) != "" {
 			continue
 		}
-		if !p.Unknown {
-			c = c.next(in.Time, p, w.DryRun)
-		}
+		c = c.next(t, in.Time, p, w.DryRun)
 		if c.InForce() || in.Time.Sub(c.Changed) < remembered || in.Time.Before(c.UselessUntil) {
 			after[t] = c
 		}
@@ -133,8 +163,8 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if _, there := after[t]; there || p.Level == plugins.None || in.exemption(t) != "" || use.Rates == (Rates{}) {
 			continue
 		}
-		c := Throttle{Base: use.Rates, Request: w.RequestCores, Percent: unthrottled, WaitedBefore: p.Waited, Why: use.Why}
-		after[t] = c.next(in.Time, p, w.DryRun)
+		c := Throttle{Base: use.Rates, Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), WaitedBefore: p.Waited, Why: use.Why}
+		after[t] = c.next(t, in.Time, p, w.DryRun)
 	}
 	return after
 }
@@ -150,7 +180,7 @@ func Exempted(list map[Target]Throttle, in Input) (exempted []NotThrottled) {
 	for _, t := range slices.SortedFunc(maps.Keys(in.Culprits), Target.Compare) {
 		why := in.exemption(t)
 		if c := list[t]; in.Time.Before(c.UselessUntil) {
-			why = "it did not help; not tried again before " + c.UselessUntil.UTC().Format("15:04:05") + " UTC"
+			why = c.NotAgain()
 		}
 		if why != "" {
 			exempted = append(exempted, NotThrottled{t, why})
@@ -159,7 +189,18 @@ func Exempted(list map[Target]Throttle, in Input) (exempted []NotThrottled) {
 	return exempted
 }
 
-func (c Throttle) next(now time.Time, p Pressure, dryRun bool) Throttle {
+func (c Throttle) next(t Target, now time.Time, p Pressure, dryRun bool) Throttle {
+	switch {
+	case t.Memory:
+		return c.hold(now, p)
+	case p.Unknown:
+		return c
+	}
+	return c.step(now, p, dryRun)
+}
+
+// step makes a limit on a disk or the CPU tighter or wider.
+func (c Throttle) step(now time.Time, p Pressure, dryRun bool) Throttle {
 	since, level := now.Sub(c.Changed), p.Level
 	c.Expires = now.Add(Lifetime)
 	switch {
@@ -174,11 +215,11 @@ func (c Throttle) next(now time.Time, p Pressure, dryRun bool) Throttle {
 		c.Percent, c.Changed = max(FloorPercent, c.Percent-tighten), now
 	case level == plugins.None && c.UnderPressure:
 		c.Changed = now // the clear time begins
-	case level == plugins.None && since >= releaseCooldown && c.InForce():
+	case level == plugins.None && since >= releaseCooldown && c.Percent < unthrottled:
 		c.Percent, c.Changed = c.Percent+release, now
 	}
 	c.UnderPressure = level > plugins.None
-	if !c.InForce() {
+	if c.Percent >= unthrottled {
 		c.Began = time.Time{}
 	} else if c.Began.IsZero() {
 		c.Began = now
@@ -193,12 +234,20 @@ func (c Throttle) next(now time.Time, p Pressure, dryRun bool) Throttle {
 
 // useless: at its floor it has not made the waiting shorter, or it has made it longer.
 func (c *Throttle) useless(now time.Time, p Pressure) bool {
-	before, known := c.WaitedBefore.Get()
-	waited, measured := p.Waited.Get()
-	if !known || !measured || p.Level == plugins.None {
-		return false
-	}
+	before, waited, known := c.waits(p)
 	tried := !c.FloorSince.IsZero() && now.Sub(c.FloorSince) >= effectAfter
-	began := !c.Began.IsZero() && now.Sub(c.Began) >= harmAfter
-	return tried && before > 0 && waited > before*(1-helps) || began && waited >= max(before*(1+harms), before+minHarm)
+	return known && tried && before > 0 && waited > before*(1-helps) || c.harmed(now, p)
+}
+
+// harmed: the waiting is longer than before.
+func (c *Throttle) harmed(now time.Time, p Pressure) bool {
+	before, waited, known := c.waits(p)
+	return known && c.InForce() && now.Sub(c.Began) >= harmAfter && waited >= max(before*(1+harms), before+minHarm)
+}
+
+// waits returns how long the one that waits most waited before the throttle, and now.
+func (c *Throttle) waits(p Pressure) (before, now float64, known bool) {
+	before, ok1 := c.WaitedBefore.Get()
+	now, ok2 := p.Waited.Get()
+	return before, now, ok1 && ok2 && p.Level > plugins.None && !p.Unknown
 }

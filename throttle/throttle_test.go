@@ -20,7 +20,7 @@ func at(d time.Duration) time.Time { return noon.Add(d) }
 const mib = 1 << 20
 
 var (
-	nvme = Target{"pod", "nvme0n1"}
+	nvme = Target{Cgroup: "pod", Disk: "nvme0n1"}
 	cpu  = Target{Cgroup: "pod"}
 )
 
@@ -97,7 +97,7 @@ func TestThrottleExpires(t *testing.T) {
 func TestThrottleOnlyMeasuredAndPressed(t *testing.T) {
 	in := pressed(0, plugins.Hard, Rates{})
 	assert.Empty(t, Next(nil, in))
-	in.Culprits = map[Target]Use{{"pod", "other"}: {Rates: Rates{Read: 1}}}
+	in.Culprits = map[Target]Use{{Cgroup: "pod", Disk: "other"}: {Rates: Rates{Read: 1}}}
 	assert.Empty(t, Next(nil, in), "that disk is not pressed")
 	in.Culprits = map[Target]Use{cpu: {Rates: Rates{CPU: 2}}}
 	in.CPU.Level = plugins.Soft
@@ -173,11 +173,13 @@ func TestThrottleWhereNoneWaits(t *testing.T) {
 }
 
 func TestTries(t *testing.T) {
-	c := Throttle{Percent: 40}
+	c := Throttle{Percent: 40, Began: noon}
 	assert.True(t, c.Tries(noon))
-	c = Throttle{Percent: FloorPercent, FloorSince: noon}
+	c = Throttle{Percent: FloorPercent, Began: noon, FloorSince: noon}
 	assert.True(t, c.Tries(at(effectAfter-1)))
 	assert.False(t, c.Tries(at(effectAfter)))
+	c = Throttle{Base: Rates{Memory: 1}, Percent: unthrottled, Began: noon}
+	assert.False(t, c.Tries(noon), "memory is never limited further")
 	c = Throttle{Percent: unthrottled}
 	assert.False(t, c.Tries(noon))
 }

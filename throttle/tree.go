@@ -20,11 +20,11 @@ type Hierarchy struct {
 	V1  bool
 }
 
-// Tree are the cgroup file systems of a host: io.max and cpu.max, or
-// blkio.throttle.{read,write}_bps_device and cpu.cfs_quota_us of v1
-// (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/blkio-controller.rst and
+// Tree are the cgroup file systems of a host: io.max, cpu.max and memory.high, or
+// blkio.throttle.{read,write}_bps_device and cpu.cfs_quota_us of v1, which has no
+// memory.high (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/blkio-controller.rst and
 // scheduler/sched-bwc.rst).
-type Tree struct{ IO, CPU Hierarchy }
+type Tree struct{ IO, CPU, Memory Hierarchy }
 
 const (
 	// leastQuota is the kernel's minimum in µs, and wholePeriod its default.
@@ -45,9 +45,9 @@ func (t Tree) Get(k Knob) (uint64, error) {
 		return 0, err
 	}
 	switch {
-	case k.Name != CPU && h.V1:
+	case k.disk() && h.V1:
 		return number(lineOf(text, k.Device))
-	case k.Name != CPU:
+	case k.disk():
 		return number(fieldOf(lineOf(text, k.Device), field(k)+"="))
 	}
 	quota, _, _ := strings.Cut(text, " ")
@@ -68,9 +68,9 @@ func (t Tree) Set(k Knob, limit uint64) error {
 		text = "-1"
 	}
 	switch {
-	case k.Name != CPU && h.V1:
+	case k.disk() && h.V1:
 		text = k.Device + " " + text
-	case k.Name != CPU:
+	case k.disk():
 		text = k.Device + " " + field(k) + "=" + text
 	}
 	return t.write(h, k, file, text)
@@ -104,12 +104,15 @@ func (t Tree) IOCgroups(cgroup string) []string {
 
 // Effective implements Files.
 func (t Tree) Effective(k Knob, per float64) (uint64, error) {
-	if k.Name != CPU {
+	if k.disk() {
 		return uint64(max(1, math.Round(per))), nil
 	}
 	h, _, err := t.file(k)
 	if err != nil {
 		return 0, err
+	}
+	if k.Name == Memory {
+		return t.atLeastHeld(h, k, uint64(per))
 	}
 	period := uint64(wholePeriod)
 	if h.V1 {
@@ -131,6 +134,18 @@ func (t Tree) Effective(k Knob, per float64) (uint64, error) {
 	return max(leastQuota, uint64(per*float64(period))), nil
 }
 
+// atLeastHeld is a limit of memory, but no less than what the cgroup holds. The kernel
+// rounds down to pages.
+func (t Tree) atLeastHeld(h Hierarchy, k Knob, limit uint64) (uint64, error) {
+	text, err := t.read(h, k, "memory.current")
+	if err != nil {
+		return 0, err
+	}
+	held, err := number(text)
+	page := uint64(os.Getpagesize())
+	return (max(limit, held) + page - 1) / page * page, err
+}
+
 // field is the key of io.max.
 func field(k Knob) string {
 	if k.Name == Read {
@@ -142,11 +157,14 @@ func field(k Knob) string {
 // file returns the hierarchy and the file of a knob.
 func (t Tree) file(k Knob) (Hierarchy, string, error) {
 	h, v1, v2 := t.IO, "blkio.throttle."+k.Name+"_bps_device", "io.max"
-	if k.Name == CPU {
+	switch k.Name {
+	case CPU:
 		h, v1, v2 = t.CPU, "cpu.cfs_quota_us", "cpu.max"
+	case Memory:
+		h, v1, v2 = t.Memory, "", "memory.high"
 	}
 	switch {
-	case k.Name != CPU && k.Name != Read && k.Name != Write, !filepath.IsLocal(strings.TrimPrefix(k.Cgroup, "/")):
+	case !k.disk() && k.Name != CPU && k.Name != Memory, k.Name == Memory && h.V1, !filepath.IsLocal(strings.TrimPrefix(k.Cgroup, "/")):
 		return h, "", fmt.Errorf("invalid cgroup limit: %s", k)
 	case h.Dir == "":
 		return h, "", errors.New("no cgroup hierarchy with its controller is mounted")

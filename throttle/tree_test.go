@@ -24,11 +24,11 @@ func made(t *testing.T, v1 bool, files map[string]string) (Tree, string) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 	}
-	return Tree{Hierarchy{top, v1}, Hierarchy{top, v1}}, filepath.Join(top, "pod")
+	return Tree{IO: Hierarchy{top, v1}, CPU: Hierarchy{top, v1}, Memory: Hierarchy{top, v1}}, filepath.Join(top, "pod")
 }
 
 func TestKnobFiles(t *testing.T) {
-	read, write, cpu := Knob{"/pod", Read, "8:0"}, Knob{"/pod", Write, "8:0"}, Knob{Cgroup: "/pod", Name: CPU}
+	read, write, cpu, memory := Knob{"/pod", Read, "8:0"}, Knob{"/pod", Write, "8:0"}, Knob{Cgroup: "/pod", Name: CPU}, Knob{Cgroup: "/pod", Name: Memory}
 	for _, row := range []struct {
 		v1         bool
 		k          Knob
@@ -45,6 +45,8 @@ func TestKnobFiles(t *testing.T) {
 		{true, write, "blkio.throttle.write_bps_device", "", 0, "8:0 42", "8:0 0"},
 		{true, cpu, "cpu.cfs_quota_us", "-1\n", 0, "42", "-1"},
 		{true, cpu, "cpu.cfs_quota_us", "20000\n", 20000, "42", "-1"},
+		{false, memory, "memory.high", "max\n", 0, "42", "max"},
+		{false, memory, "memory.high", "1048576\n", 1 << 20, "42", "max"},
 	} {
 		tree, dir := made(t, row.v1, map[string]string{row.file: row.text})
 		is, err := tree.Get(row.k)
@@ -76,6 +78,24 @@ func TestKnobCoresOfPeriod(t *testing.T) {
 	assert.EqualValues(t, 1, got, "0 would be none")
 }
 
+// A limit of memory is never below what is held: the kernel would make the cgroup wait with
+// its locks.
+func TestKnobMemoryHeld(t *testing.T) {
+	memory := Knob{Cgroup: "/pod", Name: Memory}
+	v2, dir := made(t, false, map[string]string{"memory.current": "1048577\n"})
+	for wanted, want := range map[float64]uint64{1: 1<<20 + 4096, 1 << 20: 1<<20 + 4096, 2 << 20: 2 << 20} {
+		got, err := v2.Effective(memory, wanted)
+		require.NoError(t, err)
+		assert.Equal(t, want, got, "in whole pages, as the kernel keeps it")
+	}
+	require.NoError(t, os.RemoveAll(dir))
+	_, err := v2.Effective(memory, 1)
+	require.ErrorIs(t, err, ErrGone)
+	v1, _ := made(t, true, nil)
+	_, err = v1.Get(memory)
+	assert.ErrorContains(t, err, "invalid cgroup limit")
+}
+
 func TestKnobGone(t *testing.T) {
 	tree, _ := made(t, false, map[string]string{"cpu.max": "much 100000\n"})
 	_, err := tree.Get(Knob{"/gone", Read, "8:0"})
@@ -91,7 +111,7 @@ func TestKnobGone(t *testing.T) {
 	require.ErrorContains(t, err, `limit "much" is not a number`)
 	_, err = Tree{}.Get(Knob{"/pod", Read, "8:0"})
 	require.ErrorContains(t, err, "no cgroup hierarchy")
-	for _, k := range []Knob{{"/../pod", Read, "8:0"}, {"/pod", "memory", ""}, {"", CPU, ""}} {
+	for _, k := range []Knob{{"/../pod", Read, "8:0"}, {"/pod", "weight", ""}, {"", CPU, ""}} {
 		_, err = tree.Get(k)
 		require.ErrorContains(t, err, "invalid cgroup limit", "%v", k)
 	}
@@ -116,7 +136,7 @@ func FuzzKnobStaysInTree(f *testing.F) {
 			}
 		}
 		h := Hierarchy{Dir: filepath.Join(top, "tree")}
-		b := Journal{Files: Tree{h, h}, Save: func([]Limit) error { return nil }, Limits: []Limit{{Knob: Knob{cgroup, name, device}, Value: limit, Written: true}}}
+		b := Journal{Files: Tree{h, h, h}, Save: func([]Limit) error { return nil }, Limits: []Limit{{Knob: Knob{cgroup, name, device}, Value: limit, Written: true}}}
 		_ = b.Set(map[Knob]float64{{cgroup, name, device}: float64(limit)})
 		_ = b.Set(nil)
 		_ = b.Files.Set(Knob{cgroup, name, device}, limit)

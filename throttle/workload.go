@@ -3,18 +3,20 @@ package throttle
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/problems"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Config says which pods may be throttled, movers aside.
 type Config struct {
 	Enabled bool     `yaml:"enabled" why:"Whether pods that cause a pressure are throttled before any pod is evicted for it. Velero's data movers have a switch of their own: vgdp.enabled."`
 	DryRun  bool     `yaml:"dryRun" why:"Whether to decide only: what would be throttled is shown and logged. true, so that a fresh install observes."`
-	Classes []string `yaml:"classes" unit:"QoS classes" why:"The QoS classes whose pods may be throttled: BestEffort, Burstable. A Burstable pod keeps the CPU that it requests. Pods that are never evicted are throttled only where their owner allows it (label plimsoll.dev/throttle=allow), Guaranteed pods never."`
+	Classes []string `yaml:"classes" unit:"QoS classes" why:"The QoS classes whose pods may be throttled: BestEffort, Burstable. A Burstable pod keeps the CPU and the memory that it requests. Pods that are never evicted are throttled only where their owner allows it (label plimsoll.dev/throttle=allow), Guaranteed pods never."`
 	Never   []string `yaml:"never" unit:"namespaces" why:"Namespaces whose pods are never throttled, also at hard and whatever their labels say."`
 }
 
@@ -46,11 +48,20 @@ type Workload struct {
 	Unlisted bool
 	// Mover: it is a data mover of Velero. DryRun: its limits are not written.
 	Mover, DryRun bool
-	// RequestCores that it may always use.
-	RequestCores float64
+	// RequestCores and RequestBytes that it may always use.
+	RequestCores, RequestBytes float64
+	// Liveness is the least time in which a liveness or startup probe that fails has its
+	// container ended; 0: it has none.
+	Liveness time.Duration
 	// Exempt is why it is not throttled; ExemptAtSoft is why only hard pressure throttles
 	// it. Empty: it may be.
 	Exempt, ExemptAtSoft string
+}
+
+// With takes from its pod how much memory it requests, and how long it may be held back.
+func (w Workload) With(p *pods.Pod) Workload {
+	w.RequestBytes, w.Liveness = float64(p.MemoryRequestBytes), p.Liveness
+	return w
 }
 
 // Exemption is why it is not throttled at a level; empty: it may be.
@@ -59,6 +70,23 @@ func (w *Workload) Exemption(level plugins.Level) string {
 		return w.ExemptAtSoft
 	}
 	return w.Exempt
+}
+
+// Relieves tells whether a throttle of it relieves a pressure. Of the CPU, that of a mover
+// does for memory and the network, too.
+func (w *Workload) Relieves(t Target, v *plugins.Verdict) bool {
+	switch v.Resource {
+	case plugins.Disk:
+		return t.Disk != "" && t.Disk == v.Scope
+	case plugins.CPU:
+		return t.Resource() == snapshot.SharedCPU
+	case plugins.Memory:
+		return t.Memory || t.Resource() == snapshot.SharedCPU && w.Mover
+	case plugins.NetworkIO:
+		return t.Resource() == snapshot.SharedCPU && w.Mover
+	case plugins.Filesystem: // space does not come back by throttling
+	}
+	return false
 }
 
 // Label values of names.Throttle, by which the owner of a pod allows or forbids throttling.
@@ -72,7 +100,8 @@ const (
 // every tenant could make its pods immune otherwise, except where optOutHard says so; it
 // allows what costs the owner alone.
 func (c *Config) Of(p *pods.Pod, optOutHard []string) Workload {
-	w := Workload{DryRun: c.DryRun, RequestCores: float64(p.CPURequestMillicores) / 1000}
+	w := Workload{DryRun: c.DryRun}.With(p)
+	w.RequestCores = float64(p.CPURequestMillicores) / 1000
 	switch {
 	case !c.Enabled:
 		w.Exempt = "throttle.enabled is false"

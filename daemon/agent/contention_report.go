@@ -34,7 +34,7 @@ func resourceContention(c *snapshot.Contention, of *view.Cluster) lease.Resource
 	for _, p := range c.Culprits {
 		w := workload(p.Party, p.Share, of)
 		if of != nil {
-			w.Throttled = of.Throttles.Percent(p.Cgroup, c.Device)
+			w.Throttled = of.Throttles.Percent(p.Cgroup, c.Device, c.Resource == snapshot.SharedMemory)
 		}
 		r.Culprits = append(r.Culprits, w)
 	}

@@ -70,10 +70,11 @@ func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
 	m := &throttles{log: log, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile)}, list: map[throttle.Target]throttle.Throttle{}, told: map[throttle.Target]bool{}}
 	m.tree.IO.Dir, m.tree.IO.V1 = host.CgroupHierarchy("blkio")
 	m.tree.CPU.Dir, m.tree.CPU.V1 = host.CgroupHierarchy("cpu")
+	m.tree.Memory.Dir, m.tree.Memory.V1 = host.CgroupHierarchy("memory")
 	m.journal = throttle.Journal{Files: m.tree, Save: func([]throttle.Limit) error { return m.save() }}
 	kept, err := m.file.Load()
 	if err != nil && !errors.Is(err, state.ErrNoState) {
-		log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, or until io.max and cpu.max are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", err)
+		log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, or until io.max, cpu.max and memory.high are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", err)
 	}
 	m.saved, m.journal.Limits = kept, kept.Limits
 	for _, c := range kept.Throttles {
@@ -99,7 +100,7 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	}
 	err := m.journal.Set(throttle.Limits(written, deviceNumbers(s.Snapshot), m.tree.IOCgroups))
 	m.publishCgroups()
-	m.relief = m.reliefOf(s.Levels, c.Eviction.ReliefWait)
+	m.relief = m.reliefOf(s.Levels, workloads, c.Eviction.ReliefWait)
 	err = errors.Join(err, m.saveIfChanged())
 	m.show(s, in, c, err)
 	m.announce(s, workloads)
@@ -193,21 +194,21 @@ func (m *throttles) inForce() (list []throttle.Target) {
 	return list
 }
 
-// limitMatches tells whether a limit belongs to a target, by its cgroup and by whether
-// it limits the CPU.
+// limitMatches tells whether a limit belongs to a target, by its cgroup and by what it
+// limits.
 func limitMatches(l throttle.Limit, t throttle.Target) bool {
-	return l.Cgroup == t.Cgroup && (l.Name == throttle.CPU) == (t.Disk == "")
+	return l.Cgroup == t.Cgroup && l.Resource() == t.Resource()
 }
 
 // reliefOf is the relief expected from the limits in force, by resource and scope: for
 // wait, and as long as one of them may still become tighter. It keeps the time at which a
 // relief began.
-func (m *throttles) reliefOf(l *plugins.Levels, wait time.Duration) (list []evict.Relief) {
+func (m *throttles) reliefOf(l *plugins.Levels, workloads map[string]throttle.Workload, wait time.Duration) (list []evict.Relief) {
 	inForce := m.inForce()
 	for i := range l.Verdicts {
 		v := &l.Verdicts[i]
 		same := func(r evict.Relief) bool { return r.Resource == v.Resource && r.Scope == v.Scope }
-		n, tries := m.relieve(inForce, v, l.Time)
+		n, tries := m.relieve(inForce, workloads, v, l.Time)
 		if n == 0 || v.Level == plugins.None || slices.ContainsFunc(list, same) {
 			continue
 		}
@@ -226,9 +227,9 @@ func (m *throttles) reliefOf(l *plugins.Levels, wait time.Duration) (list []evic
 
 // relieve counts the limits that relieve what a verdict is about; tries: one of them may
 // still become tighter.
-func (m *throttles) relieve(inForce []throttle.Target, v *plugins.Verdict, now time.Time) (n int, tries bool) {
+func (m *throttles) relieve(inForce []throttle.Target, workloads map[string]throttle.Workload, v *plugins.Verdict, now time.Time) (n int, tries bool) {
 	for _, t := range inForce {
-		if t.Disk == "" && v.Resource != plugins.Disk && v.Resource != plugins.Filesystem || v.Resource == plugins.Disk && t.Disk == v.Scope {
+		if w := workloads[t.Cgroup]; w.Relieves(t, v) {
 			c := m.list[t]
 			n, tries = n+1, tries || c.Tries(now)
 		}
@@ -245,7 +246,7 @@ func (m *throttles) show(s *view.State, in throttle.Input, c *config.Agent, err 
 	for _, t := range targets(m.list) {
 		if of := m.list[t]; of.InForce() {
 			shown := view.Throttled{
-				Cgroup: t.Cgroup, Name: names[t.Cgroup], Disk: t.Disk, Percent: of.Percent, Limit: of.Limits(), Expires: of.Expires, Reason: of.Why,
+				Cgroup: t.Cgroup, Name: names[t.Cgroup], Disk: t.Disk, Memory: t.Memory, Percent: of.Percent, Limit: of.Limits(), Expires: of.Expires, Reason: of.Why,
 				Mover: in.Workloads[t.Cgroup].Mover, DryRun: in.Workloads[t.Cgroup].DryRun,
 			}
 			shown.Foreign = slices.ContainsFunc(m.journal.Limits, func(l throttle.Limit) bool { return l.Foreign && limitMatches(l, t) })
@@ -253,7 +254,7 @@ func (m *throttles) show(s *view.State, in throttle.Input, c *config.Agent, err 
 		}
 	}
 	for _, e := range throttle.Exempted(m.list, in) {
-		v.Exempt = append(v.Exempt, view.NotThrottled{Cgroup: e.Cgroup, Name: names[e.Cgroup], Disk: e.Disk, Reason: e.Why})
+		v.Exempt = append(v.Exempt, view.NotThrottled{Cgroup: e.Cgroup, Name: names[e.Cgroup], Disk: e.Disk, Memory: e.Memory, Reason: e.Why})
 	}
 	if err != nil {
 		v.Problem = err.Error()
@@ -286,7 +287,7 @@ func (m *throttles) announce(s *view.State, workloads map[string]throttle.Worklo
 		now, dryRun := m.list[t], workloads[t.Cgroup].DryRun
 		if was, told := m.told[t]; now.InForce() && (!told || was && !dryRun) {
 			m.told[t] = dryRun
-			shown := view.Throttled{Disk: t.Disk, Percent: now.Percent, Limit: now.Limits()}
+			shown := view.Throttled{Disk: t.Disk, Memory: t.Memory, Percent: now.Percent, Limit: now.Limits()}
 			m.tell(s, t, dryRun, eventThrottled, shown.Limited()+", since "+now.Why)
 		}
 	}
@@ -297,18 +298,21 @@ func (m *throttles) announce(s *view.State, workloads map[string]throttle.Worklo
 		}
 		why := "the pressure is over, or it may not be throttled any more"
 		if now.UselessUntil.After(s.Levels.Time) {
-			why = "it did not help; not tried again before " + now.UselessUntil.UTC().Format("15:04:05") + " UTC"
+			why = now.NotAgain()
 		}
-		m.tell(s, t, m.told[t], eventReleased, "no longer throttled"+onDisk(t)+": "+why)
+		m.tell(s, t, m.told[t], eventReleased, "no longer throttled"+onResource(t)+": "+why)
 		delete(m.told, t)
 	}
 }
 
-func onDisk(t throttle.Target) string {
-	if t.Disk == "" {
-		return " on the CPU"
+func onResource(t throttle.Target) string {
+	switch {
+	case t.Disk != "":
+		return " on " + t.Disk
+	case t.Memory:
+		return " on memory"
 	}
-	return " on " + t.Disk
+	return " on the CPU"
 }
 
 func (m *throttles) tell(s *view.State, t throttle.Target, dryRun bool, reason, text string) {
@@ -318,7 +322,7 @@ func (m *throttles) tell(s *view.State, t throttle.Target, dryRun bool, reason, 
 			pod = evict.Victim{UID: w.Pod.UID, Namespace: w.Pod.Namespace, Name: w.Pod.Name}
 		}
 	}
-	about := []any{"pod", pod.Namespace + "/" + pod.Name, "disk", t.Disk, "reason", text, "dryRun", dryRun}
+	about := []any{"pod", pod.Namespace + "/" + pod.Name, "disk", t.Disk, "reason", text, "resource", t.Resource(), "dryRun", dryRun}
 	if reason == eventThrottled {
 		m.log.Info("pod throttled", about...)
 	} else {

@@ -52,6 +52,9 @@ func newThrottleFixture(t *testing.T) *throttleFixture {
 type files struct{ throttle.Tree }
 
 func (f files) Set(k throttle.Knob, limit uint64) error {
+	if k.Name == throttle.Memory {
+		return f.Tree.Set(k, limit)
+	}
 	other, err := f.Get(throttle.Knob{Cgroup: k.Cgroup, Name: map[string]string{throttle.Read: throttle.Write, throttle.Write: throttle.Read}[k.Name], Device: k.Device})
 	if err != nil {
 		return err
@@ -87,7 +90,8 @@ func (h *throttleFixture) start() {
 	h.throttles.event = func(pod evict.Victim, kind, reason, text string) {
 		h.events = append(h.events, kind+" "+reason+" "+pod.Namespace+"/"+pod.Name+": "+text)
 	}
-	tree := throttle.Tree{IO: throttle.Hierarchy{Dir: h.dir}, CPU: throttle.Hierarchy{Dir: h.dir}}
+	of := throttle.Hierarchy{Dir: h.dir}
+	tree := throttle.Tree{IO: of, CPU: of, Memory: of}
 	h.throttles.journal.Files = files{tree}
 }
 
@@ -264,5 +268,5 @@ func TestMoverReliefFromFirstLimit(t *testing.T) {
 	assert.Equal(t, h.now, h.throttles.relief[0].Since, "another pressure begins anew")
 	l := h.seen(plugins.Soft, false).Levels
 	l.Verdicts[0].Resource, l.Verdicts[0].Scope = plugins.Memory, "node"
-	assert.Empty(t, h.throttles.reliefOf(l, time.Second), "a limit on a disk is none for memory")
+	assert.Empty(t, h.throttles.reliefOf(l, nil, time.Second), "a limit on a disk is none for memory")
 }

@@ -219,8 +219,11 @@ func workloads(list []lease.Workload) string {
 // usage is a workload's share, and how far it is throttled.
 func usage(w *lease.Workload) string {
 	text := view.Ratio(w.Ratio)
-	if w.Throttled > 0 {
-		text += ", throttled to " + view.Count(uint64(w.Throttled)) + " %" //nolint:gosec // read as 0 to 99
+	switch {
+	case w.Throttled == 100:
+		text += ", gets no more"
+	case w.Throttled > 0:
+		text += ", throttled to " + view.Count(uint64(w.Throttled)) + " %" //nolint:gosec // read as 0 to 100
 	}
 	return text
 }

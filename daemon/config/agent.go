@@ -252,7 +252,7 @@ func (a *Agent) Throttleable(s *snapshot.Snapshot, list pods.List) map[string]th
 		}
 		switch p, listed := list.ByCgroupUID(w.PodUID); {
 		case listed && p.IsMover(), w.Pod != nil && w.Pod.Mover:
-			all[w.Cgroup] = mover
+			all[w.Cgroup] = mover.With(&p)
 		case listed:
 			all[w.Cgroup] = a.Throttle.Of(&p, a.Eviction.OptOutHard)
 		}

@@ -281,7 +281,7 @@ func (w *watch) checkThrottled() {
 	for t := range w.throttled {
 		named := slices.ContainsFunc(w.label.Want, func(want labelled.Want) bool {
 			of := cmp.Or(want.Culprit, want.Presser)
-			return !want.NoCulprit && of != "" && strings.Contains(snapshot.PodUID(t.Cgroup), of) && (want.Resource == plugins.Disk && want.Scope == t.Disk || want.Resource == plugins.CPU && t.Disk == "")
+			return !want.NoCulprit && of != "" && strings.Contains(t.Cgroup+" "+snapshot.PodUID(t.Cgroup), of) && (want.Resource == plugins.Disk && want.Scope == t.Disk || want.Resource == plugins.CPU && t.Resource() == snapshot.SharedCPU || want.Resource == plugins.Memory && t.Memory)
 		})
 		assert.True(w.t, named, "throttled without being the culprit: %+v", t)
 		w.t.Logf("would be throttled: %+v", t)

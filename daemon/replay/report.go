@@ -174,9 +174,10 @@ type Throttling struct {
 	Time          time.Time `json:"time"`
 	OffsetSeconds float64   `json:"offsetSeconds"`
 	Name          string    `json:"name"`
-	// Disk whose use is limited; empty: the CPU's.
-	Disk string `json:"disk,omitempty"`
-	// Percent of its previous use at first, and Limit: bytes per second, or cores.
+	// Disk whose use is limited, or memory; neither: the CPU's.
+	Disk   string `json:"disk,omitempty"`
+	Memory bool   `json:"memory,omitempty"`
+	// Percent of its previous use at first, and Limit: bytes per second, cores, or bytes.
 	Percent int            `json:"percent"`
 	Limit   throttle.Rates `json:"may"`
 	Reason  string         `json:"why"`

@@ -122,7 +122,7 @@ func (r *Report) lines() [][]string {
 	}
 	for i := range r.Throttled {
 		t := &r.Throttled[i]
-		shown := view.Throttled{Disk: t.Disk, Percent: t.Percent, Limit: t.Limit}
+		shown := view.Throttled{Disk: t.Disk, Memory: t.Memory, Percent: t.Percent, Limit: t.Limit}
 		all = append(all, line{t.OffsetSeconds, 1, cells(t.Time, t.OffsetSeconds, "", t.Disk, "throttle", "", "would throttle "+t.Name+": "+shown.Limited()+", since "+t.Reason)})
 	}
 	slices.SortStableFunc(all, func(a, b line) int {

@@ -22,10 +22,11 @@ type Throttles struct {
 type Throttled struct {
 	Cgroup string `json:"cgroup"`
 	Name   string `json:"name"`
-	// Disk whose use is limited; empty: the CPU's.
-	Disk string `json:"disk,omitempty"`
+	// Disk whose use is limited, or memory; neither: the CPU's.
+	Disk   string `json:"disk,omitempty"`
+	Memory bool   `json:"memory,omitempty"`
 	// Percent of its previous use, and May is the limit: bytes per second of a
-	// disk, or cores.
+	// disk, cores, or bytes of memory.
 	Percent int            `json:"percent"`
 	Limit   throttle.Rates `json:"may"`
 	// Reason it began: who waits, and what its share is.
@@ -45,6 +46,7 @@ type NotThrottled struct {
 	Cgroup string `json:"cgroup"`
 	Name   string `json:"name"`
 	Disk   string `json:"disk,omitempty"`
+	Memory bool   `json:"memory,omitempty"`
 	Reason string `json:"why"`
 }
 
@@ -65,6 +67,9 @@ func (t *Throttled) Text() string {
 
 // Limited is the limit in a few words.
 func (t *Throttled) Limited() string {
+	if t.Memory {
+		return "memory limited to the " + Bytes(t.Limit.Memory) + " that it held"
+	}
 	may := "CPU limited to " + Number(t.Limit.CPU) + " cores"
 	if t.Disk != "" {
 		may = Printable(t.Disk) + " limited to " + ByteRate(t.Limit.Read) + " read, " + ByteRate(t.Limit.Write) + " write"
@@ -75,7 +80,10 @@ func (t *Throttled) Limited() string {
 // Text is a culprit that is not throttled in one line.
 func (n *NotThrottled) Text() string {
 	of := "CPU"
-	if n.Disk != "" {
+	switch {
+	case n.Memory:
+		of = "memory"
+	case n.Disk != "":
 		of = Printable(n.Disk)
 	}
 	return Printable(n.Name) + ", " + of + ": " + Printable(n.Reason)
@@ -94,18 +102,18 @@ func (l *Throttles) On(disk string) (list []string) {
 // All throttles, a line each.
 func (l *Throttles) All() []string { return l.texts(func(*Throttled) bool { return true }) }
 
-// Percent of its previous use that a cgroup may use of a disk, or without one of the CPU; 0:
-// it is not throttled there.
-func (l *Throttles) Percent(cgroup, disk string) int {
+// Percent of its previous use that a cgroup may use of a disk, of memory, or else of the
+// CPU; 0: it is not throttled there. Of memory it is 100: it may not take more.
+func (l *Throttles) Percent(cgroup, disk string, memory bool) (percent int) {
 	if l == nil {
 		return 0
 	}
 	for i := range l.Throttled {
-		if t := &l.Throttled[i]; t.Cgroup == cgroup && t.Disk == disk && !t.DryRun {
-			return t.Percent
+		if t := &l.Throttled[i]; t.Cgroup == cgroup && t.Disk == disk && (t.Memory == memory || percent == 0 && memory) && !t.DryRun {
+			percent = t.Percent
 		}
 	}
-	return 0
+	return percent
 }
 
 func (l *Throttles) texts(match func(*Throttled) bool) (list []string) {

@@ -176,8 +176,8 @@ func TestMetricsDryRun(t *testing.T) {
 
 func TestMetricsDataMovers(t *testing.T) {
 	s := fullState()
-	assert.Equal(t, map[string]float64{"sda": 1, "": 1}, valuesOf(t, s, "plimsoll_throttled_pods", "disk"))
-	assert.Equal(t, map[string]float64{"sda": 1}, valuesOf(t, s, "plimsoll_would_throttle_pods", "disk"))
+	assert.Equal(t, map[string]float64{"sda": 1, "": 1}, valuesOf(t, s, "plimsoll_throttled_pods", "device"))
+	assert.Equal(t, map[string]float64{"sda": 1}, valuesOf(t, s, "plimsoll_would_throttle_pods", "device"))
 	calm := *s.Cluster
 	calm.DataMovers = &view.DataMovers{}
 	s.Cluster = &calm

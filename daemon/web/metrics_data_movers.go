@@ -1,6 +1,11 @@
 package web
 
-import "github.com/plimsoll-dev/plimsoll/daemon/view"
+import (
+	"slices"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/throttle"
+)
 
 // appendDataMovers appends the series of data movers on this node; nothing where
 // they are not managed.
@@ -55,18 +60,38 @@ func appendThrottles(b []byte, s *view.State) []byte {
 			func(b []byte, l *view.Throttles) []byte { return appendBool(b, l.Problem != "") },
 		},
 	})
-	slowed, would := map[string]uint64{}, map[string]uint64{}
+	b = appendFamilies(b, throttledCounts(l, false), throttledLabels, []family[throttledCount]{{
+		"plimsoll_throttled_pods", gauge, "Throttled pods by resource, and by disk as the device; absent where none is throttled.", appendThrottled,
+	}})
+	return appendFamilies(b, throttledCounts(l, true), throttledLabels, []family[throttledCount]{{
+		"plimsoll_would_throttle_pods", gauge, "Pods that would be throttled if it were no dry run, by resource, and by disk as the device; absent where there is none.", appendThrottled,
+	}})
+}
+
+// throttledCount is how many pods are throttled on one resource.
+type throttledCount struct {
+	throttle.Target // without the cgroup
+	n               uint64
+}
+
+func throttledLabels(b []byte, c *throttledCount) []byte {
+	return appendLabels(b, "resource", string(c.Resource()), "device", c.Disk)
+}
+
+func appendThrottled(b []byte, c *throttledCount) []byte { return appendCount(b, c.n) }
+
+func throttledCounts(l *view.Throttles, dryRun bool) (list []throttledCount) {
 	for _, t := range l.Throttled {
-		if t.DryRun {
-			would[t.Disk]++
-		} else {
-			slowed[t.Disk]++
+		of := throttle.Target{Disk: t.Disk, Memory: t.Memory}
+		i := slices.IndexFunc(list, func(c throttledCount) bool { return c.Target == of })
+		switch {
+		case t.DryRun != dryRun:
+		case i < 0:
+			list = append(list, throttledCount{of, 1})
+		default:
+			list[i].n++
 		}
 	}
-	b = appendCounted(b, sorted(slowed), "disk", family[reasonCount]{
-		"plimsoll_throttled_pods", gauge, "Throttled pods by disk, or on the CPU where the label is empty; absent where none is throttled.", appendCounter,
-	})
-	return appendCounted(b, sorted(would), "disk", family[reasonCount]{
-		"plimsoll_would_throttle_pods", gauge, "Pods that would be throttled if it were no dry run, by disk, or on the CPU where the label is empty; absent where there is none.", appendCounter,
-	})
+	slices.SortFunc(list, func(a, b throttledCount) int { return a.Compare(b.Target) })
+	return list
 }

@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+const eaterPod = "/kubepods/besteffort/pod7"
+
+// memoryFixture is a node whose memory one pod takes.
+type memoryFixture struct {
+	*throttleFixture
+	history snapshot.History
+	since   time.Time
+}
+
+func newMemoryFixture(t *testing.T) *memoryFixture {
+	t.Helper()
+	h := &memoryFixture{throttleFixture: newThrottleFixture(t), history: snapshot.History{Window: 10 * time.Second, Keep: 2 * time.Minute, MaxGap: time.Minute}}
+	h.since = h.now.Add(-time.Second)
+	h.config.Throttle.DryRun = false
+	h.pods = pods.List{Synced: true, Pods: []pods.Pod{{UID: "7", CgroupUID: "7", Namespace: "batch", Name: "eater", QoS: "BestEffort", LowQoS: true, Phase: "Running"}}}
+	require.NoError(t, os.MkdirAll(filepath.Join(h.dir, eaterPod), 0o755))
+	h.put("memory.current", "1610612737\n")
+	h.put("memory.high", "max\n")
+	h.sample(1000, plugins.None)
+	return h
+}
+
+func (h *memoryFixture) put(file, text string) {
+	require.NoError(h.t, os.WriteFile(filepath.Join(h.dir, eaterPod, file), []byte(text), 0o644))
+}
+
+func (h *memoryFixture) high() string {
+	b, err := os.ReadFile(filepath.Join(h.dir, eaterPod, "memory.high"))
+	require.NoError(h.t, err)
+	return strings.TrimSpace(string(b))
+}
+
+// sample after a second, in which the pod holds so many MiB.
+func (h *memoryFixture) sample(mib uint64, level plugins.Level) *view.State {
+	h.now = h.now.Add(time.Second)
+	since := h.now.Sub(h.since)
+	s := &snapshot.Sample{
+		Time: h.now, Monotonic: since, Boottime: since, IOSource: snapshot.IOStat,
+		Memory: snapshot.Memory{AvailableBytes: snapshot.Some(uint64(80 << 20))},
+		Workloads: []snapshot.Workload{{
+			Cgroup: eaterPod, Inode: 7, Kind: snapshot.KindPod, Name: "pod7", PodUID: "7", At: since, DetailAt: since, ThrottledAt: since, MemoryBytes: snapshot.Some(mib << 20),
+		}},
+		Cluster: snapshot.NewCluster([]snapshot.Pod{{UID: "7", Namespace: "batch", Name: "eater"}}, snapshot.Reclaimable{}, nil),
+	}
+	return &view.State{
+		Snapshot: h.history.Add(s),
+		Levels:   &plugins.Levels{Time: h.now, Verdicts: []plugins.Verdict{{Resource: plugins.Memory, Scope: "node", Level: level, Target: snapshot.Some(300.0 * (1 << 20))}}},
+	}
+}
+
+// eats takes 400 MiB in a second at hard pressure.
+func (h *memoryFixture) eats() *view.State { return h.sample(1400, plugins.Hard) }
+
+func TestMemoryLimited(t *testing.T) {
+	h := newMemoryFixture(t)
+	s := h.eats()
+	h.throttles.round(s, &h.config, h.pods)
+	assert.Equal(t, "1610616832", h.high(), "what it holds when it is written, which is more than in the sample")
+	require.Len(t, h.throttles.shown.Load().Throttled, 1)
+	const why = ", since batch/eater took 400 MiB/s, and 100 % of the memory growth; 80 MiB are available"
+	assert.Equal(t, "batch/eater: memory limited to the 1.4 GiB that it held"+why, h.throttles.shown.Load().Throttled[0].Text())
+	assert.Equal(t, []string{"Normal Throttled batch/eater: memory limited to the 1.4 GiB that it held" + why}, h.events)
+	assert.True(t, (*h.throttles.cgroups.Load())[eaterPod], "its stall is our doing")
+	require.Len(t, h.throttles.relief, 1)
+	assert.Equal(t, []any{plugins.Memory, h.now.Add(10 * time.Second)}, []any{h.throttles.relief[0].Resource, h.throttles.relief[0].Until}, "an eviction waits for it, but not longer")
+	h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods)
+	assert.Equal(t, h.now.Add(9*time.Second), h.throttles.relief[0].Until)
+	assert.Equal(t, 100, h.throttles.shown.Load().Percent(eaterPod, "", true))
+	assert.Zero(t, h.throttles.shown.Load().Percent(eaterPod, "", false), "its CPU is not limited")
+
+	h.put("memory.current", "1073741824\n")
+	h.throttles.round(h.sample(1024, plugins.Soft), &h.config, h.pods)
+	assert.Equal(t, "1610616832", h.high(), "never lowered")
+	h.throttles.round(h.sample(1024, plugins.None), &h.config, h.pods)
+	assert.Equal(t, "max", h.high())
+	assert.Equal(t, "Normal ThrottleReleased batch/eater: no longer throttled on memory: the pressure is over, or it may not be throttled any more", h.events[1])
+}
+
+func TestMemoryLimitEnds(t *testing.T) {
+	for name, row := range map[string]struct {
+		change func(*memoryFixture)
+		after  int // seconds
+		why    string
+	}{
+		"in any case":                    {func(*memoryFixture) {}, 30, "it lasted as long as it may; not tried again before"},
+		"before its liveness probe ends": {func(h *memoryFixture) { h.pods.Pods[0].Liveness = 10 * time.Second }, 8, "it lasted as long as it may; not tried again before"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newMemoryFixture(t)
+			row.change(h)
+			h.throttles.round(h.eats(), &h.config, h.pods)
+			for range row.after - 1 {
+				h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods)
+				require.NotEqual(t, "max", h.high())
+			}
+			h.throttles.round(h.sample(1800, plugins.Hard), &h.config, h.pods)
+			assert.Equal(t, "max", h.high())
+			assert.Contains(t, h.events[1], row.why)
+			h.throttles.round(h.sample(2200, plugins.Hard), &h.config, h.pods)
+			assert.Equal(t, "max", h.high(), "the eviction comes next")
+			require.Len(t, h.throttles.shown.Load().Exempt, 1)
+			assert.Contains(t, h.throttles.shown.Load().Exempt[0].Text(), "batch/eater, memory: it lasted as long as it may")
+		})
+	}
+}
+
+// The agent is killed after it has limited the pod's memory; what the pod wrote itself
+// meanwhile stays.
+func TestMemoryLimitSurvivesRestart(t *testing.T) {
+	h := newMemoryFixture(t)
+	h.throttles.round(h.eats(), &h.config, h.pods)
+	h.start()
+	h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods)
+	assert.Equal(t, "1610616832", h.high())
+	h.start()
+	h.throttles.round(h.sample(1400, plugins.None), &h.config, h.pods)
+	assert.Equal(t, "max", h.high())
+
+	h = newMemoryFixture(t)
+	h.throttles.round(h.eats(), &h.config, h.pods)
+	h.put("memory.high", "1048576\n")
+	h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods)
+	assert.Contains(t, h.throttles.shown.Load().Throttled[0].Text(), "another program changed this limit since, it is left unchanged")
+	h.throttles.round(h.sample(1400, plugins.None), &h.config, h.pods)
+	assert.Equal(t, "1048576", h.high())
+}
+
+func TestMemoryLimitDryRun(t *testing.T) {
+	h := newMemoryFixture(t)
+	h.config.Throttle.DryRun = true
+	h.throttles.round(h.eats(), &h.config, h.pods)
+	assert.Equal(t, "max", h.high())
+	assert.Contains(t, h.log.String(), "memory limited to the 1.4 GiB that it held")
+	assert.Contains(t, h.log.String(), "resource=memory dryRun=true")
+	assert.Empty(t, h.events)
+	assert.Empty(t, h.throttles.relief, "no eviction waits for what is not done")
+}

@@ -1,0 +1,93 @@
+package throttle
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+// Memory is limited at hard pressure alone, by memory.high at what the workload holds: it
+// then sleeps when it allocates, and the others go on. A limit below what it holds makes it
+// sleep with locks of the kernel (ADR 91), so it is written once and never lowered. It ends
+// before a liveness probe, which waits as long, fails.
+const (
+	// longestHold is what was measured to harm nothing but the workload (ADR 91: 40 s).
+	longestHold = 30 * time.Second
+	// shortestHold: in less the pressure does not pass.
+	shortestHold = 2 * time.Second
+	// takerShare is the least share of the growth by which a workload is limited, if it took
+	// at least what is missing now. It is that of a long time: in a short one also those
+	// grow that read back what reclaim took from them.
+	takerShare = 0.5
+	takerOver  = time.Minute
+	// takenWithin is the time in which it would take all that is available, as fast as it
+	// grew lately.
+	takenWithin = 30 * time.Second
+	lately      = 5 * time.Second
+)
+
+// holdFor is how long memory may be limited.
+func (w *Workload) holdFor() time.Duration {
+	if w.Liveness == 0 {
+		return longestHold
+	}
+	return min(longestHold, w.Liveness*4/5)
+}
+
+// memoryExemption is why the memory of a culprit is not limited; empty: it is.
+func (in *Input) memoryExemption(t Target, w *Workload) string {
+	held := in.Culprits[t].Memory
+	switch {
+	case in.MemoryUnlimited != "":
+		return in.MemoryUnlimited
+	case held <= w.RequestBytes:
+		return fmt.Sprintf("it holds %.0f MiB, no more than the %.0f that it requests", held/(1<<20), w.RequestBytes/(1<<20))
+	case w.holdFor() < shortestHold:
+		return fmt.Sprintf("its liveness probe fails within %s", w.Liveness)
+	}
+	return ""
+}
+
+// addTaker takes the workload that takes the memory that is left, if it is known.
+func (in *Input) addTaker(s *snapshot.Snapshot) {
+	available, known := s.Memory.AvailableBytes.Get()
+	if in.Memory.Level < plugins.Hard || !in.Memory.Named || !known {
+		return
+	}
+	long, _ := s.Over(takerOver)
+	short, _ := s.Over(lately)
+	grew := long.MemoryGrowth(s.Workloads)
+	if len(grew) == 0 || grew[0].Share < takerShare || grew[0].Bytes < in.missing {
+		return
+	}
+	w, now := grew[0].Workload, 0.0
+	for _, g := range short.MemoryGrowth(s.Workloads) {
+		if g.Workload == w {
+			now = g.BytesPerSecond
+		}
+	}
+	_, pod := in.Workloads[w.Cgroup]
+	held, measured := w.MemoryBytes.Get()
+	if pod && measured && now*takenWithin.Seconds() >= float64(available) {
+		why := fmt.Sprintf("%s took %.0f MiB/s, and %.0f %% of the memory growth; %d MiB are available", w.Title(), now/(1<<20), grew[0].Share*100, available>>20)
+		in.Culprits[Target{Cgroup: w.Cgroup, Memory: true}] = Use{Rates{Memory: float64(held)}, why}
+	}
+}
+
+// hold limits memory at hard pressure, until there is none, or its time is over. It is then
+// not tried again for a while, and so not until the pod is ended by its kubelet.
+func (c Throttle) hold(now time.Time, p Pressure) Throttle {
+	c.Expires = now.Add(Lifetime)
+	switch {
+	case now.Before(c.UselessUntil):
+	case c.InForce() && (!now.Before(c.HeldUntil) || c.harmed(now, p)):
+		c.Began, c.Changed, c.UselessUntil = time.Time{}, now, now.Add(retryAfter)
+	case c.InForce() && !p.Unknown && p.Level == plugins.None:
+		c.Began, c.Changed = time.Time{}, now
+	case !c.InForce() && p.Level == plugins.Hard && now.Before(c.HeldUntil):
+		c.Began, c.Changed = now, now
+	}
+	return c
+}

@@ -1,0 +1,222 @@
+package throttle
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
+
+var pod = Target{Cgroup: "pod", Memory: true}
+
+// taken is one pod that takes the memory, at so many seconds.
+func taken(seconds int, level plugins.Level, w Workload) Input {
+	return Input{
+		Time: at(time.Duration(seconds) * time.Second), Workloads: map[string]Workload{"pod": w},
+		Culprits: map[Target]Use{pod: {Rates: Rates{Memory: 900 * mib}}}, Memory: Pressure{Level: level},
+	}
+}
+
+// held are the seconds of the next hundred in which memory is limited, of a pod for which
+// the level of each second is given.
+func held(w Workload, level func(second int) plugins.Level) (in []int) {
+	var list map[Target]Throttle
+	for s := range 100 {
+		list = Next(list, taken(s, level(s), w))
+		if c := list[pod]; c.InForce() {
+			in = append(in, s)
+		}
+	}
+	return in
+}
+
+func hardThroughout(int) plugins.Level { return plugins.Hard }
+
+func hardIf(is func(second int) bool) func(int) plugins.Level {
+	return func(s int) plugins.Level {
+		if is(s) {
+			return plugins.Hard
+		}
+		return plugins.None
+	}
+}
+
+func seconds(from, to int) (list []int) {
+	for s := from; s < to; s++ {
+		list = append(list, s)
+	}
+	return list
+}
+
+func TestMemoryHeld(t *testing.T) {
+	for name, row := range map[string]struct {
+		w     Workload
+		level func(int) plugins.Level
+		want  []int
+	}{
+		"no longer than was measured":          {Workload{}, hardThroughout, seconds(0, 30)},
+		"ends before its liveness probe fails": {Workload{Liveness: 10 * time.Second}, hardThroughout, seconds(0, 8)},
+		"at hard alone":                        {Workload{}, func(int) plugins.Level { return plugins.Soft }, nil},
+		"goes on at soft": {Workload{}, func(s int) plugins.Level {
+			if s > 0 {
+				return plugins.Soft
+			}
+			return plugins.Hard
+		}, seconds(0, 30)},
+		"ends with the pressure":                  {Workload{}, hardIf(func(s int) bool { return s < 5 }), seconds(0, 5)},
+		"two short ones are no longer than one":   {Workload{}, hardIf(func(s int) bool { return s < 5 || s >= 20 }), append(seconds(0, 5), seconds(20, 30)...)},
+		"comes and goes, with a minute between":   {Workload{}, hardIf(func(s int) bool { return s%2 == 0 }), []int{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 90, 92, 94, 96, 98}},
+		"its liveness probe fails at once":        {Workload{Liveness: 2 * time.Second}, hardThroughout, nil},
+		"it holds what it requests":               {Workload{RequestBytes: 900 * mib}, hardThroughout, nil},
+		"it holds more than it requests":          {Workload{RequestBytes: 899 * mib}, hardThroughout, seconds(0, 30)},
+		"it is exempt":                            {Workload{Exempt: "because"}, hardThroughout, nil},
+		"in a dry run it is decided all the same": {Workload{DryRun: true}, hardThroughout, seconds(0, 30)},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, held(row.w, row.level)) })
+	}
+}
+
+func TestMemoryNotHeldReasons(t *testing.T) {
+	for want, change := range map[string]func(*Input){
+		"cgroup v1 has no memory.high":                             func(in *Input) { in.MemoryUnlimited = "cgroup v1 has no memory.high" },
+		"it holds 900 MiB, no more than the 1000 that it requests": func(in *Input) { in.Workloads["pod"] = Workload{RequestBytes: 1000 * mib} },
+		"its liveness probe fails within 1s":                       func(in *Input) { in.Workloads["pod"] = Workload{Liveness: time.Second} },
+	} {
+		in := taken(0, plugins.Hard, Workload{})
+		change(&in)
+		assert.Empty(t, Next(nil, in))
+		assert.Equal(t, []NotThrottled{{pod, want}}, Exempted(nil, in))
+	}
+	list := map[Target]Throttle{}
+	for s := range 31 {
+		list = Next(list, taken(s, plugins.Hard, Workload{}))
+	}
+	assert.Equal(t, []NotThrottled{{pod, "it lasted as long as it may; not tried again before 12:10:30 UTC"}}, Exempted(list, taken(31, plugins.Hard, Workload{})))
+}
+
+func TestMemoryHeldThatHarms(t *testing.T) {
+	waits := func(s int, share float64) Input {
+		in := taken(s, plugins.Hard, Workload{})
+		in.Memory.Waited = snapshot.Some(share)
+		return in
+	}
+	list := Next(nil, waits(0, 0.2))
+	list = Next(list, waits(9, 0.9))
+	c := list[pod]
+	require.True(t, c.InForce(), "not yet")
+	list = Next(list, waits(10, 0.29))
+	c = list[pod]
+	require.True(t, c.InForce())
+	list = Next(list, waits(11, 0.31))
+	c = list[pod]
+	assert.False(t, c.InForce(), "the others wait longer than before")
+	assert.Contains(t, c.NotAgain(), "it did not help")
+}
+
+func TestMemoryHeldWhileUnknown(t *testing.T) {
+	list := Next(nil, taken(0, plugins.Hard, Workload{}))
+	unknown := taken(1, plugins.None, Workload{})
+	unknown.Memory.Unknown = true
+	list = Next(list, unknown)
+	c := list[pod]
+	assert.True(t, c.InForce())
+	unknown.Time = at(30 * time.Second)
+	c = Next(list, unknown)[pod]
+	assert.False(t, c.InForce(), "it ends in any case")
+}
+
+// grew is a node with a sample 5 s ago, since when these cgroups grew by so many MiB, and
+// with so many MiB available.
+func grew(available uint64, by map[string]uint64) *snapshot.Snapshot {
+	h := &snapshot.History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 10 * time.Second}
+	var s *snapshot.Snapshot
+	for i := range 2 {
+		now := time.Duration(1+5*i) * time.Second
+		sample := &snapshot.Sample{Time: noon.Add(now), Monotonic: now, Boottime: now, IOSource: snapshot.IOStat}
+		sample.Memory.AvailableBytes = snapshot.Some(available * mib)
+		for _, cgroup := range []string{hogGroup, moverGroup, serviceGroup, "/system.slice/a.service"} {
+			kind := snapshot.KindPod
+			if cgroup == "/system.slice/a.service" {
+				kind = snapshot.KindService
+			}
+			sample.Workloads = append(sample.Workloads, snapshot.Workload{
+				Cgroup: cgroup, Inode: uint64(len(cgroup)), Kind: kind, Name: cgroup, At: now, DetailAt: now, ThrottledAt: now,
+				MemoryBytes: snapshot.Some((500 + uint64(i)*by[cgroup]) * mib),
+			})
+		}
+		s = h.Add(sample)
+	}
+	return s
+}
+
+func missing(v plugins.Verdict, bytes float64) plugins.Verdict {
+	v.Target = snapshot.Some(bytes)
+	return v
+}
+
+func TestMemoryTaker(t *testing.T) {
+	const eats = hogGroup + " took 100 MiB/s, and 91 % of the memory growth; 80 MiB are available"
+	hard := missing(judged(plugins.Memory, "node", plugins.Hard), 500*mib)
+	hog := map[string]uint64{hogGroup: 500, serviceGroup: 50}
+	for name, row := range map[string]struct {
+		available uint64
+		by        map[string]uint64
+		verdict   plugins.Verdict
+		want      string
+	}{
+		"who takes what is left":           {80, hog, hard, eats},
+		"at soft none is held":             {80, hog, judged(plugins.Memory, "node", plugins.Soft), ""},
+		"the rule cannot name any":         {80, hog, unnamed(hard), ""},
+		"it took less than is missing":     {80, hog, missing(hard, 501*mib), ""},
+		"there is enough for a while":      {3001, hog, hard, ""},
+		"two take as much":                 {80, map[string]uint64{hogGroup: 50, moverGroup: 51, serviceGroup: 20}, hard, ""},
+		"a service of the host takes most": {80, map[string]uint64{hogGroup: 50, "/system.slice/a.service": 500}, hard, ""},
+		"none grows":                       {80, nil, hard, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := NewInput(grew(row.available, row.by), said(row.verdict), known(), nil)
+			if row.want == "" {
+				assert.Empty(t, in.Culprits)
+				return
+			}
+			assert.Equal(t, map[Target]Use{{Cgroup: hogGroup, Memory: true}: {Rates{Memory: 1000 * mib}, row.want}}, in.Culprits)
+		})
+	}
+	assert.Empty(t, NewInput(grew(80, hog), said(hard), nil, nil).Culprits, "it is no known pod")
+	v1 := grew(80, hog)
+	v1.IOSource = snapshot.IOBlkio
+	assert.Equal(t, "cgroup v1 has no memory.high", NewInput(v1, said(hard), known(), nil).MemoryUnlimited)
+}
+
+// TestMemoryHeldRandom: in any minute and a half it is limited no longer than allowed.
+func TestMemoryHeldRandom(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		w := Workload{Liveness: time.Duration(3+r.IntN(60)) * time.Second}
+		var list map[Target]Throttle
+		level, now, began := plugins.None, 0, -1
+		for range 300 {
+			if r.IntN(6) == 0 {
+				level = plugins.Level(r.IntN(3))
+			}
+			now += 1 + r.IntN(3)
+			list = Next(list, taken(now, level, w))
+			c := list[pod]
+			switch {
+			case !c.InForce():
+				began = -1
+			case began < 0:
+				began = now
+			}
+			if c.InForce() {
+				require.Less(t, time.Duration(now-began)*time.Second, w.holdFor(), "seed %d", seed)
+				require.Equal(t, Rates{Memory: 900 * mib}, c.Limits())
+			}
+		}
+	}
+}
