@@ -36,6 +36,7 @@ func TestAgentRoleVerbs(t *testing.T) {
 		"pods":                   "list,watch",
 		"nodes":                  "get,patch",
 		"nodes/status":           "patch",
+		"namespaces":             "list,watch",
 		"persistentvolumeclaims": "get",
 		"persistentvolumes":      "get",
 		"events":                 "create,patch",

@@ -149,6 +149,7 @@ func onPods() []request {
 		notGranted("make a pod", http.MethodPost, pods, plain,
 			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"new"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, yes, yes),
 		anywhere("read whether a claim ties a pod to a node", http.MethodGet, "/api/v1/namespaces/default/persistentvolumeclaims/of-NODE", "", "", yes),
+		anywhere("list the namespaces and their labels", http.MethodGet, "/api/v1/namespaces", "", "", yes),
 		bound("say an Event, as the node's", http.MethodPost, "/api/v1/namespaces/default/events", plain, event("NODE")),
 		never("say an Event, as another node's", http.MethodPost, "/api/v1/namespaces/default/events", plain, event("somebody")),
 	}

@@ -44,7 +44,7 @@ func (in *Input) memoryExemption(t Target, w *Workload) string {
 		return in.MemoryUnlimited
 	case held <= w.RequestBytes:
 		return fmt.Sprintf("it holds %.0f MiB, no more than the %.0f that it requests", held/(1<<20), w.RequestBytes/(1<<20))
-	case w.holdFor() < shortestHold:
+	case w.holdFor() < shortestHold && !w.Terminating:
 		return fmt.Sprintf("its liveness probe fails within %s", w.Liveness)
 	}
 	return ""
@@ -77,16 +77,18 @@ func (in *Input) addTaker(s *snapshot.Snapshot) {
 }
 
 // hold limits memory at hard pressure, until there is none, or its time is over. It is then
-// not tried again for a while, and so not until the pod is ended by its kubelet.
-func (c Throttle) hold(now time.Time, p Pressure) Throttle {
+// not tried again for a while. A pod that its kubelet ends has no probes any more
+// (SyncTerminatingPod in kubernetes/pkg/kubelet): it is limited until it is gone, or it
+// would take the rest in its termination grace period.
+func (c Throttle) hold(now time.Time, p Pressure, w *Workload) Throttle {
 	c.Expires = now.Add(Lifetime)
 	switch {
 	case now.Before(c.UselessUntil):
-	case c.InForce() && (!now.Before(c.HeldUntil) || c.harmed(now, p)):
+	case c.InForce() && (!now.Before(c.HeldUntil) && !w.Terminating || c.harmed(now, p)):
 		c.Began, c.Changed, c.UselessUntil = time.Time{}, now, now.Add(retryAfter)
 	case c.InForce() && !p.Unknown && p.Level == plugins.None:
 		c.Began, c.Changed = time.Time{}, now
-	case !c.InForce() && p.Level == plugins.Hard && now.Before(c.HeldUntil):
+	case !c.InForce() && p.Level == plugins.Hard && (now.Before(c.HeldUntil) || w.Terminating):
 		c.Began, c.Changed = now, now
 	}
 	return c

@@ -71,6 +71,7 @@ func TestMemoryHeld(t *testing.T) {
 		"ends with the pressure":                  {Workload{}, hardIf(func(s int) bool { return s < 5 }), seconds(0, 5)},
 		"two short ones are no longer than one":   {Workload{}, hardIf(func(s int) bool { return s < 5 || s >= 20 }), append(seconds(0, 5), seconds(20, 30)...)},
 		"comes and goes, with a minute between":   {Workload{}, hardIf(func(s int) bool { return s%2 == 0 }), []int{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 90, 92, 94, 96, 98}},
+		"until it has ended":                      {Workload{Terminating: true, Liveness: time.Second}, hardThroughout, seconds(0, 100)},
 		"its liveness probe fails at once":        {Workload{Liveness: 2 * time.Second}, hardThroughout, nil},
 		"it holds what it requests":               {Workload{RequestBytes: 900 * mib}, hardThroughout, nil},
 		"it holds more than it requests":          {Workload{RequestBytes: 899 * mib}, hardThroughout, seconds(0, 30)},

@@ -153,7 +153,7 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if w.Exemption(p.Level) != "" {
 			continue
 		}
-		c = c.next(t, in.Time, p, w.DryRun)
+		c = c.next(t, in.Time, p, &w)
 		if c.InForce() || in.Time.Sub(c.Changed) < remembered || in.Time.Before(c.UselessUntil) {
 			after[t] = c
 		}
@@ -164,7 +164,7 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 			continue
 		}
 		c := Throttle{Base: use.Rates, Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), WaitedBefore: p.Waited, Why: use.Why}
-		after[t] = c.next(t, in.Time, p, w.DryRun)
+		after[t] = c.next(t, in.Time, p, &w)
 	}
 	return after
 }
@@ -189,14 +189,14 @@ func Exempted(list map[Target]Throttle, in Input) (exempted []NotThrottled) {
 	return exempted
 }
 
-func (c Throttle) next(t Target, now time.Time, p Pressure, dryRun bool) Throttle {
+func (c Throttle) next(t Target, now time.Time, p Pressure, w *Workload) Throttle {
 	switch {
 	case t.Memory:
-		return c.hold(now, p)
+		return c.hold(now, p, w)
 	case p.Unknown:
 		return c
 	}
-	return c.step(now, p, dryRun)
+	return c.step(now, p, w.DryRun)
 }
 
 // step makes a limit on a disk or the CPU tighter or wider.

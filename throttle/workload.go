@@ -53,6 +53,8 @@ type Workload struct {
 	// Liveness is the least time in which a liveness or startup probe that fails has its
 	// container ended; 0: it has none.
 	Liveness time.Duration
+	// Terminating: its kubelet ends it.
+	Terminating bool
 	// Exempt is why it is not throttled; ExemptAtSoft is why only hard pressure throttles
 	// it. Empty: it may be.
 	Exempt, ExemptAtSoft string
@@ -60,7 +62,7 @@ type Workload struct {
 
 // With takes from its pod how much memory it requests, and how long it may be held back.
 func (w Workload) With(p *pods.Pod) Workload {
-	w.RequestBytes, w.Liveness = float64(p.MemoryRequestBytes), p.Liveness
+	w.RequestBytes, w.Liveness, w.Terminating = float64(p.MemoryRequestBytes), p.Liveness, !p.TerminatesBy.IsZero()
 	return w
 }
 
@@ -98,8 +100,9 @@ const (
 
 // Of is what a pod may be throttled by. An owner's label forbids only up to soft, since
 // every tenant could make its pods immune otherwise, except where optOutHard says so; it
-// allows what costs the owner alone.
-func (c *Config) Of(p *pods.Pod, optOutHard []string) Workload {
+// allows what costs the owner alone. The label of its namespace, which an administrator
+// writes, forbids at hard as well.
+func (c *Config) Of(p *pods.Pod, ofNamespace string, optOutHard []string) Workload {
 	w := Workload{DryRun: c.DryRun}.With(p)
 	w.RequestCores = float64(p.CPURequestMillicores) / 1000
 	switch {
@@ -109,10 +112,12 @@ func (c *Config) Of(p *pods.Pod, optOutHard []string) Workload {
 		w.Exempt = "namespace " + p.Namespace + " is in throttle.never"
 	case p.QoS == guaranteed:
 		w.Exempt = "it is Guaranteed: it uses what it requested"
+	case ofNamespace != "" && ofNamespace != allow:
+		w.Exempt = fmt.Sprintf("namespace %s forbids it: label %s=%s", p.Namespace, names.Throttle, ofNamespace)
 	case p.Throttle == allow:
-	case len(p.Protections) > 0:
+	case len(p.Protections) > 0 && ofNamespace != allow:
 		w.Exempt = "protected: " + p.Protections[0].Why
-	case !slices.Contains(c.Classes, p.QoS) && !(p.LowQoS && slices.Contains(c.Classes, bestEffort)):
+	case ofNamespace != allow && !slices.Contains(c.Classes, p.QoS) && !(p.LowQoS && slices.Contains(c.Classes, bestEffort)):
 		w.Exempt = fmt.Sprintf("QoS class %s is not in throttle.classes", p.QoS)
 	case p.Throttle != "":
 		w.ExemptAtSoft = fmt.Sprintf("its owner forbids it: label %s=%s", names.Throttle, p.Throttle)

@@ -14,6 +14,7 @@ func TestOf(t *testing.T) {
 	for name, row := range map[string]struct {
 		config     func(*Config)
 		pod        pods.Pod
+		namespace  string // its label
 		optOutHard []string
 		soft, hard string // why it is exempt at that level
 	}{
@@ -29,6 +30,11 @@ func TestOf(t *testing.T) {
 		"by a value with a typo":     {pod: pods.Pod{QoS: bestEffort, Throttle: "nevr"}, soft: "its owner forbids it: label plimsoll.dev/throttle=nevr"},
 		"by a trusted owner":         {pod: pods.Pod{Namespace: "shop", QoS: bestEffort, Throttle: never}, optOutHard: []string{"shop"}, soft: "its owner", hard: "its owner"},
 		"by any owner":               {pod: pods.Pod{Namespace: "shop", QoS: bestEffort, Throttle: never}, optOutHard: []string{"*"}, soft: "its owner", hard: "its owner"},
+		"its namespace forbids it":   {pod: pods.Pod{Namespace: "shop", QoS: bestEffort, Throttle: allow}, namespace: never, soft: "namespace shop forbids it: label plimsoll.dev/throttle=never", hard: "namespace shop forbids it"},
+		"with a typo":                {pod: pods.Pod{Namespace: "shop", QoS: bestEffort}, namespace: "alow", soft: "namespace shop forbids it: label plimsoll.dev/throttle=alow", hard: "namespace shop forbids it"},
+		"its namespace allows it":    {pod: pods.Pod{QoS: burstable, Protections: protected}, namespace: allow},
+		"but its owner does not":     {pod: pods.Pod{QoS: burstable, Throttle: never}, namespace: allow, soft: "its owner forbids it"},
+		"Guaranteed all the same":    {pod: pods.Pod{QoS: guaranteed}, namespace: allow, soft: "it is Guaranteed", hard: "it is Guaranteed"},
 		"in a namespace of never":    {config: func(c *Config) { c.Never = []string{"shop"} }, pod: pods.Pod{Namespace: "shop", QoS: bestEffort, Throttle: allow}, soft: "namespace shop", hard: "namespace shop"},
 		"throttling is switched off": {config: func(c *Config) { c.Enabled = false }, pod: pods.Pod{QoS: bestEffort, Throttle: allow}, soft: "throttle.enabled", hard: "throttle.enabled"},
 	} {
@@ -38,7 +44,7 @@ func TestOf(t *testing.T) {
 				row.config(&c)
 			}
 			row.pod.CPURequestMillicores = 1500
-			w := c.Of(&row.pod, row.optOutHard)
+			w := c.Of(&row.pod, row.namespace, row.optOutHard)
 			assert.True(t, w.DryRun)
 			assert.InDelta(t, 1.5, w.RequestCores, 1e-9)
 			for level, want := range map[plugins.Level]string{plugins.Soft: row.soft, plugins.Hard: row.hard} {

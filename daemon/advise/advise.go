@@ -47,6 +47,11 @@ type Advice struct {
 	OOMKills             uint64 `json:"oomKills"`
 	OOMKillsWithoutLevel uint64 `json:"oomKillsNotAnnounced"`
 
+	// Actions are what would have been done to workloads; ActionsOmitted counts those of a
+	// long recording that are in none of them.
+	Actions        []Action `json:"actions"`
+	ActionsOmitted uint64   `json:"actionsOmitted,omitempty"`
+
 	Scopes    []Scope    `json:"scopes"`
 	Proposals []Proposal `json:"proposals"`
 	// Configuration is YAML with the proposed changes only.
@@ -73,6 +78,7 @@ func (w *Watcher) Advice(c plugins.Config, report *replay.Report) (*Advice, erro
 	a := &Advice{
 		Format: Format, Config: report.Config, Recordings: report.Recordings, Unreadable: report.Unreadable, Failed: report.Failed, Start: report.Start, End: report.End,
 		Seconds: report.Seconds, ObservedSeconds: w.seconds, Samples: report.Samples, OOMKills: w.kills, OOMKillsWithoutLevel: w.killsWithoutLevel,
+		Actions: actions(report), ActionsOmitted: report.Omitted.Decisions + report.Omitted.Throttled,
 		Scopes: []Scope{}, Proposals: w.propose(c), Limits: limits(),
 	}
 	for i := range report.Scopes {

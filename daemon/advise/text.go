@@ -34,6 +34,9 @@ func WriteText(w io.Writer, a *Advice) error {
 	if a.OOMKills > 0 {
 		fmt.Fprintf(&b, "\n%d OOM kills, %d of them with no level of memory in the minute before.\n", a.OOMKills, a.OOMKillsWithoutLevel)
 	}
+	if err := a.writeActions(&b); err != nil {
+		return err
+	}
 	b.WriteString("\nThresholds:\n")
 	for _, p := range a.Proposals {
 		fmt.Fprintf(&b, "  %s: %s\n", strings.TrimPrefix(p.Key, "plugins."), view.Printable(p.Reason))
@@ -47,6 +50,19 @@ func WriteText(w io.Writer, a *Advice) error {
 		b.WriteString("  " + n + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (a *Advice) writeActions(b *strings.Builder) error {
+	if len(a.Actions) == 0 {
+		b.WriteString("\nWithout a dry run no pod would have been throttled or evicted.\n")
+		return nil
+	}
+	b.WriteString("\nWithout a dry run:\n")
+	err := table(b, a.actionRows())
+	if a.ActionsOmitted > 0 {
+		fmt.Fprintf(b, "%d more actions are not counted.\n", a.ActionsOmitted)
+	}
 	return err
 }
 

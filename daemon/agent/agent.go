@@ -153,7 +153,7 @@ func (a *Agent) Join() error {
 		return err
 	}
 	a.cluster, a.About.Mode = cl, "cluster"
-	a.throttles.event = cl.events.Pod
+	a.throttles.event, a.throttles.ofNamespace = cl.events.Pod, cl.throttle.Value
 	if cl.heartbeat != nil {
 		cl.heartbeat.id = a.StateID
 		held := protectProcess()

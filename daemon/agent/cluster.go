@@ -27,6 +27,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/state"
@@ -39,6 +40,8 @@ type cluster struct {
 	bootID string
 	nodes  corev1client.NodesGetter
 	pods   *pods.Watcher
+	// throttle is the label of namespaces that allows or forbids throttling their pods.
+	throttle *pods.NamespaceLabel
 	// disruptions answers outer plugins that report candidates.
 	disruptions *pods.DisruptionReader
 	evictor     *kube.Evictor
@@ -105,6 +108,7 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 		store:   state.File[evict.State]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.StateVersion, Adopt: (*evict.State).AdoptKeys},
 		status:  &lease.Status{Node: node, Nodes: core, Log: log},
 	}
+	cl.throttle = &pods.NamespaceLabel{Label: names.Throttle, Namespaces: core, Log: log}
 	cl.disruptions = &pods.DisruptionReader{REST: core.RESTClient(), Pods: cl.pods, Log: log}
 	cl.requester = &client.EvictionRequester{Direct: cl.evictor, Wake: func() {}, LateAnswer: func() {}}
 	if c.Lease.Enabled {
@@ -149,6 +153,7 @@ func (c *cluster) heartbeats() []*heartbeat {
 // run keeps the pods and the Node's conditions up to date until ctx is done.
 func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return c.pods.Run(ctx) })
+	g.Go(func() error { return c.throttle.Run(ctx) })
 	g.Go(func() error { return c.updateFacts(ctx) })
 	g.Go(func() error {
 		for _, known := range []<-chan struct{}{c.marked, c.nodeLease.holderDecided()} {

@@ -41,6 +41,8 @@ type throttles struct {
 	told map[throttle.Target]bool
 	// event tells the owner of a pod; nil: there is no cluster.
 	event func(pod evict.Victim, kind, reason, text string)
+	// ofNamespace is the label of a namespace.
+	ofNamespace func(namespace string) string
 
 	shown atomic.Pointer[view.Throttles]
 	// cgroups that have a limit of Plimsoll, for the sample loop.
@@ -89,7 +91,7 @@ func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
 
 // round decides from the newest sample and applies the limits.
 func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
-	workloads := c.Throttleable(s.Snapshot, list)
+	workloads := c.Throttleable(s.Snapshot, list, m.ofNamespace)
 	in := throttle.NewInput(s.Snapshot, s.Levels, workloads, m.list)
 	m.list = throttle.Next(m.list, in)
 	written := map[throttle.Target]throttle.Throttle{}

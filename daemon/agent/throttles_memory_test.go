@@ -143,6 +143,15 @@ func TestMemoryLimitSurvivesRestart(t *testing.T) {
 	assert.Equal(t, "1048576", h.high())
 }
 
+func TestMemoryLimitForbiddenByNamespace(t *testing.T) {
+	h := newMemoryFixture(t)
+	h.labels = map[string]string{"batch": "never"}
+	h.throttles.round(h.eats(), &h.config, h.pods)
+	assert.Equal(t, "max", h.high())
+	require.Len(t, h.throttles.shown.Load().Exempt, 1)
+	assert.Equal(t, "batch/eater, memory: namespace batch forbids it: label plimsoll.dev/throttle=never", h.throttles.shown.Load().Exempt[0].Text())
+}
+
 func TestMemoryLimitDryRun(t *testing.T) {
 	h := newMemoryFixture(t)
 	h.config.Throttle.DryRun = true

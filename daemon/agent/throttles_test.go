@@ -33,6 +33,7 @@ type throttleFixture struct {
 	now       time.Time
 	pods      pods.List
 	events    []string
+	labels    map[string]string // of namespaces
 	throttles *throttles
 }
 
@@ -87,6 +88,7 @@ func (h *throttleFixture) start() {
 	require.NoError(h.t, err)
 	h.throttles = newThrottles(h.state, host, slog.New(slog.NewTextHandler(&h.log, nil)))
 	h.throttles.saveTimeout = time.Minute // on a busy machine, too
+	h.throttles.ofNamespace = func(namespace string) string { return h.labels[namespace] }
 	h.throttles.event = func(pod evict.Victim, kind, reason, text string) {
 		h.events = append(h.events, kind+" "+reason+" "+pod.Namespace+"/"+pod.Name+": "+text)
 	}

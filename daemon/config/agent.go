@@ -238,8 +238,9 @@ type VGDP struct {
 	Concurrency int `yaml:"concurrency" unit:"data mover loads" why:"How many data mover loads all Veleros together run on this node (loadConcurrency of their node-agents): so many the budget grows back to. If more run, they count as well."`
 }
 
-// Throttleable says of each pod that runs whether it may be throttled.
-func (a *Agent) Throttleable(s *snapshot.Snapshot, list pods.List) map[string]throttle.Workload {
+// Throttleable says of each pod that runs whether it may be throttled. label is that of a
+// namespace.
+func (a *Agent) Throttleable(s *snapshot.Snapshot, list pods.List, label func(namespace string) string) map[string]throttle.Workload {
 	mover := throttle.Workload{Mover: true, DryRun: a.VGDP.DryRun}
 	if !a.VGDP.Enabled {
 		mover.Exempt = "vgdp.enabled is false"
@@ -254,7 +255,7 @@ func (a *Agent) Throttleable(s *snapshot.Snapshot, list pods.List) map[string]th
 		case listed && p.IsMover(), w.Pod != nil && w.Pod.Mover:
 			all[w.Cgroup] = mover.With(&p)
 		case listed:
-			all[w.Cgroup] = a.Throttle.Of(&p, a.Eviction.OptOutHard)
+			all[w.Cgroup] = a.Throttle.Of(&p, label(p.Namespace), a.Eviction.OptOutHard)
 		}
 	}
 	return all

@@ -121,10 +121,13 @@ func (c *chain) round(s *snapshot.Snapshot, levels *plugins.Levels) (throttled [
 	return throttled, c.log.List()[0], true
 }
 
+// unlabelled: a recording does not have the labels of namespaces.
+func unlabelled(string) string { return "" }
+
 // throttle decides who would be throttled, and returns those that were not before.
 func (c *chain) throttle(s *snapshot.Snapshot, levels *plugins.Levels, list pods.List) (began []Throttling) {
 	before := c.throttles
-	c.throttles = throttle.Next(before, throttle.NewInput(s, levels, c.agent.Throttleable(s, list), before))
+	c.throttles = throttle.Next(before, throttle.NewInput(s, levels, c.agent.Throttleable(s, list, unlabelled), before))
 	for _, t := range slices.SortedFunc(maps.Keys(c.throttles), throttle.Target.Compare) {
 		was, there := before[t]
 		if now := c.throttles[t]; now.InForce() && !(there && was.InForce()) {
