@@ -15,7 +15,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
@@ -36,7 +35,7 @@ func TestRealKubelet(t *testing.T) {
 	t.Run("its pod is a workload with its UID, and ends when it is deleted", aPodLivesAndEnds(k))
 	t.Run("a plugin that its vendor ships as a DaemonSet is asked", aDaemonSetIsAPlugin(k))
 	t.Run("a pod that fills the runtime's filesystem is evicted, and no other", aRootfsIsOverused(k))
-	t.Run("a pod that takes all memory is held, then evicted, and no other", anEaterIsHeld(k))
+	t.Run("a pod that takes all memory is held, then evicted, and no other", eatersAreHeld(k))
 	t.Run("a pod that takes the node's memory is evicted, and no other", aPresserIsEvicted(k))
 }
 
@@ -136,53 +135,6 @@ func aPresserIsEvicted(shared *kubeNode) func(*testing.T) {
 		t.Logf("plimsoll explain eviction %s:\n%s", pressing.Name, k.run("/root/plimsoll explain eviction "+pressing.Name))
 		assert.NotContains(t, k.run("dmesg"), "Out of memory")
 	}
-}
-
-// anEaterIsHeld: without a limit it would take memory until the kernel killed. The kubelet's
-// own threshold is below what the agent holds it at.
-func anEaterIsHeld(shared *kubeNode) func(*testing.T) {
-	return func(t *testing.T) {
-		if os.Getenv("PLIMSOLL_LONG") == "" {
-			t.Skip("it fills the memory of an emulated machine, for ten minutes: make e2e")
-		}
-		k := shared.with(t)
-		k.configure(strings.Replace(acting, "{", "{transition: 1s, taints: {minimum: 1s}, ", 1) + "throttle: {dryRun: false}\n")
-		defer k.configure(acting)
-		k.deploy("steady", idle())
-		steady := k.running("steady")
-		k.until(time.Minute, "the agent has settled", func() bool { return k.agentAge() > evict.DefaultConfig().Cooldown })
-		k.deploy("eater", corev1.PodSpec{Containers: []corev1.Container{{Name: "hog", Image: imageOf("hog"), Args: []string{"-available", "1"}}}})
-		eater := k.running("eater")
-		k.stage("a pod that waits and one that eats run")
-		d := k.evicted(2*time.Minute, "memory-stall")
-		k.stage("the eater is evicted")
-		going, _ := d.FirstEvicted()
-		assert.Equal(t, string(eater.UID), going.Pod.UID)
-		k.said(eater.UID, "Throttled", time.Minute)
-		held := k.eventOf(eater.UID, "Throttled")
-		t.Logf("hard -> held %+.1f s -> eviction accepted %+.1f s", held.Sub(d.Causes[0].Since).Seconds(), going.Answers[0].Time.Sub(held).Seconds())
-		k.ended(eater)
-		k.undeploy("eater")
-		assert.Equal(t, steady.UID, k.running("steady").UID, "the other pod is the same")
-		assert.Equal(t, 1, countOf(k.decisions(), evictedFor("memory-stall")))
-		assert.NotContains(t, k.run("dmesg"), "Out of memory")
-		t.Logf("plimsoll explain eviction %s:\n%s", eater.Name, k.run("/root/plimsoll explain eviction "+eater.Name))
-		k.until(2*time.Minute, "the Node is not marked", func() bool { return k.condition(names.Prefix+"MemoryContention") != corev1.ConditionTrue })
-		k.undeploy("steady")
-	}
-}
-
-// eventOf is when an Event of that reason about a pod was written, in seconds.
-func (k *kubeNode) eventOf(pod types.UID, reason string) time.Time {
-	k.t.Helper()
-	list, err := k.cluster.Client.CoreV1().Events(metav1.NamespaceDefault).List(k.t.Context(),
-		metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod) + ",reason=" + reason})
-	require.NoError(k.t, err)
-	require.NotEmpty(k.t, list.Items)
-	if at := list.Items[0].EventTime.Time; !at.IsZero() {
-		return at
-	}
-	return list.Items[0].FirstTimestamp.Time
 }
 
 // reacted says how long after the witness saw the rule met the level was hard,
