@@ -110,6 +110,17 @@ func (w Window) MaxAvailable() Opt[uint64] {
 	return Some(most)
 }
 
+// AvailableLost is how fast available memory shrank, in bytes per second; negative if it
+// grew.
+func (w Window) AvailableLost() Opt[float64] {
+	was, ok1 := w.points[w.from].Memory.AvailableBytes.Get()
+	now, ok2 := w.to.Memory.AvailableBytes.Get()
+	if !ok1 || !ok2 || w.Elapsed() <= 0 {
+		return Opt[float64]{}
+	}
+	return Some((float64(was) - float64(now)) / w.Seconds())
+}
+
 // MinNUMAFree is the least free memory of a NUMA node in any sample of the window,
 // in bytes; absent if a sample lacks it.
 func (w Window) MinNUMAFree(id int) Opt[uint64] {

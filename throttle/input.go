@@ -74,6 +74,7 @@ func NewInput(s *snapshot.Snapshot, l *plugins.Levels, workloads map[string]Work
 	if s.IOSource == snapshot.IOBlkio {
 		in.MemoryUnlimited = "cgroup v1 has no memory.high"
 	}
+	in.setMemory(s, l)
 	in.addTaker(s)
 	return in
 }
@@ -139,8 +140,6 @@ func (in *Input) setPressure(l *plugins.Levels) {
 			in.CPU.add(v)
 		case plugins.Memory:
 			in.Memory.add(v)
-			missing, _ := v.Target.Get()
-			in.missing = max(in.missing, missing)
 			in.Mover.add(v)
 		case plugins.NetworkIO:
 			in.Mover.add(v)

@@ -8,7 +8,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// Memory is limited at hard pressure alone, by memory.high at what the workload holds: it
+// Memory is limited at hard pressure alone, or when it runs out, by memory.high at what the workload holds: it
 // then sleeps when it allocates, and the others go on. A limit below what it holds makes it
 // sleep with locks of the kernel (ADR 91), so it is written once and never lowered. It ends
 // before a liveness probe, which waits as long, fails.
@@ -26,7 +26,46 @@ const (
 	// grew lately.
 	takenWithin = 30 * time.Second
 	lately      = 5 * time.Second
+	// Less than what ends the pressure is available, and at the pace of justNow it is gone
+	// within runsOutWithin: the rule takes as long to see it.
+	runsOutWithin = 5 * time.Second
+	justNow       = 2 * time.Second
 )
+
+// RunsOut reports whether memory runs out before a rule can judge it: it is the time to hold
+// the one that takes it.
+func RunsOut(s *snapshot.Snapshot, l *plugins.Levels) bool {
+	if missingMemory(l) == 0 {
+		return false
+	}
+	w, _ := s.Over(justNow)
+	lost, known := w.AvailableLost().Get()
+	available, _ := s.Memory.AvailableBytes.Get()
+	return known && lost*runsOutWithin.Seconds() > float64(available)
+}
+
+// missingMemory must be released to end the pressure, in bytes.
+func missingMemory(l *plugins.Levels) (most float64) {
+	for i := range l.Verdicts {
+		if v := &l.Verdicts[i]; v.Resource == plugins.Memory && !v.PerWorkload && !v.ReportOnly && v.Absent == "" && !v.Partial {
+			missing, _ := v.Target.Get()
+			most = max(most, missing)
+		}
+	}
+	return most
+}
+
+// setMemory takes the pressure on memory, for the limits on it: that of the rules, hard as
+// soon as memory runs out, and soft as long as any is missing.
+func (in *Input) setMemory(s *snapshot.Snapshot, l *plugins.Levels) {
+	in.missing = missingMemory(l)
+	switch {
+	case RunsOut(s, l):
+		in.Memory.Level, in.Memory.Named = plugins.Hard, true
+	case in.missing > 0:
+		in.Memory.Level = max(in.Memory.Level, plugins.Soft)
+	}
+}
 
 // holdFor is how long memory may be limited.
 func (w *Workload) holdFor() time.Duration {

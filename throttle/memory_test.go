@@ -194,6 +194,60 @@ func TestMemoryTaker(t *testing.T) {
 	assert.Equal(t, "cgroup v1 has no memory.high", NewInput(v1, said(hard), known(), nil).MemoryUnlimited)
 }
 
+// lost is a node on which so many MiB are available in each second, and grew as much.
+func lost(available ...uint64) *snapshot.Snapshot {
+	h := &snapshot.History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 10 * time.Second}
+	var s *snapshot.Snapshot
+	for i, left := range available {
+		now := time.Duration(1+i) * time.Second
+		sample := &snapshot.Sample{Time: noon.Add(now), Monotonic: now, Boottime: now, IOSource: snapshot.IOStat}
+		sample.Memory.AvailableBytes = snapshot.Some(left * mib)
+		sample.Workloads = []snapshot.Workload{{
+			Cgroup: hogGroup, Inode: 1, Kind: snapshot.KindPod, Name: hogGroup, At: now, DetailAt: now, ThrottledAt: now, MemoryBytes: snapshot.Some((2000 - left) * mib),
+		}}
+		s = h.Add(sample)
+	}
+	return s
+}
+
+// A pod that takes memory so fast that it is gone before the rule's window is over.
+func TestMemoryRunsOut(t *testing.T) {
+	none := judged(plugins.Memory, "node", plugins.None)
+	partial, report := missing(none, 100*mib), missing(none, 100*mib)
+	partial.Partial, report.ReportOnly = true, true
+	for name, row := range map[string]struct {
+		s       *snapshot.Snapshot
+		verdict plugins.Verdict
+		out     bool
+	}{
+		"in a second":                      {lost(1100, 700, 300), missing(none, 100*mib), true},
+		"in 6 s":                           {lost(400, 350, 300), missing(none, 100*mib), false},
+		"nothing is missing yet":           {lost(1500, 1100, 700), none, false},
+		"it has stopped":                   {lost(300, 300, 300), missing(none, 100*mib), false},
+		"it comes back":                    {lost(100, 200, 300), missing(none, 100*mib), false},
+		"the rule has just begun to judge": {lost(1100, 700, 300), partial, false},
+		"the rule only reports":            {lost(1100, 700, 300), report, false},
+		"one sample tells nothing":         {lost(300), missing(none, 100*mib), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, row.out, RunsOut(row.s, said(row.verdict)))
+			in := NewInput(row.s, said(row.verdict), known(), nil)
+			assert.Len(t, in.Culprits, map[bool]int{true: 1}[row.out])
+		})
+	}
+	target := Target{Cgroup: hogGroup, Memory: true}
+	list := Next(nil, NewInput(lost(1100, 700, 300), said(missing(none, 100*mib)), known(), nil))
+	held := NewInput(lost(300, 300, 300), said(missing(none, 100*mib)), known(), list)
+	held.Time = at(10 * time.Second)
+	list = Next(list, held)
+	c := list[target]
+	assert.True(t, c.InForce(), "it goes on while any is missing")
+	enough := NewInput(lost(300, 300, 400), said(none), known(), list)
+	enough.Time = at(11 * time.Second)
+	c = Next(list, enough)[target]
+	assert.False(t, c.InForce())
+}
+
 // TestMemoryHeldRandom: in any minute and a half it is limited no longer than allowed.
 func TestMemoryHeldRandom(t *testing.T) {
 	for seed := range uint64(300) {

@@ -11,6 +11,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/throttle"
 )
 
 // sample is one tick: read the kernel, derive the snapshot, evaluate the rules,
@@ -110,8 +111,8 @@ func (a *Agent) roundLoop(ctx context.Context) error {
 }
 
 // pauseBetweenRounds keeps rounds evict.MinRound apart (rate limit). A level that has become
-// hard since the last round ends the pause: it was soft just before, and that
-// round must not delay this one.
+// hard since the last round ends the pause, and so does memory that runs out: it was
+// soft just before, and that round must not delay this one.
 func (a *Agent) pauseBetweenRounds(ctx context.Context) {
 	pause := time.NewTimer(evict.MinRound)
 	defer pause.Stop()
@@ -127,7 +128,7 @@ func (a *Agent) pauseBetweenRounds(ctx context.Context) {
 			}
 			return
 		}
-		if a.lastJudged != nil && a.state.Load().Levels.Rose(a.lastJudged, plugins.Hard) {
+		if now := a.state.Load(); a.lastJudged != nil && (now.Levels.Rose(a.lastJudged, plugins.Hard) || throttle.RunsOut(now.Snapshot, now.Levels)) {
 			wake(a.levelRose)
 			return
 		}
@@ -175,7 +176,7 @@ func (a *Agent) publish(snapshot *snapshot.Snapshot, levels *plugins.Levels, too
 	wake(a.published)
 	a.pageBell.Notify()
 	rose := before != nil && levels.Rose(before.Levels, plugins.Soft)
-	if rose {
+	if rose || throttle.RunsOut(snapshot, levels) {
 		wake(a.levelRose)
 	}
 	if a.cluster != nil && a.cluster.heartbeat != nil {

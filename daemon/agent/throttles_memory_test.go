@@ -51,10 +51,13 @@ func (h *memoryFixture) high() string {
 // sample after a second, in which the pod holds so many MiB.
 func (h *memoryFixture) sample(mib uint64, level plugins.Level) *view.State {
 	h.now = h.now.Add(time.Second)
-	since := h.now.Sub(h.since)
+	since, available, missing := h.now.Sub(h.since), uint64(80<<20), 300.0*(1<<20)
+	if level == plugins.None {
+		available, missing = 900<<20, 0
+	}
 	s := &snapshot.Sample{
 		Time: h.now, Monotonic: since, Boottime: since, IOSource: snapshot.IOStat,
-		Memory: snapshot.Memory{AvailableBytes: snapshot.Some(uint64(80 << 20))},
+		Memory: snapshot.Memory{AvailableBytes: snapshot.Some(available)},
 		Workloads: []snapshot.Workload{{
 			Cgroup: eaterPod, Inode: 7, Kind: snapshot.KindPod, Name: "pod7", PodUID: "7", At: since, DetailAt: since, ThrottledAt: since, MemoryBytes: snapshot.Some(mib << 20),
 		}},
@@ -62,7 +65,7 @@ func (h *memoryFixture) sample(mib uint64, level plugins.Level) *view.State {
 	}
 	return &view.State{
 		Snapshot: h.history.Add(s),
-		Levels:   &plugins.Levels{Time: h.now, Verdicts: []plugins.Verdict{{Resource: plugins.Memory, Scope: "node", Level: level, Target: snapshot.Some(300.0 * (1 << 20))}}},
+		Levels:   &plugins.Levels{Time: h.now, Verdicts: []plugins.Verdict{{Resource: plugins.Memory, Scope: "node", Level: level, Target: snapshot.Some(missing)}}},
 	}
 }
 
