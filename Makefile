@@ -151,7 +151,7 @@ recordings: ## as root: record anew the machines that tests play, for some ten m
 labelled: ## as root: record the labelled set anew and judge it, for some forty minutes
 	PLIMSOLL_LABELLED=$(CURDIR)/e2e/labelled/testdata go test -count=1 -timeout=2h -v \
 		-run '^TestMakeLabelledRecordings$$' ./e2e/vm
-	go test -count=1 -run '^TestLabelledRecordings$$' ./daemon/replay -update
+	go test -count=1 -run '^TestLabelled' ./daemon/judge -update
 
 # A package that brings a service must not start it: policy-rc.d says so to
 # Debian while the packages are installed.

@@ -152,7 +152,7 @@ func Commands() *cobra.Command {
   plimsoll top                    # its pressure, live
   plimsoll doctor                 # can this machine be measured and judged?`
 	root.AddCommand(agentCommand(), controllerCommand(), topCommand(true), pluginsCommand(), explainCommand(true), doctorCommand(true), whoCommand(), nodesCommand(),
-		releaseCommand(), replayCommand(), adviseCommand(), configCommand(), versionCommand())
+		releaseCommand(), replayCommand(), judgeCommand(), adviseCommand(), configCommand(), versionCommand())
 	completionCommand(root)
 	return root
 }

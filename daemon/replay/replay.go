@@ -85,19 +85,23 @@ type queued struct {
 
 // startPlaying plays the held samples, now that their tick is known.
 func (p *Player) startPlaying() {
-	p.tick = recordedTick(p.queued, p.Config)
+	var samples []*snapshot.Sample
+	for _, q := range p.queued {
+		samples = append(samples, q.sample)
+	}
+	p.tick = Tick(samples, p.Config)
 	for _, q := range p.queued {
 		p.play(q)
 	}
 	p.queued = nil
 }
 
-// recordedTick is the configuration's tick, or the median step of the recording where
-// that would make every step a gap.
-func recordedTick(samples []queued, c *config.Agent) time.Duration {
+// Tick is the configuration's tick, or the median step of the samples where that would
+// make every step a gap.
+func Tick(samples []*snapshot.Sample, c *config.Agent) time.Duration {
 	var steps []time.Duration
 	for i := 1; i < len(samples); i++ {
-		steps = append(steps, samples[i].sample.Boottime-samples[i-1].sample.Boottime)
+		steps = append(steps, samples[i].Boottime-samples[i-1].Boottime)
 	}
 	if len(steps) == 0 {
 		return c.Tick

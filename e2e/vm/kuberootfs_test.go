@@ -15,8 +15,8 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
-	"github.com/plimsoll-dev/plimsoll/e2e/labelled"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/judgement"
 	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
@@ -147,7 +147,7 @@ func scenesOfRootfs(c *cluster.Cluster) []scene {
 	}
 	return []scene{
 		{
-			name: "rootfs-full-of-images", run: 150 * time.Second, config: observes, agent: joined,
+			name: "rootfs-full-of-images", class: "filesystem", run: 150 * time.Second, config: observes, agent: joined,
 			did: "files that are no pod's, as images are, take the filesystem of containerd up to 18 % available; two pods write 20 and 60 MiB to their root filesystems",
 			why: "the kubelet keeps images until 15 % are available: little is available, and no pod uses much",
 			begin: func(n *node) {
@@ -159,8 +159,8 @@ func scenesOfRootfs(c *cluster.Cluster) []scene {
 			end: func(n *node) { n.run("rm " + runtimeDir + "/images") },
 		},
 		{
-			name: "rootfs-overuse", run: 150 * time.Second, config: observes, agent: joined,
-			want: []labelled.Want{{Resource: plugins.Filesystem, Scope: "rootfs space", Level: plugins.Hard, Culprit: "writer"}},
+			name: "rootfs-overuse", class: "filesystem", run: 150 * time.Second, config: observes, agent: joined,
+			want: []judgement.Want{{Resource: plugins.Filesystem, Scope: "rootfs space", Level: plugins.Hard, Culprit: "writer"}},
 			did:  "a pod writes to its root filesystem until 18 % of containerd's filesystem are available; another one writes 60 MiB",
 			why:  "one pod without a request of ephemeral-storage uses most of the filesystem, and the kubelet does nothing above 15 %",
 			begin: func(n *node) {

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/plimsoll-dev/plimsoll/e2e/labelled"
 	"github.com/plimsoll-dev/plimsoll/e2e/vm"
+	"github.com/plimsoll-dev/plimsoll/judgement"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
@@ -26,16 +26,17 @@ import (
 // what a good judge must say of it: written before anybody has judged.
 type scene struct {
 	name, did, why string
+	class          string // of Label
 	config         string // of the recording agent, more than the file
 	agent          string // its arguments; empty: it is standalone
 	// begin starts the load and end ends it; run is how long it lasts.
 	begin func(*node)
 	run   time.Duration
 	end   func(*node)
-	want  []labelled.Want // From and To are left to the times of the load
+	want  []judgement.Want // From and To are left to the times of the load
 	// notJudged is what cannot be judged meanwhile, its times likewise.
-	notJudged []labelled.NotJudged
-	// heldOut: it was recorded after the rules were made.
+	notJudged []judgement.NotJudged
+	// heldOut: no rule was or may be tuned by it.
 	heldOut bool
 	// from is when what is wanted begins, if not with the load.
 	from func(*node) time.Time
@@ -80,22 +81,27 @@ func (n *node) play(machine string, s scene) {
 	to := n.clock()
 	n.until(2*clears, "the end is recorded", halfway(clears))
 	n.run("systemctl stop plimsoll")
-	file := filepath.Join(labelledDir(), s.name+".rec")
+	dir := labelledDir()
+	if s.heldOut {
+		dir = filepath.Join(dir, judgement.HeldOutDir)
+		require.NoError(n.t, os.MkdirAll(dir, 0o755))
+	}
+	file := filepath.Join(dir, s.name+".rec")
 	n.run("mv " + onState + "/*.rec " + onState + ".rec") // there is one segment
 	require.NoError(n.t, n.Pull(context.WithoutCancel(n.t.Context()), onState+".rec", file))
 	start := repack(n.t, file)
 	at := func(t time.Time) float64 { return float64(t.Sub(start).Milliseconds()) / 1000 }
-	l := labelled.Label{Machine: machine, Did: s.did, Why: s.why, Load: labelled.Span{From: at(from), To: at(to)}, Usual: s.usual, Want: s.want, HeldOut: s.heldOut}
+	l := judgement.Label{Class: s.class, Machine: machine, Did: s.did, Why: s.why, Load: judgement.Span{From: at(from), To: at(to)}, Usual: s.usual, Want: s.want}
 	for i := range l.Want {
-		l.Want[i].Span = labelled.Span{From: at(wanted), To: at(pressed)}
+		l.Want[i].Span = judgement.Span{From: at(wanted), To: at(pressed)}
 	}
 	l.NotJudged = s.notJudged
 	for i := range l.NotJudged {
-		l.NotJudged[i].Span = labelled.Span{From: at(wanted), To: at(pressed)}
+		l.NotJudged[i].Span = judgement.Span{From: at(wanted), To: at(pressed)}
 	}
 	text, err := yaml.Marshal(l)
 	require.NoError(n.t, err)
-	require.NoError(n.t, os.WriteFile(filepath.Join(labelledDir(), s.name+".yaml"), text, 0o600))
+	require.NoError(n.t, os.WriteFile(filepath.Join(dir, s.name+".yaml"), text, 0o600))
 	n.t.Logf("%s: load from %.1f to %.1f s, wanted from %.1f s", s.name, at(from), at(to), at(wanted))
 }
 

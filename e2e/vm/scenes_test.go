@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/plimsoll-dev/plimsoll/e2e/labelled"
+	"github.com/plimsoll-dev/plimsoll/judgement"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
@@ -31,14 +31,14 @@ const fewReads = " -write 1 -read 1"
 func healthyScenes() []scene {
 	return []scene{
 		{
-			name: "calm-service", run: 40 * time.Second,
+			name: "calm-service", class: "calm", run: 40 * time.Second,
 			did:   "a service writes and reads 1 MiB/s of vdh, a disk of 100 requests a second; nothing else",
 			why:   "no workload causes pressure",
 			begin: func(n *node) { n.work("shop", inPodOf("burstable", shopUID), "-file /dev/vdh"+fewReads) },
 			end:   units("shop"), usual: usualOf("vdh"),
 		},
 		{
-			name: "lone-backup", run: 75 * time.Second,
+			name: "lone-backup", class: "busy disk", run: 75 * time.Second,
 			did: "a backup reads vdh, a disk of 100 requests a second, with 24 requests of 256 KiB in flight; a service works on vdi",
 			why: "the disk is full and its requests are slow, but no other workload uses it: a backup may run at full speed",
 			begin: func(n *node) {
@@ -48,7 +48,7 @@ func healthyScenes() []scene {
 			end: units("backup", "mail"), usual: usualOf("vdh", "vdi"),
 		},
 		{
-			name: "image-unpack", run: 40 * time.Second,
+			name: "image-unpack", class: "busy disk", run: 40 * time.Second,
 			did: "files are copied to and removed from vdf, a disk of 300 requests a second, as an image is unpacked; a service writes and reads 1 MiB/s of the same disk",
 			why: "a burst of less than a minute, which every start of a pod makes",
 			begin: func(n *node) {
@@ -59,7 +59,7 @@ func healthyScenes() []scene {
 			end: func(n *node) { units("unpack", "shop")(n); n.throttle(0, "vd5") }, usual: usualOf("vdf"),
 		},
 		{
-			name: "fstrim", run: 40 * time.Second,
+			name: "fstrim", class: "busy disk", run: 40 * time.Second,
 			did: "fstrim of vdf over and over; a service writes and reads 1 MiB/s of the same disk",
 			why: "trimming itself is slow and moves no data",
 			begin: func(n *node) {
@@ -69,7 +69,7 @@ func healthyScenes() []scene {
 			end: units("trim", "shop"), usual: usualOf("vdf"),
 		},
 		{
-			name: "md-scrub", run: 75 * time.Second,
+			name: "md-scrub", class: "busy disk", run: 75 * time.Second,
 			did: "the mirror of vdc and vdd is checked over and over; a service works on vdf",
 			why: "the kernel reads both disks in full, without harm to any workload",
 			begin: func(n *node) {
@@ -84,7 +84,7 @@ func healthyScenes() []scene {
 			}, usual: usualOf("vdc", "vdd", "vdf"),
 		},
 		{
-			name: "boot-storm", run: 40 * time.Second,
+			name: "boot-storm", class: "busy disk", run: 40 * time.Second,
 			did: "ten programs at a time read what a start reads, with the page cache dropped before; a service works on vdf",
 			why: "many pods start at once; it is over soon and nothing is short",
 			begin: func(n *node) {
@@ -94,10 +94,10 @@ func healthyScenes() []scene {
 			end: units("storm", "shop"), usual: usualOf("vda", "vdf"),
 		},
 		{
-			name: "all-cores-busy", run: 40 * time.Second,
+			name: "all-cores-busy", class: "busy CPU", run: 40 * time.Second,
 			did:  "four programs compute on two CPUs; a service works on vdf",
 			why:  "each program waits for a CPU because of the others, for little more than a minute: a level may be reported at its end, and no pod is named",
-			want: []labelled.Want{{Resource: plugins.CPU, Level: plugins.Soft, AtMost: true, NoCulprit: true}},
+			want: []judgement.Want{{Resource: plugins.CPU, Level: plugins.Soft, AtMost: true, NoCulprit: true}},
 			begin: func(n *node) {
 				n.work("shop", inPodOf("burstable", shopUID), "-file /vdf/data"+fewReads)
 				for i := range 4 {
@@ -107,7 +107,7 @@ func healthyScenes() []scene {
 			end: units("spin0", "spin1", "spin2", "spin3", "shop"), usual: usualOf("vdf"),
 		},
 		{
-			name: "cpu-full-without-waiting", run: 75 * time.Second,
+			name: "cpu-full-without-waiting", class: "busy CPU", run: 75 * time.Second,
 			did: "a BestEffort pod computes on both CPUs, with the weight that a kubelet gives its class; a service needs a tenth of a CPU",
 			why: "the CPUs are used to the last, and the service has what it needs: nothing waits but what has agreed to",
 			begin: func(n *node) {
@@ -118,7 +118,7 @@ func healthyScenes() []scene {
 			end: units("fill", "shop"),
 		},
 		{
-			name: "batch-waits-for-itself", run: 75 * time.Second,
+			name: "batch-waits-for-itself", class: "busy CPU", run: 75 * time.Second,
 			did: "one pod computes with eight programs on two CPUs; no other workload needs a CPU",
 			why: "six of the eight always wait, for their own pod: it has all there is",
 			begin: func(n *node) {
@@ -127,7 +127,7 @@ func healthyScenes() []scene {
 			end: units("batch"),
 		},
 		{
-			name: "own-quota", run: 75 * time.Second,
+			name: "own-quota", class: "busy CPU", run: 75 * time.Second,
 			did: "a pod with a quota of half a CPU computes with four programs; no other workload needs a CPU",
 			why: "it waits for its own quota, and a CPU is idle",
 			begin: func(n *node) {
@@ -136,7 +136,7 @@ func healthyScenes() []scene {
 			end: units("capped"),
 		},
 		{
-			name: "page-cache-full", run: 45 * time.Second,
+			name: "page-cache-full", class: "full memory", run: 45 * time.Second,
 			did: "a program reads vdg from end to end over and over: 2 GiB of file pages in a memory of 2 GiB",
 			why: "little memory is free, but nearly all of it is available: unused pages are dropped at no cost",
 			begin: func(n *node) {
@@ -148,7 +148,7 @@ func healthyScenes() []scene {
 			end: units("reader"),
 		},
 		{
-			name: "own-limit-v2", run: 45 * time.Second,
+			name: "own-limit-v2", class: "own limit", run: 45 * time.Second,
 			did: "a pod with a limit of 160 MiB holds 60 and reads 150 MiB of file pages at random, on a disk of 1000 requests a second",
 			why: "it thrashes at its own limit and is the only workload that waits; the node has memory available",
 			begin: func(n *node) {
@@ -157,7 +157,7 @@ func healthyScenes() []scene {
 			end: units("hog"),
 		},
 		{
-			name: "delayed-disk", run: 75 * time.Second,
+			name: "delayed-disk", class: "slow disk", run: 75 * time.Second,
 			did: "a service reads 1 MiB/s and a program as fast as it goes of a dm-delay device of 50 ms over vdg, a fast disk",
 			why: "every request takes 50 ms, with or without other users: a slow disk, caused by no workload",
 			begin: func(n *node) {
@@ -207,9 +207,13 @@ func unwired(n *node) {
 
 func networkScenes() []scene {
 	const speed = "network: {devices: [{name: eth1, speed: 4}]}\n"
-	of := func(name, queue, did, why string, want ...labelled.Want) scene {
+	of := func(name, queue, did, why string, want ...judgement.Want) scene {
+		class := "busy network"
+		if len(want) > 0 {
+			class = "network contention"
+		}
 		return scene{
-			name: name, run: 45 * time.Second, config: speed, did: did, why: why, begin: wired(queue), end: unwired, want: want,
+			name: name, class: class, run: 45 * time.Second, config: speed, did: did, why: why, begin: wired(queue), end: unwired, want: want,
 		}
 	}
 	return []scene{
@@ -217,7 +221,7 @@ func networkScenes() []scene {
 		of("network-full", "rate 4mbit", "twelve streams of TCP fill eth1, a link of 4 Mbit/s, without loss", "a full link is what a backup is for: nothing is lost"),
 		of("network-lossy", "rate 2mbit loss 5%", "twelve streams of TCP through eth1 at 2 Mbit/s, of 4, of which 5 % are lost", "the loss is not caused by a lack of bandwidth on this link"),
 		of("network-full-and-lossy", "rate 4mbit loss 4%", "twelve streams of TCP fill eth1, a link of 4 Mbit/s, and 4 % are lost", "the link is full and TCP retransmits: the node is marked, no pod is named",
-			labelled.Want{Resource: plugins.NetworkIO, Scope: "eth1", Level: plugins.Soft, NoCulprit: true}),
+			judgement.Want{Resource: plugins.NetworkIO, Scope: "eth1", Level: plugins.Soft, NoCulprit: true}),
 	}
 }
 
@@ -231,30 +235,30 @@ func (n *node) fill(flags string) {
 	})
 }
 
-func hardMemory() []labelled.Want {
-	return []labelled.Want{{Resource: plugins.Memory, Level: plugins.Hard, Culprit: "hog"}}
+func hardMemory() []judgement.Want {
+	return []judgement.Want{{Resource: plugins.Memory, Level: plugins.Hard, Culprit: "hog"}}
 }
 
 func badScenes() []scene {
-	two := []labelled.Want{
+	two := []judgement.Want{
 		{Resource: plugins.Disk, Scope: "vdh", Level: plugins.Soft, Culprit: copyUID, Sufferer: shopUID},
 		{Resource: plugins.Disk, Scope: "vdi", Level: plugins.Soft, Culprit: scanUID, Sufferer: mailUID},
 	}
 	return []scene{
 		{
-			name: "hog", run: 45 * time.Second, want: hardMemory(), from: filled,
+			name: "hog", class: "memory shortage", run: 45 * time.Second, want: hardMemory(), from: filled,
 			did:   "a program takes all memory but 50 MiB as fast as it can, and reads 150 MiB of file pages at random on a disk of 1000 requests a second",
 			why:   "every page read evicts another that is needed soon: the node stalls",
 			begin: func(n *node) { n.fill("-available 50") }, end: units("hog"),
 		},
 		{
-			name: "leak", run: 45 * time.Second, want: hardMemory(), from: filled,
+			name: "leak", class: "memory shortage", run: 45 * time.Second, want: hardMemory(), from: filled,
 			did:   "a program takes 40 MiB a second until 50 MiB are available, and reads 150 MiB of file pages at random on a disk of 1000 requests a second",
 			why:   "sooner or later the node stalls",
 			begin: func(n *node) { n.fill("-available 50 -pace 40") }, end: units("hog"),
 		},
 		{
-			name: "hog-with-swap", run: 45 * time.Second, want: hardMemory(), from: filled,
+			name: "hog-with-swap", class: "memory shortage", run: 45 * time.Second, want: hardMemory(), from: filled,
 			did: "a program takes all memory but 50 MiB as fast as it can, after 256 MiB of swap on vde, and reads 150 MiB of file pages at random, on disks of 1000 requests a second each",
 			why: "swap only delays it: then the node stalls",
 			begin: func(n *node) {
@@ -265,7 +269,7 @@ func badScenes() []scene {
 			end: func(n *node) { units("hog")(n); n.run("swapoff /dev/vde"); n.throttle(0, "vd4") },
 		},
 		{
-			name: "presser-on-a-disk", run: 90 * time.Second, want: two[:1:1], usual: usualOf("vdh"),
+			name: "presser-on-a-disk", class: "disk contention", run: 90 * time.Second, want: two[:1:1], usual: usualOf("vdh"),
 			did: "a service reads 1 MiB/s of vdh, a disk of 100 requests a second; a BestEffort pod reads it with 24 requests of 256 KiB in flight",
 			why: "the service waits for the presser",
 			begin: func(n *node) {
@@ -275,7 +279,7 @@ func badScenes() []scene {
 			end: units("presser", "shop"),
 		},
 		{
-			name: "pressers-on-two-disks", run: 90 * time.Second, want: two, usual: usualOf("vdh", "vdi"),
+			name: "pressers-on-two-disks", class: "disk contention", run: 90 * time.Second, want: two, usual: usualOf("vdh", "vdi"),
 			did: "a service and a presser on vdh, and others on vdi, disks of 100 requests a second each",
 			why: "each service waits for the presser on its own disk, and for none on the other disk",
 			begin: func(n *node) {
@@ -287,8 +291,8 @@ func badScenes() []scene {
 			end: units("presser1", "presser2", "shop", "mail"),
 		},
 		{
-			name: "cpu-contended", run: 100 * time.Second,
-			want: []labelled.Want{{Resource: plugins.CPU, Level: plugins.Soft, NoCulprit: true, Presser: copyUID, Sufferer: shopUID}},
+			name: "cpu-contended", class: "CPU contention", run: 100 * time.Second,
+			want: []judgement.Want{{Resource: plugins.CPU, Level: plugins.Soft, NoCulprit: true, Presser: copyUID, Sufferer: shopUID}},
 			did:  "a pod computes with eight programs on two CPUs; a service of the same weight needs one and a half",
 			why:  "the service waits for a CPU because of the other pod: the level is reported, and no pod is named",
 			begin: func(n *node) {
@@ -298,7 +302,7 @@ func badScenes() []scene {
 			end: units("batch", "shop"),
 		},
 		{
-			name: "presser-behind-dm-delay", run: 90 * time.Second, want: two[:1:1], usual: usualOf("vdh"),
+			name: "presser-behind-dm-delay", class: "disk contention", run: 90 * time.Second, want: two[:1:1], usual: usualOf("vdh"),
 			did: "a service reads 1 MiB/s of a dm-delay device of 20 ms over vdh, a disk of 100 requests a second; a BestEffort pod reads it with 24 requests of 256 KiB in flight",
 			why: "the service waits for the presser, on the disk beneath; the same IO on the device above is not counted again",
 			begin: func(n *node) {
@@ -316,7 +320,7 @@ func badScenes() []scene {
 func heldOutScenes() []scene {
 	return []scene{
 		{
-			name: "four-services", run: 75 * time.Second, heldOut: true,
+			name: "four-services", class: "busy CPU", run: 75 * time.Second, heldOut: true,
 			did: "four services need a third of a CPU each, every tenth of a second anew, on two CPUs",
 			why: "the CPUs are busy and each service gets what it needs",
 			begin: func(n *node) {
@@ -327,8 +331,8 @@ func heldOutScenes() []scene {
 			end: units("service0", "service1", "service2", "service3"),
 		},
 		{
-			name: "outweighed-service", run: 100 * time.Second, heldOut: true,
-			want: []labelled.Want{{Resource: plugins.CPU, Level: plugins.Soft, NoCulprit: true, Presser: copyUID, Sufferer: shopUID}},
+			name: "outweighed-service", class: "CPU contention", run: 100 * time.Second, heldOut: true,
+			want: []judgement.Want{{Resource: plugins.CPU, Level: plugins.Soft, NoCulprit: true, Presser: copyUID, Sufferer: shopUID}},
 			did:  "a service needs one CPU; a pod of eight times its weight computes with two programs on the two CPUs",
 			why:  "the service waits for most of the time because of the other pod, although no more than three tasks want to run",
 			begin: func(n *node) {
@@ -339,7 +343,7 @@ func heldOutScenes() []scene {
 			end: units("heavy", "shop"),
 		},
 		{
-			name: "two-quotas", run: 75 * time.Second, heldOut: true,
+			name: "two-quotas", class: "busy CPU", run: 75 * time.Second, heldOut: true,
 			did: "a pod with a quota of 0.4 CPUs computes with two programs, another one with a quota of 0.8 CPUs with three, on two CPUs",
 			why: "each waits for its own quota, and a CPU is mostly idle",
 			begin: func(n *node) {
@@ -355,7 +359,7 @@ func heldOutScenes() []scene {
 // of cgroups.
 func scenesUncounted() []scene {
 	return []scene{{
-		name: "uncounted-v2", run: 90 * time.Second, usual: usualOf("vdb"),
+		name: "uncounted-v2", class: "uncounted IO", run: 90 * time.Second, usual: usualOf("vdb"),
 		did: "on cgroup v2 without the io controller a service reads 1 MiB/s of vdb, a disk of 100 requests a second; a BestEffort pod reads it with 24 requests of 256 KiB in flight",
 		why: "the service waits for the disk, and the kernel does not tell for whose requests: that is no all-clear",
 		begin: func(n *node) {
@@ -363,7 +367,7 @@ func scenesUncounted() []scene {
 			n.press("presser", inPodOf("besteffort", copyUID), "vdb")
 		},
 		end:       units("presser", "shop"),
-		notJudged: []labelled.NotJudged{{Resource: plugins.Disk, Scope: "vdb", Sufferer: shopUID}},
+		notJudged: []judgement.NotJudged{{Resource: plugins.Disk, Scope: "vdb", Sufferer: shopUID}},
 	}}
 }
 
@@ -382,7 +386,7 @@ func scenesOfNUMA() []scene {
 	}
 	return []scene{
 		{
-			name: "numa-full-without-waiting", run: 45 * time.Second, config: judged,
+			name: "numa-full-without-waiting", class: "full memory", run: 45 * time.Second, config: judged,
 			did: "a program that is bound to NUMA node 0 takes all its memory but 60 MiB and keeps it; a service works on vdb, and a program reads vdc from end to end over and over, both on any NUMA node",
 			why: "one NUMA node is full and the kernel reclaims there; the others take memory of NUMA node 1, and no workload waits",
 			begin: func(n *node) {
@@ -393,8 +397,8 @@ func scenesOfNUMA() []scene {
 			end: units("reader", "hog", "shop"), usual: usualOf("vdb", "vdc"),
 		},
 		{
-			name: "numa-bound", run: 45 * time.Second, config: judged, from: filled,
-			want: []labelled.Want{{Resource: plugins.Memory, Scope: "NUMA 0", Level: plugins.Hard, Culprit: "hog"}},
+			name: "numa-bound", class: "memory shortage", run: 45 * time.Second, config: judged, from: filled,
+			want: []judgement.Want{{Resource: plugins.Memory, Scope: "NUMA 0", Level: plugins.Hard, Culprit: "hog"}},
 			did:  "a program that is bound to NUMA node 0 takes all its memory but 95 MiB, of which the kernel keeps 50 free, and reads 150 MiB of file pages at random with 16 threads on a disk of 500 requests a second; NUMA node 1 has memory available",
 			why:  "every page read evicts another that is needed soon: the program stalls, although the host has memory available",
 			begin: func(n *node) {
@@ -412,14 +416,14 @@ func scenesOfV1() []scene {
 	const counted = " -p 'IOReadBandwidthMax=/dev/vdc 100G'"
 	return []scene{
 		{
-			name: "own-limit-v1", run: 45 * time.Second,
+			name: "own-limit-v1", class: "own limit", run: 45 * time.Second,
 			did:   "on cgroup v1 a pod with a limit of 160 MiB holds 60 and reads 150 MiB of file pages at random",
 			why:   "it thrashes at its own limit; the node has memory available",
 			begin: func(n *node) { n.startHogOn("/vdb/pages", "-p MemoryMax=160M", "-fill 60") }, end: units("hog"),
 		},
 		{
-			name: "buffered-writes-v1", run: 90 * time.Second, usual: usualOf("vdc"),
-			want: []labelled.Want{{Resource: plugins.Disk, Scope: "vdc", Level: plugins.Soft, AtMost: true, NoCulprit: true}},
+			name: "buffered-writes-v1", class: "uncounted IO", run: 90 * time.Second, usual: usualOf("vdc"),
+			want: []judgement.Want{{Resource: plugins.Disk, Scope: "vdc", Level: plugins.Soft, AtMost: true, NoCulprit: true}},
 			did:  "on cgroup v1 a BestEffort pod writes vdc, a disk of 100 requests a second, through the page cache; a service reads 1 MiB/s of it past the page cache",
 			why:  "the service waits; writeback by the kernel is not charged to the pod, so no pod may be named",
 			begin: func(n *node) {
@@ -429,7 +433,7 @@ func scenesOfV1() []scene {
 			end: units("writer", "shop"),
 		},
 		{
-			name: "uncounted-v1", run: 90 * time.Second, usual: usualOf("vdc"),
+			name: "uncounted-v1", class: "uncounted IO", run: 90 * time.Second, usual: usualOf("vdc"),
 			did: "on cgroup v1 without a throttle rule a service reads 1 MiB/s of vdc, a disk of 100 requests a second; a BestEffort pod reads it with 24 requests of 256 KiB in flight",
 			why: "the service waits for the disk, and the kernel does not tell for whose requests: that is no all-clear",
 			begin: func(n *node) {
@@ -437,7 +441,7 @@ func scenesOfV1() []scene {
 				n.press("presser", sliceOf("besteffort", copyUID), "vdc")
 			},
 			end:       units("presser", "shop"),
-			notJudged: []labelled.NotJudged{{Resource: plugins.Disk, Scope: "vdc", Sufferer: shopUID}},
+			notJudged: []judgement.NotJudged{{Resource: plugins.Disk, Scope: "vdc", Sufferer: shopUID}},
 		},
 	}
 }
