@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 
@@ -155,8 +156,8 @@ svg { --bg: #ffffff; --ink: #17222d; --quiet: #52606d; --ground: #eef2f5; --full
 text { font: 12px/1.3 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; fill: var(--ink); }
 .page { fill: var(--bg); } .ground { fill: var(--ground); } .quiet { fill: var(--quiet); } .name { font-weight: 650; }
 .middle { text-anchor: middle; } .end { text-anchor: end; } .grid { stroke: var(--grid); }
-polyline { fill: none; stroke-width: 2; stroke-linejoin: round; } polyline.full { stroke: var(--full); } polyline.some { stroke: var(--some); stroke-dasharray: 6 4; }
-circle.full { fill: var(--full); } circle.some { fill: var(--some); } .own { fill: var(--ink); }
+.full { fill: var(--full); } .some { fill: var(--some); } .tag { font-size: 10px; } .own { fill: var(--ink); }
+.line { fill: none; stroke-width: 2; stroke-linejoin: round; } .full.line { stroke: var(--full); } .some.line { stroke: var(--some); stroke-dasharray: 6 4; }
 </style>
 <rect class="page" width="100%%" height="100%%"/>
 <text class="name" x="%.0f" y="20">KEP-5394 with each threshold, and Plimsoll's own rules</text>
@@ -178,22 +179,28 @@ func descText(r *Report) string {
 }
 
 func legend(b *strings.Builder) {
-	fmt.Fprintf(b, `<polyline class="full" points="%[1]g,38 %[2]g,38"/><text x="%[3]g" y="42">full, dots are thresholds</text>
-<polyline class="some" points="%[4]g,38 %[5]g,38"/><text x="%[6]g" y="42">some</text>
-<path class="own" d="M%[7]g 38l6 -6l6 6l-6 6z"/><text x="%[8]g" y="42">Plimsoll</text>
-`, panelLeft, panelLeft+24, panelLeft+30, panelLeft+190, panelLeft+214, panelLeft+220, panelLeft+280, panelLeft+298)
+	fmt.Fprintf(b, `<path class="full line" d="M%[1]g 38h24"/><text x="%[2]g" y="42">full</text>
+<path class="some line" d="M%[3]g 38h24"/><text x="%[4]g" y="42">some; a dot has its highest threshold in %%</text>
+<path class="own" d="M%[5]g 38l6 -6l6 6l-6 6z"/><text x="%[6]g" y="42">Plimsoll</text>
+`, panelLeft, panelLeft+30, panelLeft+70, panelLeft+100, panelLeft+370, panelLeft+388)
 }
 
 // drawPanel draws the curves of one resource.
 func drawPanel(b *strings.Builder, r *Report, resource plugins.Resource, left float64) {
+	most := 0.2 // of the axis
+	for _, p := range r.Sweep {
+		if p.Resource == resource {
+			most = max(most, math.Ceil(5*share(p.False))/5)
+		}
+	}
 	at := func(p SweepPoint) (x, y float64) {
-		return left + panel*share(p.False), panelTop + panel*(1-share(p.Met))
+		return left + panel*share(p.False)/most, panelTop + panel*(1-share(p.Met))
 	}
 	fmt.Fprintf(b, "<rect class=\"ground\" x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\"/>\n", left, panelTop, panel, panel)
 	for i := range 5 {
 		at := float64(i) / 4
 		fmt.Fprintf(b, "<path class=\"grid\" d=\"M%[1]g %[2]gv%[3]gM%[4]g %[5]gh%[3]g\"/>\n", left+panel*at, panelTop, panel, left, panelTop+panel*at)
-		fmt.Fprintf(b, "<text class=\"quiet middle\" x=\"%g\" y=\"%g\">%.0f %%</text>\n", left+panel*at, panelTop+panel+16, 100*at)
+		fmt.Fprintf(b, "<text class=\"quiet middle\" x=\"%g\" y=\"%g\">%.0f %%</text>\n", left+panel*at, panelTop+panel+16, 100*at*most)
 		fmt.Fprintf(b, "<text class=\"quiet end\" x=\"%g\" y=\"%g\">%.0f %%</text>\n", left-6, panelTop+panel*(1-at)+4, 100*at)
 	}
 	fmt.Fprintf(b, "<text class=\"name middle\" x=\"%g\" y=\"%g\">%s</text>\n", left+panel/2, panelTop+panel+58, conditionName(resource))
@@ -210,23 +217,34 @@ func drawPanel(b *strings.Builder, r *Report, resource plugins.Resource, left fl
 	}
 }
 
-// drawCurve draws one line of PSI, and a dot for the thresholds of each place.
+// drawCurve draws one line of PSI, with a dot for the thresholds of each place.
 func drawCurve(b *strings.Builder, list []SweepPoint, at func(SweepPoint) (x, y float64)) {
+	type dot struct {
+		x, y float64
+		most float64 // threshold
+	}
+	var dots []dot
 	var places []string
-	thresholds := map[string]string{} // by place
-	for _, p := range list {
+	for _, p := range list { // by threshold, so that those of one place follow each other
 		x, y := at(p)
-		place := fmt.Sprintf("%.1f,%.1f", x, y)
-		if thresholds[place] == "" {
-			places = append(places, place)
+		if n := len(dots); n > 0 && dots[n-1].x == x && dots[n-1].y == y {
+			dots[n-1].most = p.Threshold
+			continue
 		}
-		thresholds[place] = strings.TrimPrefix(thresholds[place]+fmt.Sprintf(", %g", p.Threshold), ", ")
+		dots, places = append(dots, dot{x, y, p.Threshold}), append(places, fmt.Sprintf("%.1f,%.1f", x, y))
 	}
 	line := list[0].Line
-	fmt.Fprintf(b, "<polyline class=\"%s\" points=\"%s\"/>\n", line, strings.Join(places, " "))
-	for _, place := range places {
-		x, y, _ := strings.Cut(place, ",")
-		fmt.Fprintf(b, "<circle class=\"%s\" cx=\"%s\" cy=\"%s\" r=\"4\"><title>%s ≥ %s %%</title></circle>\n", line, x, y, line, thresholds[place])
+	above := 14.0 // so that both lines can be read where they meet
+	if line == peers.Some {
+		above = -8
+	}
+	fmt.Fprintf(b, "<polyline class=\"%s line\" points=\"%s\"/>\n", line, strings.Join(places, " "))
+	for _, d := range dots {
+		fmt.Fprintf(b, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>", line, d.x, d.y)
+		if d.y < panelTop+panel { // what reaches nothing is all alike
+			fmt.Fprintf(b, "<text class=\"tag %s\" x=\"%.1f\" y=\"%.1f\">%g</text>", line, d.x+4, d.y+above, d.most)
+		}
+		b.WriteString("\n")
 	}
 }
 
@@ -253,7 +271,7 @@ func TestSweepPlot(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 1, counts["svg"])
-	assert.Equal(t, 2+4, counts["polyline"], "the legend's, and a line of each panel")
+	assert.Equal(t, 4, counts["polyline"], "two lines in each panel")
 	assert.Len(t, r.Sweep, 2*2*len(sweepThresholds()))
 	for i := 1; i < len(r.Sweep); i++ {
 		a, b := r.Sweep[i-1], r.Sweep[i]
