@@ -43,6 +43,10 @@ func TestCompare(t *testing.T) {
 		{"soft of something else before", []Spell{of(plugins.Memory, plugins.Hard, 25, 90), of(plugins.Disk, plugins.Soft, 5, 90)}, 0, 1, 0},
 		{"hard of something else besides", []Spell{of(plugins.Memory, plugins.Hard, 25, 90), of(plugins.Disk, plugins.Hard, 25, 90)}, 1, 0, 0},
 		{"over before it began", []Spell{of(plugins.Memory, plugins.Hard, 12, 18)}, 0, 0, 1},
+		{"from the begin of the load to 40 s after it", []Spell{of(plugins.Memory, plugins.Hard, 10, 100)}, 0, 0, 0},
+		{"over when it begins", []Spell{of(plugins.Memory, plugins.Hard, 12, 20)}, 0, 0, 0},
+		{"as late as it ends", []Spell{of(plugins.Memory, plugins.Hard, 60, 70)}, 0, 0, 0},
+		{"after it has ended", []Spell{of(plugins.Memory, plugins.Hard, 61, 70)}, 0, 0, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := Compare(short(20, 60), all(), c.spells)
@@ -53,6 +57,32 @@ func TestCompare(t *testing.T) {
 			assert.Equal(t, []int{c.falseHard, c.soft, c.missed}, []int{len(o.FalseHard), len(o.FalseSoft), missed})
 		})
 	}
+	t.Run("of the disk", func(t *testing.T) {
+		l := Label{Load: Span{10, 60}, Want: []Want{{Span: Span{10, 60}, Resource: plugins.Disk, Scope: "vdb", Level: plugins.Soft}}}
+		on := func(disk string) Spell {
+			s := of(plugins.Disk, plugins.Soft, 20, 60)
+			s.Scope = disk
+			return s
+		}
+		for disk, right := range map[string]bool{"": true, "vdb": true, "vdc": false} {
+			o := Compare(l, all(), []Spell{on(disk)})
+			assert.Equal(t, right, o.Expected[0].Met, disk)
+			assert.Equal(t, right, len(o.FalseSoft) == 0, disk)
+		}
+		open := Label{Load: Span{10, 60}, NotJudged: []NotJudged{{Span: Span{10, 60}, Resource: plugins.Disk, Scope: "vdb", Sufferer: "shop"}}}
+		assert.Empty(t, Compare(open, all(), []Spell{on("vdb")}).FalseSoft)
+		assert.Len(t, Compare(open, all(), []Spell{on("vdc")}).FalseSoft, 1)
+		early := on("vdb")
+		early.From = 5
+		assert.Len(t, Compare(open, all(), []Spell{early}).FalseSoft, 1)
+	})
+	t.Run("at most", func(t *testing.T) {
+		l := short(20, 60)
+		l.Want[0].AtMost = true
+		o := Compare(l, all(), []Spell{of(plugins.Memory, plugins.Hard, 25, 90)})
+		assert.Empty(t, o.FalseHard)
+		assert.Empty(t, o.Expected)
+	})
 	t.Run("what the kernel does not tell is left open", func(t *testing.T) {
 		l := Label{Load: Span{10, 60}, NotJudged: []NotJudged{{Span: Span{10, 60}, Resource: plugins.Disk, Scope: "vdb", Sufferer: "shop"}}}
 		assert.Empty(t, Compare(l, all(), []Spell{of(plugins.Disk, plugins.Soft, 20, 60)}).FalseSoft)
@@ -92,8 +122,24 @@ func TestDetection(t *testing.T) {
 		late := of(plugins.Memory, plugins.Hard, 40, 70)
 		late.Named, late.NamedAt = []string{"/hog.slice"}, 41
 		assert.Equal(t, 2, detect(late, s).Rank, "who is named first is evicted")
+		s.NamedAt = 60
+		assert.Equal(t, 2, detect(s).Rank, "as late as it ends")
 		s.NamedAt = 61
 		assert.Zero(t, detect(s).Rank, "after the load")
+		other := of(plugins.Disk, plugins.Soft, 20, 70)
+		other.Named, other.NamedAt = []string{"/hog.slice"}, 21
+		assert.Zero(t, detect(other, s).Rank, "named for something else")
+	})
+	t.Run("the presser that is only shown", func(t *testing.T) {
+		l := short(20, 60)
+		l.Want[0].Culprit, l.Want[0].Presser, l.Want[0].NoCulprit = "", "hog", true
+		s := of(plugins.Memory, plugins.Hard, 25, 70)
+		s.Shown, s.ShownAt = []string{"db", "/hog.slice"}, 26
+		o := Compare(l, all(), []Spell{s})
+		assert.Equal(t, 2, o.Expected[0].Rank)
+		assert.True(t, o.NoneMayBe)
+		assert.False(t, o.Vain)
+		assert.False(t, Compare(l, all(), nil).NoneMayBe, "the level was not reached")
 	})
 	t.Run("named where none may be", func(t *testing.T) {
 		l := short(20, 60)
@@ -130,12 +176,18 @@ func TestPlay(t *testing.T) {
 	named := soft
 	named.Named = []string{"hog"}
 	t.Run("spells", func(t *testing.T) {
-		spells, lacks := Play(list, script{start, map[int][]Answer{3: {soft}, 4: {named}, 5: {soft}, 8: {soft}, 29: {soft}}, nil})
+		later := soft
+		later.Named, later.Shown = []string{"db"}, []string{"batch"}
+		last := soft
+		last.Shown = []string{"db"}
+		spells, lacks := Play(list, script{start, map[int][]Answer{3: {soft}, 4: {named}, 5: {later, later}, 6: {last}, 8: {soft}, 29: {soft}}, nil})
 		require.Empty(t, lacks)
 		require.Len(t, spells, 3)
-		assert.Equal(t, Span{3, 5}, spells[0].Span)
-		assert.Equal(t, []string{"hog"}, spells[0].Named)
+		assert.Equal(t, Span{3, 6}, spells[0].Span)
+		assert.Equal(t, []string{"hog"}, spells[0].Named, "who is named first")
 		assert.InDelta(t, 4, spells[0].NamedAt, 0)
+		assert.Equal(t, []string{"batch"}, spells[0].Shown)
+		assert.InDelta(t, 5, spells[0].ShownAt, 0)
 		assert.Equal(t, []bool{false, false, true}, []bool{spells[0].StillOn, spells[1].StillOn, spells[2].StillOn})
 	})
 	t.Run("a sample that lacks something is passed over", func(t *testing.T) {
@@ -143,6 +195,11 @@ func TestPlay(t *testing.T) {
 		require.Empty(t, lacks)
 		require.Len(t, spells, 1)
 		assert.Equal(t, Span{3, 5}, spells[0].Span)
+	})
+	t.Run("a tenth of them", func(t *testing.T) {
+		spells, lacks := Play(list, script{start, map[int][]Answer{3: {soft}}, map[int]bool{4: true, 5: true, 6: true}})
+		assert.Empty(t, lacks)
+		assert.Len(t, spells, 1)
 	})
 	t.Run("more than a tenth of them is not judged", func(t *testing.T) {
 		spells, lacks := Play(list, script{start, map[int][]Answer{3: {soft}}, map[int]bool{4: true, 5: true, 6: true, 7: true}})

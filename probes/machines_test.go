@@ -22,7 +22,8 @@ import (
 // TestMachineHybrid: pods of the cgroupfs driver, the
 // controllers of v1, and v2 beside them for pressure.
 func TestMachineHybrid(t *testing.T) {
-	all := playMachine(t, "host-hybrid").play(nil)
+	p := playMachine(t, "host-hybrid")
+	all := p.play(p.as("steady-pods-v1"))
 	require.Len(t, all, 61)
 	wantNoErrors(t, all, nil)
 	wantMonotone(t, all)
@@ -59,7 +60,8 @@ func TestMachineHybrid(t *testing.T) {
 // TestMachineKubelet: cgroup v2, systemd's slices, and a
 // pod that goes and is followed by another.
 func TestMachineKubelet(t *testing.T) {
-	all := playMachine(t, "vm-v2-kubelet").play(nil)
+	p := playMachine(t, "vm-v2-kubelet")
+	all := p.play(p.as("steady-pods-kubelet"))
 	require.Len(t, all, 61)
 	wantNoErrors(t, all, nil)
 	wantMonotone(t, all)
@@ -119,7 +121,8 @@ func wantSinceItCame(t *testing.T, all []*snapshot.Snapshot, uid string) {
 
 // TestMachineWithoutPSI: host and pods report that there is no PSI, and all else is measured.
 func TestMachineWithoutPSI(t *testing.T) {
-	all := playMachine(t, "vm-v2-psi-off").play(nil)
+	p := playMachine(t, "vm-v2-psi-off")
+	all := p.play(p.as("steady-without-psi"))
 	require.Len(t, all, 61)
 	wantNoErrors(t, all, map[string]string{"pressure": "cpu, memory, io: " + psi.WhyNone})
 	wantMonotone(t, all)
@@ -146,7 +149,8 @@ func TestMachineWithoutPSI(t *testing.T) {
 
 // Adding up all devices would count the IO of a stack twice or three times.
 func TestMachineStackedDisks(t *testing.T) {
-	all := playMachine(t, "vm-v2-many-disks").play(nil)
+	p := playMachine(t, "vm-v2-many-disks")
+	all := p.play(p.as("steady-many-disks"))
 	require.Len(t, all, 61)
 	wantNoErrors(t, all, nil)
 	wantMonotone(t, all)
@@ -251,7 +255,8 @@ func machineNames(t *testing.T) []string {
 
 // TestMachineNUMA: two NUMA nodes, and a service bound to each.
 func TestMachineNUMA(t *testing.T) {
-	all := playMachine(t, "vm-v2-numa").play(nil)
+	p := playMachine(t, "vm-v2-numa")
+	all := p.play(p.as("steady-numa"))
 	require.Len(t, all, 61)
 	wantNoErrors(t, all, nil)
 	wantMonotone(t, all)

@@ -240,11 +240,11 @@ func counts(r *Report, part string, shown []int) string {
 	} {
 		fmt.Fprintf(&b, "| %s |", c.what)
 		for _, i := range shown {
-			n := 0
+			n, judged := 0, 0
 			for k := range list {
-				n += count(c.of(&list[k].Outcomes[i]))
+				n, judged = n+count(c.of(&list[k].Outcomes[i])), judged+count(list[k].Outcomes[i].Lacks == "")
 			}
-			fmt.Fprintf(&b, " %d of %d |", n, len(list))
+			fmt.Fprintf(&b, " %d of %d |", n, judged)
 		}
 		b.WriteString("\n")
 	}

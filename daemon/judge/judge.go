@@ -14,6 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/judgement"
 	"github.com/plimsoll-dev/plimsoll/judgement/peers"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // Format is the first field of a Report. The version changes when a field is removed
@@ -45,6 +46,8 @@ type Recording struct {
 	Seconds float64 `json:"seconds"`
 	// Swap: the machine had some.
 	Swap bool `json:"swap"`
+	// Pods: the API server's facts about pods are in it, such as their requests.
+	Pods bool `json:"pods"`
 	// Outcomes in the order of the judges.
 	Outcomes []judgement.Outcome `json:"outcomes"`
 }
@@ -88,6 +91,7 @@ func Run(ctx context.Context, dir string, c *config.Agent) (*Report, error) {
 		one := Recording{Label: e.label, File: e.path, Kernel: what.header.Kernel, Samples: len(what.samples), Seconds: what.seconds}
 		swap, _ := what.samples[len(what.samples)/2].Memory.SwapTotalBytes.Get()
 		one.Swap = swap > 0
+		one.Pods = slices.ContainsFunc(what.samples, func(s *snapshot.Sample) bool { return s.Cluster != nil && len(s.Cluster.Pods) > 0 })
 		for _, rule := range r.Judges {
 			one.Outcomes = append(one.Outcomes, outcome(rule, e.label, what))
 		}

@@ -79,7 +79,10 @@ func checkOurs(t *testing.T, c *config.Agent, e entry) {
 	rule := Plimsoll(c)
 	watched := watch{t: t, label: e.label, ours: newOurs(c, e.label, what.samples)}
 	spells, lacks := judgement.Play(what.samples, &watched)
-	require.Empty(t, lacks)
+	if lacks != "" {
+		assert.Contains(t, e.label.Machine, "psi=0", "only a machine without PSI is not judged")
+		return
+	}
 	o := judgement.Compare(e.label, rule, spells)
 	assert.Empty(t, o.FalseHard, "a false hard level evicts a pod in vain")
 	for _, d := range o.Expected {
@@ -136,7 +139,9 @@ func (w *watch) checkThrottled() {
 }
 
 func (w *watch) Judge(s *snapshot.Sample) (answers []judgement.Answer, lacks string) {
-	answers, lacks = w.ours.Judge(s)
+	if answers, lacks = w.ours.Judge(s); lacks != "" {
+		return answers, lacks
+	}
 	if w.right == nil {
 		w.right, w.wrong, w.first = map[int]int{}, map[int]map[string]int{}, s.Time
 		w.unjudged, w.open, w.shown = map[int]int{}, map[int]int{}, map[int]int{}

@@ -72,7 +72,7 @@ func planText(r *Report) string {
 		{"with swap", func(r *Recording) bool { return r.Swap }},
 		{"not emulated", func(r *Recording) bool { return !strings.Contains(r.Machine, "emulated") }},
 		{fmt.Sprintf("go on for %d s after the load, so that time to clear is known", goOn), func(r *Recording) bool { return r.Seconds >= r.Load.To+goOn }},
-		{"with requests and priorities of pods, by which the kubelet chooses", func(r *Recording) bool { return r.Class == "filesystem" }},
+		{"with requests and priorities of pods, by which the kubelet chooses", func(r *Recording) bool { return r.Pods }},
 	} {
 		n := 0
 		for i := range r.Recordings {
