@@ -148,7 +148,7 @@ recordings: ## as root: record anew the machines that tests play, for some ten m
 
 # Four machines that are done to what their labels say, one load after the other:
 # on an idle host, since an emulated machine that is starved misses its ticks.
-labelled: ## as root: record the labelled set anew and judge it, for some forty minutes
+labelled: ## as root: record the labelled set anew and judge it, for the better part of an hour
 	PLIMSOLL_LABELLED=$(CURDIR)/e2e/labelled/testdata go test -count=1 -timeout=2h -v \
 		-run '^TestMakeLabelledRecordings$$' ./e2e/vm
 	go test -count=1 -run '^TestLabelled' ./daemon/judge -update

@@ -57,10 +57,7 @@ func (p *Part) title() string {
 func (p *Part) write(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%s: %s\n\n", p.title(), p.text())
 	table(b, levelHeads(), p.Figures, levelCells)
-	if slices.ContainsFunc(p.Figures, func(f judgement.Figures) bool { return f.Detect.Of+f.Vain.Of > 0 }) {
-		b.WriteString("\n")
-		table(b, timeHeads(), p.Figures, timeCells)
-	}
+	writeTimes(b, p.Figures)
 	p.writeNotJudged(b)
 	if len(p.Classes) == 1 {
 		return // it is the whole part
@@ -69,6 +66,15 @@ func (p *Part) write(b *strings.Builder) {
 		c := &p.Classes[i]
 		fmt.Fprintf(b, "\n%s, %s: %s\n\n", strings.ToUpper(p.Name), view.Printable(c.Class), c.text())
 		table(b, levelHeads(), c.told(), levelCells)
+		writeTimes(b, c.told())
+	}
+}
+
+// writeTimes is the table of times and culprits, where anything was expected.
+func writeTimes(b *strings.Builder, figures []judgement.Figures) {
+	if slices.ContainsFunc(figures, func(f judgement.Figures) bool { return f.Detect.Of+f.Vain.Of > 0 }) {
+		b.WriteString("\n")
+		table(b, timeHeads(), figures, timeCells)
 	}
 }
 

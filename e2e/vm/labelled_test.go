@@ -46,7 +46,8 @@ type scene struct {
 
 const (
 	calm    = 12 * time.Second // before each load
-	clears  = 5 * time.Second  // after it
+	clears  = 5 * time.Second  // after it, where no level is expected
+	unlatch = time.Minute      // after it elsewhere: longer than a level stays latched
 	onState = "/run/scene"
 )
 
@@ -79,7 +80,11 @@ func (n *node) play(machine string, s scene) {
 	pressed := n.clock()
 	s.end(n)
 	to := n.clock()
-	n.until(2*clears, "the end is recorded", halfway(clears))
+	after := clears
+	if len(s.want) > 0 {
+		after = unlatch
+	}
+	n.until(2*after, "the end is recorded", halfway(after))
 	n.run("systemctl stop plimsoll")
 	dir := labelledDir()
 	if s.heldOut {

@@ -150,7 +150,7 @@ func TestSystemdOomd(t *testing.T) {
 		m := plenty()
 		m.AvailableBytes, m.SwapTotalBytes, m.SwapFreeBytes = snapshot.Some[uint64](100<<20), snapshot.Some[uint64](1000), snapshot.Some[uint64](99)
 		assert.InDelta(t, 0, first(t, stalling(3, 0, m), &systemdOomd{}), 0)
-		m.SwapFreeBytes = snapshot.Some[uint64](101)
+		m.SwapFreeBytes = snapshot.Some[uint64](100)
 		assert.InDelta(t, -1, first(t, stalling(3, 0, m), &systemdOomd{}), 0)
 		m.SwapFreeBytes, m.AvailableBytes = snapshot.Some[uint64](0), snapshot.Some[uint64](300<<20)
 		assert.InDelta(t, -1, first(t, stalling(3, 0, m), &systemdOomd{}), 0, "there is memory left")
@@ -187,6 +187,7 @@ func TestEarlyoom(t *testing.T) {
 		{"memory available, swap used", 7842, 2170, 1023, 0, false},
 		{"no swap", 7842, 784, 0, 0, true},
 		{"just above", 7842, 785, 0, 0, false},
+		{"at 10 % of both", 7840, 784, 1000, 100, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := snapshot.Memory{
@@ -256,7 +257,7 @@ func TestTalos(t *testing.T) {
 		assert.InDelta(t, 21, talosScore(&burstable), 0, "as in its own test")
 		limited := pod("/kubepods/besteffort/podlimited", 1000)
 		limited.MemoryLimitBytes = snapshot.Some[uint64](2000)
-		service := pod("/system.slice/big.service", 5000)
+		service := pod("/system.slice/burstable.service", 5000)
 		service.PodUID = ""
 		a := talosAnswer(&snapshot.Sample{Workloads: []snapshot.Workload{
 			service, limited, burstable, pod("/kubepods/besteffort/pod123", 22), pod("/kubepods/podguaranteed", 900),
