@@ -36,6 +36,8 @@ const sweepHead = `# KEP-5394 with each threshold
 
 The recordings are few, so that the intervals are wide; their loads last one to two minutes, so that a shortage of ten minutes may reach a threshold that these miss; the machines are emulated, their disks are limited to 100 to 1000 requests a second; their kernel is Linux 6.1, and reclaim at a limit [stalls less since 6.16](https://github.com/kubernetes/kubernetes/pull/141146). A recording has PSI of the node and of each workload, not of the kubepods cgroup: the conditions *Kubepods…ContentionPressure* are not judged. PSI averages are computed from the recorded totals as the kernel does; conditions change every 10 s, with the kubelet's node status.
 
+**Plimsoll's own rules were made with most of these recordings at hand**, KEP-5394's was not: that ours reach all and are never false here says little of other recordings. Those that are [held out](judge.md#what-is-held-out) are healthy ones alone so far.
+
 Whether a node should get further pods while one backup has a disk for itself is for the authors to decide. The labels say that it may: no other workload waits there.
 
 `
