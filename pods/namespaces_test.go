@@ -10,12 +10,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/names"
 )
@@ -53,36 +53,43 @@ func (l lab) namespaceLabel(user *rest.Config, to *lockedBuffer) *NamespaceLabel
 	return n
 }
 
-// The label of a namespace on a real API server, read with the rights that deploy/ grants.
+// grants lets the default service account do that with namespaces.
+func (l lab) grants(verbs ...string) {
+	l.Helper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: l.namespace}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: verbs}}}
+	_, err := l.client.RbacV1().ClusterRoles().Create(l.Context(), role, metav1.CreateOptions{})
+	require.NoError(l, err)
+	_, err = l.client.RbacV1().ClusterRoleBindings().Create(l.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: l.namespace}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: l.namespace},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: l.namespace, Name: "default"}},
+	}, metav1.CreateOptions{})
+	require.NoError(l, err)
+}
+
+// The label of a namespace on a real API server, with list and watch alone. That deploy/
+// grants them is shown there.
 func TestNamespaceLabel(t *testing.T) {
 	t.Parallel()
 	l, c := shared(t)
-	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
-	agent, err := c.ServiceAccountConfig(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{})
+	reader, err := c.ServiceAccountConfig(t.Context(), l.namespace, "default", cluster.BoundTo{})
 	require.NoError(t, err)
+	var log lockedBuffer
+	n := l.namespaceLabel(reader, &log)
+	l.eventually("that it may not is logged", func() bool { return strings.Contains(log.String(), "cannot watch the labels of namespaces") })
+	assert.Contains(t, log.String(), "forbidden")
+	assert.Empty(t, n.Value(l.namespace))
+	l.grants("list", "watch")
 	label := func(value string) {
 		t.Helper()
 		_, err := l.client.CoreV1().Namespaces().Patch(t.Context(), l.namespace, types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"`+names.Throttle+`":`+value+`}}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	var log lockedBuffer
-	n := l.namespaceLabel(agent, &log)
-	assert.Empty(t, n.Value(l.namespace))
 	label(`"never"`)
 	l.eventually("it is known", func() bool { return n.Value(l.namespace) == "never" })
 	label(`"allow"`)
 	l.eventually("it has another", func() bool { return n.Value(l.namespace) == "allow" })
 	label("null")
 	l.eventually("it has none", func() bool { return n.Value(l.namespace) == "" })
-	assert.Empty(t, log.String())
 	assert.Empty(t, (*NamespaceLabel)(nil).Value("any"), "standalone there are none")
-
-	nobody, err := c.ServiceAccountConfig(t.Context(), l.namespace, "default", cluster.BoundTo{})
-	require.NoError(t, err)
-	var refused lockedBuffer
-	n = l.namespaceLabel(nobody, &refused)
-	l.eventually("that it may not is logged", func() bool { return strings.Contains(refused.String(), "cannot watch the labels of namespaces") })
-	assert.Contains(t, refused.String(), "forbidden")
-	assert.Empty(t, n.Value(l.namespace))
 }

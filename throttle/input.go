@@ -173,9 +173,7 @@ func (in *Input) setWaited(c *snapshot.Contention) {
 		}
 	case snapshot.SharedCPU:
 		in.CPU.Waited = snapshot.Some(longest)
-	case snapshot.SharedMemory:
-		in.Memory.Waited = snapshot.Some(longest)
-	case snapshot.SharedNetwork: // who waits decides nothing there
+	case snapshot.SharedMemory, snapshot.SharedNetwork: // who waits decides nothing there
 	}
 }
 

@@ -116,14 +116,15 @@ func (in *Input) addTaker(s *snapshot.Snapshot) {
 }
 
 // hold limits memory at hard pressure, until there is none, or its time is over. It is then
-// not tried again for a while. A pod that its kubelet ends has no probes any more
+// not tried again for a while. That the others wait longer does not end it, unlike on a
+// disk: memory stays as short as it was until the one that took it is gone. A pod that its kubelet ends has no probes any more
 // (SyncTerminatingPod in kubernetes/pkg/kubelet): it is limited until it is gone, or it
 // would take the rest in its termination grace period.
 func (c Throttle) hold(now time.Time, p Pressure, w *Workload) Throttle {
 	c.Expires = now.Add(Lifetime)
 	switch {
 	case now.Before(c.UselessUntil):
-	case c.InForce() && (!now.Before(c.HeldUntil) && !w.Terminating || c.harmed(now, p)):
+	case c.InForce() && !now.Before(c.HeldUntil) && !w.Terminating:
 		c.Began, c.Changed, c.UselessUntil = time.Time{}, now, now.Add(retryAfter)
 	case c.InForce() && !p.Unknown && p.Level == plugins.None:
 		c.Began, c.Changed = time.Time{}, now

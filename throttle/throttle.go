@@ -127,7 +127,7 @@ func (c *Throttle) Limits() Rates {
 // NotAgain is why it is not tried again for a while.
 func (c *Throttle) NotAgain() string {
 	why := "it did not help"
-	if c.Base.Memory > 0 && !c.Changed.Before(c.HeldUntil) {
+	if c.Base.Memory > 0 {
 		why = "it lasted as long as it may"
 	}
 	return why + "; not tried again before " + c.UselessUntil.UTC().Format("15:04:05") + " UTC"

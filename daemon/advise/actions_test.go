@@ -24,8 +24,10 @@ func TestActions(t *testing.T) {
 	report := &replay.Report{
 		Decisions: []replay.Decision{evictedAt(10, "web"), evictedAt(50, "web"), evictedAt(70, "db")},
 		Throttled: []replay.Throttling{
-			{OffsetSeconds: 40, Name: "shop/web", Disk: "sda"}, {OffsetSeconds: 45, Name: "shop/web", Memory: true},
-			{OffsetSeconds: 60, Name: "shop/web", Disk: "sda"}, {OffsetSeconds: 5, Name: "batch/x"},
+			{OffsetSeconds: 40, Name: "shop/web", Disk: "sda"},
+			{OffsetSeconds: 45, Name: "shop/web", Memory: true},
+			{OffsetSeconds: 60, Name: "shop/web", Disk: "sda"},
+			{OffsetSeconds: 5, Name: "batch/x"},
 		},
 	}
 	a := &Advice{Actions: actions(report)}
