@@ -42,7 +42,7 @@ func document(rows []row) string {
 		}
 		b.WriteString("\n")
 	}
-	b.WriteString("\nTimes are seconds from the first sample.\n\n" + counts(rows) + "\n## What was done\n\n| recording | workload ran | what it did | reason for the expected verdict |\n|---|---|---|---|\n")
+	b.WriteString("\nTimes are seconds from the first sample.\n\n" + counts(rows) + foreseenDocument(rows) + "\n## What was done\n\n| recording | workload ran | what it did | reason for the expected verdict |\n|---|---|---|---|\n")
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %.0f–%.0f s of %.0f | %s | %s |\n", r.label.Name, r.label.Load.From, r.label.Load.To, r.seconds, r.label.Did, r.label.Why)
 	}

@@ -214,6 +214,8 @@ type row struct {
 	seconds float64
 	bytes   int64
 	by      [4]said // ours, naive PSI, oomd, kubelet
+
+	foreseen foreseen
 }
 
 func judged(t *testing.T, l labelled.Label) row {
@@ -239,6 +241,10 @@ func judged(t *testing.T, l labelled.Label) row {
 	}
 	watched.check()
 	watched.checkThrottled()
+	r.foreseen = watched.foreseen
+	r.foreseen.check(t, l.Healthy(), slices.ContainsFunc(l.Want, func(w labelled.Want) bool {
+		return w.Resource == plugins.Memory && w.Level == plugins.Hard && w.Scope == ""
+	}))
 	for _, s := range r.by[0].falseSoft {
 		t.Logf("false soft: %+v", s)
 	}
@@ -258,6 +264,7 @@ type watch struct {
 	unjudged, open, shown map[int]int
 	throttles             map[throttle.Target]throttle.Throttle
 	throttled             map[throttle.Target]bool // ever
+	foreseen              foreseen
 }
 
 // throttle as if each workload might be: which would have been?
@@ -305,6 +312,7 @@ func (w *watch) judge(s *snapshot.Sample) []alarm {
 		}
 	}
 	w.holds(s, at)
+	w.foreseen.add(w.ours.snapshot, w.ours.levels, at)
 	w.throttle()
 	return alarms
 }

@@ -204,7 +204,7 @@ func (d *detail) nic(x *snapshot.NICState) {
 func (d *detail) filesystem(x *snapshot.Filesystem) {
 	d.title(x.Mountpoint + " " + view.FilesystemKind(*x))
 	d.fact("device", cmp.Or(x.Device, view.Unknown))
-	d.cellsOf(filesystemTable([]snapshot.Filesystem{*x}, 1))
+	d.cellsOf(filesystemTable(d.state.Snapshot, []snapshot.Filesystem{*x}, 1))
 	d.levels(func(v *plugins.Verdict) bool { return v.Resource == plugins.Filesystem && v.Scope == x.Mountpoint })
 	d.absent(x.Absent)
 }

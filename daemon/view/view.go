@@ -127,6 +127,8 @@ type Pressure struct {
 	// Contention as in the snapshot, but sorted by concern and with the pods'
 	// names from the API server.
 	Contention []snapshot.Contention `json:"contention,omitempty"`
+	// Exhaustion has an estimate for each resource that shrinks steadily.
+	Exhaustion []snapshot.Exhaustion `json:"exhaustion,omitempty"`
 	// Cluster is absent for an agent that runs standalone.
 	Cluster      *Cluster  `json:"cluster,omitempty"`
 	LastEviction *Eviction `json:"lastEviction,omitempty"`
@@ -137,7 +139,7 @@ func (s *State) Pressure() Pressure {
 	p := Pressure{
 		Time: s.Levels.Time, AgeSeconds: s.SampleAge.Seconds(), Agent: s.Agent, Levels: map[plugins.Resource]plugins.Level{},
 		WindowSeconds: s.Snapshot.WindowSeconds, Stall: s.Snapshot.Pressure.Ratios, Verdicts: s.Levels.Verdicts, Contention: Contention(s),
-		Cluster: s.Cluster, LastEviction: s.LastEviction,
+		Exhaustion: s.Snapshot.Exhaustion, Cluster: s.Cluster, LastEviction: s.LastEviction,
 	}
 	p.Unjudged = s.Unjudged()
 	p.Headline, _ = s.Headline()
