@@ -57,6 +57,9 @@ type NodePressure struct {
 	Why    string
 	// Exhaustion is when no memory will be available; absent where it does not shrink.
 	Exhaustion snapshot.Opt[snapshot.Exhaustion]
+	// AtKnee is a disk that is busy with all that it carries, with considerable use by movers;
+	// empty: none is.
+	AtKnee string
 	// Configured is how many loads all Veleros may run there, Running how many do.
 	Configured, Running int
 }
@@ -140,6 +143,9 @@ func (b Budget) grow(s NodePressure) Budget {
 	}
 	for ; b.Hold > 0 && s.Time.Sub(b.Decayed) >= HoldDecay; b.Decayed = b.Decayed.Add(HoldDecay) {
 		b.Hold -= HoldStep
+	}
+	if b.Limit > 0 && s.AtKnee != "" { // one more load gets no more done, and waits with the others
+		b.Changed, b.Why = s.Time, s.AtKnee+" is busy with all that it carries; the budget does not grow meanwhile"
 	}
 	for ; b.Limit > 0 && s.Time.Sub(b.Changed) >= GrowInterval; b.Changed = b.Changed.Add(GrowInterval) {
 		if b.Limit++; b.Limit >= s.Configured {

@@ -312,6 +312,9 @@ func (w *watch) judge(s *snapshot.Sample) []alarm {
 		}
 	}
 	w.holds(s, at)
+	for _, d := range w.ours.levels.Disks {
+		require.Empty(w.t, d.Slow, "no disk of these became slow by itself")
+	}
 	w.foreseen.add(w.ours.snapshot, w.ours.levels, at)
 	w.throttle()
 	return alarms

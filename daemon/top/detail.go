@@ -185,6 +185,9 @@ func (d *detail) concerns(v *plugins.Verdict, w *snapshot.WorkloadState) bool {
 func (d *detail) disk(x *snapshot.DiskState) {
 	d.title(device(x.Name, view.DiskKind(&x.Disk)))
 	d.fact("size", view.Optional(x.SizeBytes, func(n uint64) string { return view.Size(float64(n)) }))
+	for _, k := range d.state.Knees(x.Name) {
+		d.fact("carries", k.Text+" "+k.Direction+", "+k.How)
+	}
 	d.cellsOf(diskTable([]snapshot.DiskState{*x}, 1))
 	d.contention(snapshot.SharedDisk, x.Name)
 	d.levels(func(v *plugins.Verdict) bool { return v.Resource == plugins.Disk && v.Scope == x.Name })

@@ -120,6 +120,7 @@ func appendMetrics(b []byte, s *view.State) []byte {
 	}
 	if s.Levels != nil {
 		b = appendVerdicts(b, s)
+		b = appendKnees(b, s.Levels.Disks)
 	}
 	b = appendOuter(b, s.Outer)
 	return appendCluster(b, s)
