@@ -17,6 +17,8 @@ type Baseline struct {
 	Device string                    `json:"device"`
 	Read   [sizeClasses]RequestStats `json:"read"`
 	Write  [sizeClasses]RequestStats `json:"write"`
+	// Knee is what it was seen to carry.
+	Knee Knee `json:"knee,omitzero"`
 	// Seen is when it was last learned from.
 	Seen time.Time `json:"seen"`
 }

@@ -127,6 +127,9 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 		out.Absent = c.Unknown()
 		out.Reason, unnamed = contentionText(c)+"; "+out.Reason, p.unnamed(c, slow)
 	}
+	if c := capacityOf(v.Capacities, d.Name); c != nil && c.Slow != "" {
+		out.Reason, unnamed = out.Reason+"; "+c.Slow, cmp.Or(unnamed, c.Slow)
+	}
 	if covered { // no all-clear: whether a workload waits may not have been seen
 		out.Absent = cmp.Or(out.Absent, find(v.Contention, d.Name).Unknown())
 	}

@@ -72,6 +72,7 @@ func (n *diskNode) second(d diskSecond) Verdict {
 	d.size = cmp.Or(d.size, 8192)
 	n.disk.ReadBytes += d.requests * d.size
 	n.disk.ReadMs += uint64(float64(d.requests) * d.await * 1000)
+	n.disk.WeightedMs += uint64(float64(d.requests) * d.await * 1000)
 	n.disk.BusyMs += uint64(1000 * d.busy)
 	known := uint64(float64(d.requests) * (1 - d.unattributed))
 	for i, reads := range []uint64{uint64(float64(known) * d.backup), known - uint64(float64(known)*d.backup)} {
@@ -129,6 +130,9 @@ func TestDiskContention(t *testing.T) {
 	t.Run("rotational", diskContentionRotational)
 	t.Run("leaves only", diskContentionLeavesOnly)
 	t.Run("both culprits", diskContentionBothCulprits)
+	t.Run("slow by itself", diskContentionSlowByItself)
+	t.Run("burst credit ends", diskContentionBurstCreditEnds)
+	t.Run("seeks", diskContentionSeeks)
 }
 
 func diskContentionCulprit(t *testing.T) {
@@ -278,4 +282,61 @@ func diskContentionBothCulprits(t *testing.T) {
 	require.Equal(t, Soft, v.Level, v.Reason)
 	require.Len(t, v.Candidates, 2)
 	assert.Equal(t, "backup", v.Candidates[0].Name)
+}
+
+// carries400 is a node whose disk has served 400 requests per second.
+func carries400(t *testing.T) *diskNode {
+	n := newDiskNode(t).learned()
+	n.seconds(60, diskSecond{requests: 400, await: 0.002, busy: 0.8, backup: 0.2})
+	require.InDelta(t, 400, n.levels.Capacity("sda").Read.IOPS, 1)
+	return n
+}
+
+// A disk that takes 40 ms for each request although it has next to nothing to do: two
+// workloads wait, each has half of the traffic, and neither is the cause.
+func diskContentionSlowByItself(t *testing.T) {
+	n := carries400(t)
+	sick := diskSecond{requests: 40, await: 0.04, busy: 1, backup: 0.5, waits: 0.7}
+	v := n.seconds(90, sick)
+	require.Equal(t, Soft, v.Level, v.Reason)
+	for range 900 {
+		v = n.second(sick)
+		require.Empty(t, v.Candidates)
+		require.Contains(t, v.Absent, "the disk is slow by itself: its requests take 40 times as long as usual, 40.0 ms, at 40 requests/s; it carried 400 requests/s")
+		require.Contains(t, v.Reason, "slow by itself")
+	}
+	v = n.seconds(90, calm())
+	assert.Equal(t, None, v.Level)
+	assert.NotContains(t, v.Reason, "slow by itself")
+}
+
+// A volume that carries a tenth from now on: after two minutes that is what it carries,
+// and who takes it all is named as before.
+func diskContentionBurstCreditEnds(t *testing.T) {
+	n := carries400(t)
+	ended := diskSecond{requests: 40, await: 0.6, busy: 1, backup: 0.9, waits: 0.7}
+	assert.Contains(t, n.seconds(45, ended).Reason, "slow by itself")
+	v := n.seconds(75, ended)
+	require.Equal(t, Soft, v.Level, v.Reason)
+	assert.InDelta(t, 40, n.levels.Capacity("sda").Read.IOPS, 1)
+	assert.InDelta(t, 400, n.levels.Capacity("sda").Before.Read.IOPS, 1)
+	require.NotEmpty(t, v.Candidates, v.Absent)
+	assert.Equal(t, backup, v.Candidates[0].Cgroup)
+}
+
+// A disk with moving parts that reads a file, and then here and there, does a tenth: that is
+// the pattern, and who causes it is named.
+func diskContentionSeeks(t *testing.T) {
+	n := newDiskNode(t)
+	n.disk.Rotational = snapshot.Some(true)
+	n.seconds(4000, diskSecond{requests: 40, await: 0.008, busy: 0.3, backup: 0.2})
+	n.seconds(60, diskSecond{requests: 400, await: 0.01, busy: 1, backup: 0.2})
+	var v Verdict
+	for range 75 {
+		v = n.second(diskSecond{requests: 40, await: 0.4, busy: 1, backup: 0.9, waits: 0.7})
+		require.NotContains(t, v.Reason, "slow by itself")
+	}
+	require.Equal(t, Soft, v.Level, v.Reason)
+	require.NotEmpty(t, v.Candidates, v.Absent)
+	assert.Equal(t, backup, v.Candidates[0].Cgroup)
 }

@@ -100,7 +100,8 @@ func (f FilesystemSpace) judge(v View, fs *snapshot.Filesystem) Verdict {
 	j.met = out.metFor(v, &j, room.met || files.met, f.For) && !v.WarmingUp
 	j.held = !v.WarmingUp && (room.held || files.held || out.Latched[0] && j.absent != "")
 	out.applyHysteresis(v, Soft, j.met, j.held, f.ClearFor)
-	out.Evidence, out.Absent, out.Reason = j.evidence, j.absent, j.reason(out.Level, v.WarmingUp)
+	out.Evidence, out.Absent = j.evidence, j.absent
+	out.Reason = j.reason(out.Level, v.WarmingUp) + foreseen(v.FilesystemExhaustion(fs.Mountpoint))
 	return out
 }
 

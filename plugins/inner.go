@@ -59,6 +59,8 @@ type View struct {
 	WarmingUp bool
 	// Baselines has the baseline of each disk.
 	Baselines Baselines
+	// Capacities has what each disk carries, as of the previous snapshot.
+	Capacities []DiskCapacity
 }
 
 // Was is the plugin's own last verdict about a scope; zero without one.

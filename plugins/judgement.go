@@ -60,6 +60,14 @@ func (j *judgement) reason(level Level, warmingUp bool) string {
 	return strings.Join(not, "; ")
 }
 
+// foreseen adds an estimate to a reason. It decides nothing.
+func foreseen(o snapshot.Opt[snapshot.Exhaustion]) string {
+	if e, shrinks := o.Get(); shrinks {
+		return "; " + e.String()
+	}
+	return ""
+}
+
 func (e Evidence) text() string {
 	o, ok := e.Observed.Get()
 	switch {

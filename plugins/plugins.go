@@ -210,6 +210,8 @@ type Candidate struct {
 type Levels struct {
 	Time     time.Time `json:"time"`
 	Verdicts []Verdict `json:"verdicts"`
+	// Disks has what each disk carries, as far as it is learned.
+	Disks []DiskCapacity `json:"disks,omitempty"`
 }
 
 // With adds verdicts, of outer plugins, which are asked at another interval.
@@ -217,7 +219,7 @@ func (l *Levels) With(more []Verdict) *Levels {
 	if len(more) == 0 {
 		return l
 	}
-	return &Levels{Time: l.Time, Verdicts: append(slices.Clip(l.Verdicts), more...)}
+	return &Levels{Time: l.Time, Verdicts: append(slices.Clip(l.Verdicts), more...), Disks: l.Disks}
 }
 
 // Rose reports whether a verdict is at a higher level than before, and at to or

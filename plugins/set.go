@@ -17,16 +17,19 @@ type Set struct {
 	baselines  Baselines
 	begun      bool
 	skipWarmUp bool // no warm-up after the start of the agent
+
+	watches    diskWatches
+	capacities []DiskCapacity // of the last snapshot
 }
 
 // NewSet is a Set for a configuration, with the baselines that were learned before.
 func NewSet(c Config, usual Baselines) *Set {
-	return &Set{config: c, inners: Inners(c), previous: map[string][]Verdict{}, baselines: usual.Clone()}
+	return &Set{config: c, inners: Inners(c), previous: map[string][]Verdict{}, baselines: usual.Clone(), watches: diskWatches{}}
 }
 
 // SetOf is a Set of one plugin; Configure must not be called.
 func SetOf(p Inner, usual Baselines) *Set {
-	return &Set{inners: []Inner{p}, previous: map[string][]Verdict{}, baselines: usual.Clone()}
+	return &Set{inners: []Inner{p}, previous: map[string][]Verdict{}, baselines: usual.Clone(), watches: diskWatches{}}
 }
 
 // Baselines returns the learned baselines, for the next Set.
@@ -56,7 +59,7 @@ func (s *Set) Judge(snap *snapshot.Snapshot) *Levels {
 	if s.since < 0 {
 		s.since = now
 	}
-	view := View{Snapshot: snap, Monotonic: now, Since: s.since, WarmingUp: s.warmingUp(snap, now), Baselines: s.baselines}
+	view := View{Snapshot: snap, Monotonic: now, Since: s.since, WarmingUp: s.warmingUp(snap, now), Baselines: s.baselines, Capacities: s.capacities}
 	l := &Levels{Time: snap.Time}
 	for _, p := range s.inners {
 		view.Previous = s.previous[p.Name()]
@@ -76,6 +79,8 @@ func (s *Set) Judge(snap *snapshot.Snapshot) *Levels {
 		l.Verdicts = append(l.Verdicts, verdicts...)
 	}
 	s.baselines.learn(snap, l)
+	s.capacities = s.watches.learn(snap, s.baselines)
+	l.Disks = s.capacities
 	return l
 }
 

@@ -25,6 +25,7 @@ type History struct {
 	broken string // why the next sample begins a new window; empty: it need not
 
 	disks, nics, workloads slots
+	shrinking              exhaustions
 }
 
 // Add takes the next Sample and returns its Snapshot. It does not change the
@@ -44,13 +45,17 @@ func (h *History) Add(raw *Sample) *Snapshot {
 		h.disks, h.nics, h.workloads = slots{}, slots{}, slots{}
 	}
 	if why != "" {
-		h.points, h.gap = nil, why
+		h.points, h.gap, h.shrinking = nil, why, nil
 		h.gaps++
+	}
+	if h.shrinking == nil {
+		h.shrinking = exhaustions{}
 	}
 	h.link(s, last)
 	h.points = append(h.trimmed(raw.Monotonic), newPoint(raw, s))
 	s.points, s.Gaps = h.points, h.gaps
 	s.derive(h.Window, h.gap)
+	s.Exhaustion = h.shrinking.add(s, raw.Monotonic)
 	before := h.newest
 	if why != "" {
 		before = nil

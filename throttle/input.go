@@ -24,6 +24,8 @@ type Input struct {
 	// the network, because it then reads, buffers and sends less.
 	Disks              map[string]Pressure
 	CPU, Mover, Memory Pressure
+	// Carried is the most that each disk carries, by name.
+	Carried map[string]Rates
 	// MemoryUnlimited is why no memory is limited on this node; empty: it may be.
 	MemoryUnlimited string
 	// missing is the memory that must be released to end the pressure, in bytes.
@@ -55,6 +57,7 @@ type Use struct {
 func NewInput(s *snapshot.Snapshot, l *plugins.Levels, workloads map[string]Workload, before map[Target]Throttle) Input {
 	in := Input{Time: l.Time, Workloads: map[string]Workload{}, Culprits: map[Target]Use{}, Disks: map[string]Pressure{}}
 	in.setPressure(l)
+	in.Carried = carried(l)
 	for i := range s.Contention {
 		in.setWaited(&s.Contention[i])
 	}

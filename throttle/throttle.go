@@ -153,7 +153,9 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if w.Exemption(p.Level) != "" {
 			continue
 		}
-		c = c.next(t, in.Time, p, &w)
+		if c = c.next(t, in.Time, p, &w); !p.Unknown {
+			c.Base = in.within(t, c.Base)
+		}
 		if c.InForce() || in.Time.Sub(c.Changed) < remembered || in.Time.Before(c.UselessUntil) {
 			after[t] = c
 		}
@@ -163,7 +165,7 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if _, there := after[t]; there || p.Level == plugins.None || in.exemption(t) != "" || use.Rates == (Rates{}) {
 			continue
 		}
-		c := Throttle{Base: use.Rates, Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), WaitedBefore: p.Waited, Why: use.Why}
+		c := Throttle{Base: in.within(t, use.Rates), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), WaitedBefore: p.Waited, Why: use.Why}
 		after[t] = c.next(t, in.Time, p, &w)
 	}
 	return after

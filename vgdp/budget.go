@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // The control parameters of a Budget.
@@ -40,6 +41,8 @@ type Budget struct {
 	Changed    time.Time `json:"changed,omitzero"`
 	ClearSince time.Time `json:"clearSince,omitzero"`
 	Decayed    time.Time `json:"forgot,omitzero"`
+	// Foreseen is what was foreseen last.
+	Foreseen Foreseen `json:"foreseen,omitzero"`
 	// Why, in words.
 	Why string `json:"why,omitempty"`
 }
@@ -52,6 +55,11 @@ type NodePressure struct {
 	Level  plugins.Level
 	Absent string
 	Why    string
+	// Exhaustion is when no memory will be available; absent where it does not shrink.
+	Exhaustion snapshot.Opt[snapshot.Exhaustion]
+	// AtKnee is a disk that is busy with all that it carries, with considerable use by movers;
+	// empty: none is.
+	AtKnee string
 	// Configured is how many loads all Veleros may run there, Running how many do.
 	Configured, Running int
 }
@@ -79,7 +87,7 @@ func NewNodePressure(l *plugins.Levels) NodePressure {
 
 // Next is the budget after the pressure at s.Time.
 func (b Budget) Next(s NodePressure) Budget {
-	if b.Changed.After(s.Time) { // the clock was set back: reset, or it would last until then
+	if b.Changed.After(s.Time) || b.Foreseen.Until.After(s.Time.Add(HoldStep)) { // the clock was set back: reset, or it would last until then
 		b = Budget{}
 	}
 	switch {
@@ -90,7 +98,7 @@ func (b Budget) Next(s NodePressure) Budget {
 		b.ClearSince = time.Time{}
 		return b
 	default:
-		b = b.grow(s)
+		b = b.grow(s).foresee(s)
 	}
 	b.Level = s.Level
 	return b
@@ -135,6 +143,9 @@ func (b Budget) grow(s NodePressure) Budget {
 	}
 	for ; b.Hold > 0 && s.Time.Sub(b.Decayed) >= HoldDecay; b.Decayed = b.Decayed.Add(HoldDecay) {
 		b.Hold -= HoldStep
+	}
+	if b.Limit > 0 && s.AtKnee != "" { // one more load gets no more done, and waits with the others
+		b.Changed, b.Why = s.Time, s.AtKnee+" is busy with all that it carries; the budget does not grow meanwhile"
 	}
 	for ; b.Limit > 0 && s.Time.Sub(b.Changed) >= GrowInterval; b.Changed = b.Changed.Add(GrowInterval) {
 		if b.Limit++; b.Limit >= s.Configured {

@@ -36,7 +36,7 @@ func labelledReport(t *testing.T) *Report {
 // The documents hold what the labelled set gives: what they say is compared with it.
 func TestLabelledDocuments(t *testing.T) {
 	r := labelledReport(t)
-	t.Run("judgement.md", func(t *testing.T) { generated(t, "../../docs/judgement.md", judgementPage(r)) })
+	t.Run("judgement.md", func(t *testing.T) { generated(t, "../../docs/judgement.md", judgementPage(r, foreseenDocument(foreseeAll(t)))) })
 	t.Run("kep-5394.md", func(t *testing.T) { generated(t, "../../docs/kep-5394.md", sweepPage(r)) })
 	t.Run("kep-5394.svg", func(t *testing.T) { generated(t, "../../docs/kep-5394.svg", sweepPlot(r)) })
 	t.Run("judge.md", func(t *testing.T) {
@@ -60,7 +60,7 @@ This table is written by ` + "`go test ./daemon/judge -run Labelled -update`" + 
 `
 
 // judgementPage is docs/judgement.md.
-func judgementPage(r *Report) string {
+func judgementPage(r *Report, foreseen string) string {
 	var b strings.Builder
 	b.WriteString(judgementHead)
 	shown := writeJudges(&b, r)
@@ -84,7 +84,7 @@ func judgementPage(r *Report) string {
 	for _, p := range []string{PartTuned, PartHeldOut} {
 		b.WriteString(counts(r, p, shown))
 	}
-	b.WriteString("\n## What was done\n\n| recording | class | workload ran | what it did | reason for the expected verdict |\n|---|---|---|---|---|\n")
+	b.WriteString(foreseen + "\n## What was done\n\n| recording | class | workload ran | what it did | reason for the expected verdict |\n|---|---|---|---|---|\n")
 	for _, one := range r.Recordings {
 		fmt.Fprintf(&b, "| %s | %s | %.0f–%.0f s of %.0f | %s | %s |\n", one.Name, one.Class, one.Load.From, one.Load.To, one.Seconds, one.Did, one.Why)
 	}

@@ -185,6 +185,9 @@ func (d *detail) concerns(v *plugins.Verdict, w *snapshot.WorkloadState) bool {
 func (d *detail) disk(x *snapshot.DiskState) {
 	d.title(device(x.Name, view.DiskKind(&x.Disk)))
 	d.fact("size", view.Optional(x.SizeBytes, func(n uint64) string { return view.Size(float64(n)) }))
+	for _, k := range d.state.Knees(x.Name) {
+		d.fact("carries", k.Text+" "+k.Direction+", "+k.How)
+	}
 	d.cellsOf(diskTable([]snapshot.DiskState{*x}, 1))
 	d.contention(snapshot.SharedDisk, x.Name)
 	d.levels(func(v *plugins.Verdict) bool { return v.Resource == plugins.Disk && v.Scope == x.Name })
@@ -204,7 +207,7 @@ func (d *detail) nic(x *snapshot.NICState) {
 func (d *detail) filesystem(x *snapshot.Filesystem) {
 	d.title(x.Mountpoint + " " + view.FilesystemKind(*x))
 	d.fact("device", cmp.Or(x.Device, view.Unknown))
-	d.cellsOf(filesystemTable([]snapshot.Filesystem{*x}, 1))
+	d.cellsOf(filesystemTable(d.state.Snapshot, []snapshot.Filesystem{*x}, 1))
 	d.levels(func(v *plugins.Verdict) bool { return v.Resource == plugins.Filesystem && v.Scope == x.Mountpoint })
 	d.absent(x.Absent)
 }

@@ -9,7 +9,7 @@ import (
 const filesystemsShown = 4
 
 // filesystemTable has no rows where no filesystem is monitored.
-func filesystemTable(shown []snapshot.Filesystem, all int) table {
+func filesystemTable(n *snapshot.Snapshot, shown []snapshot.Filesystem, all int) table {
 	t := table{head: []string{headWithCount("FILESYSTEM", len(shown), all), "available", "of", "left", "inodes left", "answered"}}
 	for _, f := range shown {
 		r := row{id: f.Mountpoint, cells: []cell{
@@ -22,6 +22,8 @@ func filesystemTable(shown []snapshot.Filesystem, all int) table {
 		}}
 		if why := f.Problem(); why != "" && !f.Pending() {
 			r.note = line{{"  " + why, yellow}}
+		} else if text := view.FilesystemExhaustion(n, f.Mountpoint); text != "" {
+			r.note = line{{"  " + text, yellow}}
 		}
 		t.rows = append(t.rows, r)
 	}

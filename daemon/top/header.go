@@ -185,9 +185,14 @@ func pressureLines(s *view.State, width int) []line {
 
 func memoryLine(n *snapshot.Snapshot) line {
 	m := n.Memory
+	left := span{}
+	if e, shrinks := n.MemoryExhaustion().Get(); shrinks {
+		left = span{", none in about " + e.About(), yellow}
+	}
 	return line{
 		{"memory ", dim},
 		{view.Optional(m.AvailableBytes, size) + " of " + view.Optional(m.TotalBytes, size) + " available", plain},
+		left,
 		{" · scans " + view.Optional(m.ScansPerSecond, perSecond), plain},
 		{" · refaults " + view.Optional(m.RefaultsPerSecond, perSecond), plain},
 		{" · OOM " + view.Optional(m.MemoryRates.OOMKills, view.Count), plain},

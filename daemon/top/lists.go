@@ -35,7 +35,7 @@ func listTables(s *view.State, roomy bool, height int) []table {
 		nicTable(nicsShown, len(nics)),
 	}
 	if len(mounts) > 0 {
-		tables = append(tables, filesystemTable(mounts, len(mounts)+len(more)))
+		tables = append(tables, filesystemTable(s.Snapshot, mounts, len(mounts)+len(more)))
 	}
 	return tables
 }

@@ -35,7 +35,7 @@ func (k list) table(s *view.State) table {
 		nics, idle := view.NICs(s.Snapshot.NICs)
 		return nicTable(append(nics, idle...), len(nics)+len(idle))
 	case filesystemList:
-		return filesystemTable(s.Snapshot.Filesystems, len(s.Snapshot.Filesystems))
+		return filesystemTable(s.Snapshot, s.Snapshot.Filesystems, len(s.Snapshot.Filesystems))
 	case verdictList:
 		return verdictTable(s)
 	case noteList:

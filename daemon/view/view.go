@@ -127,6 +127,10 @@ type Pressure struct {
 	// Contention as in the snapshot, but sorted by concern and with the pods'
 	// names from the API server.
 	Contention []snapshot.Contention `json:"contention,omitempty"`
+	// Disks has what each disk carries, as far as it is learned.
+	Disks []plugins.DiskCapacity `json:"disks,omitempty"`
+	// Exhaustion has an estimate for each resource that shrinks steadily.
+	Exhaustion []snapshot.Exhaustion `json:"exhaustion,omitempty"`
 	// Cluster is absent for an agent that runs standalone.
 	Cluster      *Cluster  `json:"cluster,omitempty"`
 	LastEviction *Eviction `json:"lastEviction,omitempty"`
@@ -137,7 +141,7 @@ func (s *State) Pressure() Pressure {
 	p := Pressure{
 		Time: s.Levels.Time, AgeSeconds: s.SampleAge.Seconds(), Agent: s.Agent, Levels: map[plugins.Resource]plugins.Level{},
 		WindowSeconds: s.Snapshot.WindowSeconds, Stall: s.Snapshot.Pressure.Ratios, Verdicts: s.Levels.Verdicts, Contention: Contention(s),
-		Cluster: s.Cluster, LastEviction: s.LastEviction,
+		Disks: s.Levels.Disks, Exhaustion: s.Snapshot.Exhaustion, Cluster: s.Cluster, LastEviction: s.LastEviction,
 	}
 	p.Unjudged = s.Unjudged()
 	p.Headline, _ = s.Headline()
@@ -154,7 +158,7 @@ func (p Pressure) State(s *snapshot.Snapshot) *State {
 	named := *s
 	named.Contention = p.Contention
 	return &State{
-		Agent: p.Agent, Snapshot: &named, Levels: &plugins.Levels{Time: p.Time, Verdicts: p.Verdicts},
+		Agent: p.Agent, Snapshot: &named, Levels: &plugins.Levels{Time: p.Time, Verdicts: p.Verdicts, Disks: p.Disks},
 		Cluster: p.Cluster, LastEviction: p.LastEviction, SampleAge: time.Duration(p.AgeSeconds * float64(time.Second)),
 	}
 }

@@ -115,10 +115,12 @@ func appendMetrics(b []byte, s *view.State) []byte {
 		b = appendDisks(b, s.Snapshot.Disks)
 		b = appendNICs(b, s.Snapshot.NICs)
 		b = appendFilesystems(b, s.Snapshot.Filesystems)
+		b = appendExhaustion(b, s.Snapshot.Exhaustion)
 		b = appendContention(b, s)
 	}
 	if s.Levels != nil {
 		b = appendVerdicts(b, s)
+		b = appendKnees(b, s.Levels.Disks)
 	}
 	b = appendOuter(b, s.Outer)
 	return appendCluster(b, s)

@@ -41,3 +41,35 @@ func appendFilesystems(b []byte, list []snapshot.Filesystem) []byte {
 		},
 	})
 }
+
+// exhaustionBound is one bound of an estimate.
+type exhaustionBound struct {
+	snapshot.Exhaustion
+	bound   string
+	seconds float64
+}
+
+// appendExhaustion appends the estimates of what is used up when.
+func appendExhaustion(b []byte, list []snapshot.Exhaustion) []byte {
+	var memory, filesystems []exhaustionBound
+	for _, e := range list {
+		bounds := []exhaustionBound{{e, "earliest", e.EarliestSeconds}, {e, "estimate", e.Seconds}, {e, "latest", e.LatestSeconds}}
+		if e.Kind == snapshot.ExhaustsMemory {
+			memory = append(memory, bounds...)
+		} else {
+			filesystems = append(filesystems, bounds...)
+		}
+	}
+	seconds := func(b []byte, e *exhaustionBound) []byte { return appendFloat(b, e.seconds) }
+	b = appendFamilies(b, memory, func(b []byte, e *exhaustionBound) []byte { return appendLabel(b, "bound", e.bound) }, []family[exhaustionBound]{{
+		"plimsoll_memory_exhaustion_seconds", gauge, "Time until no memory is available, if it goes on shrinking as it does: earliest, estimate, latest; absent while it does not shrink steadily.", seconds,
+	}})
+	label := func(b []byte, e *exhaustionBound) []byte {
+		b = append(appendPair(append(b, '{'), "mountpoint", e.Mountpoint), ',')
+		b = append(appendPair(b, "kind", string(e.Kind)), ',')
+		return append(appendPair(b, "bound", e.bound), '}')
+	}
+	return appendFamilies(b, filesystems, label, []family[exhaustionBound]{{
+		"plimsoll_filesystem_exhaustion_seconds", gauge, "Time until no space or inodes are available, if they go on shrinking as they do: earliest, estimate, latest; absent while they do not shrink steadily.", seconds,
+	}})
+}

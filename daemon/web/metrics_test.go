@@ -55,6 +55,10 @@ func fullState() *view.State {
 				{ID: 0, TotalBytes: snapshot.Some[uint64](8 << 30), AvailableBytes: snapshot.Some[uint64](1 << 30)},
 				{ID: 1, TotalBytes: snapshot.Some[uint64](8 << 30)},
 			},
+			Exhaustion: []snapshot.Exhaustion{
+				{Kind: snapshot.ExhaustsMemory, Seconds: 41.5, EarliestSeconds: 31, LatestSeconds: 66, ShrinksPerSecond: 2e8, OverSeconds: 13},
+				{Kind: snapshot.ExhaustsInodes, Mountpoint: "/mnt/a b\n\"c\"", Seconds: 7200, EarliestSeconds: 6000, LatestSeconds: 9000, ShrinksPerSecond: 1, OverSeconds: 3000},
+			},
 			Filesystems: []snapshot.Filesystem{
 				{
 					Mountpoint: "/", AgeSeconds: snapshot.Some(0.25), SizeBytes: snapshot.Some[uint64](1 << 40), AvailableBytes: snapshot.Some[uint64](0),
@@ -73,7 +77,12 @@ func fullState() *view.State {
 				{Name: "workloads", Duration: 2 * time.Millisecond, Error: "no cgroup layout"},
 			},
 		},
-		Levels: &plugins.Levels{Verdicts: []plugins.Verdict{
+		Levels: &plugins.Levels{Disks: []plugins.DiskCapacity{
+			{
+				Device: "nvme0n1", Slow: "the disk is slow by itself",
+				Knee: plugins.Knee{Read: plugins.Carry{IOPS: 3000, BytesPerSecond: 12e6}, Write: plugins.Carry{IOPS: 800, BytesPerSecond: 3e6, AwaitSeconds: 0.002}},
+			},
+		}, Verdicts: []plugins.Verdict{
 			{Plugin: "memory-stall", Scope: "node", Level: plugins.Hard},
 			{Plugin: "disk-latency", Scope: "sda", Level: plugins.None},
 			{Plugin: "disk-latency", Scope: "nvme0n1", Level: plugins.Soft, Absent: "window not covered yet"},
@@ -186,13 +195,14 @@ func TestMetricsFamilyNames(t *testing.T) {
 	want := []string{
 		"plimsoll_api_server_stale_seconds", "plimsoll_build_info", "plimsoll_config_last_reload_successful", "plimsoll_contention_coverage_ratio", "plimsoll_contention_culprit_share_ratio",
 		"plimsoll_contention_resources", "plimsoll_contention_state", "plimsoll_contention_sufferer_waited_ratio", "plimsoll_cpu_seconds_total",
-		"plimsoll_disk_await_seconds", "plimsoll_disk_io_time_seconds_total", "plimsoll_disk_queue_length",
+		"plimsoll_disk_await_seconds", "plimsoll_disk_io_time_seconds_total",
+		"plimsoll_disk_knee_await_seconds", "plimsoll_disk_knee_bytes_per_second", "plimsoll_disk_knee_requests_per_second", "plimsoll_disk_queue_length",
 		"plimsoll_disk_read_bytes_total", "plimsoll_disk_read_time_seconds_total", "plimsoll_disk_reads_completed_total",
-		"plimsoll_disk_utilization_ratio", "plimsoll_disk_write_time_seconds_total", "plimsoll_disk_writes_completed_total",
+		"plimsoll_disk_slow", "plimsoll_disk_utilization_ratio", "plimsoll_disk_write_time_seconds_total", "plimsoll_disk_writes_completed_total",
 		"plimsoll_disk_written_bytes_total", "plimsoll_eviction_dry_run", "plimsoll_evictions_suppressed_total", "plimsoll_evictions_total",
-		"plimsoll_filesystem_avail_bytes", "plimsoll_filesystem_files",
+		"plimsoll_filesystem_avail_bytes", "plimsoll_filesystem_exhaustion_seconds", "plimsoll_filesystem_files",
 		"plimsoll_filesystem_files_free", "plimsoll_filesystem_probe_age_seconds", "plimsoll_filesystem_size_bytes", "plimsoll_filesystem_up",
-		"plimsoll_history_gaps_total", "plimsoll_memory_available_bytes",
+		"plimsoll_history_gaps_total", "plimsoll_memory_available_bytes", "plimsoll_memory_exhaustion_seconds",
 		"plimsoll_memory_refaults_total", "plimsoll_memory_total_bytes", "plimsoll_network_listen_drops_total",
 		"plimsoll_network_receive_bytes_total", "plimsoll_network_receive_drops_total", "plimsoll_network_receive_errors_total",
 		"plimsoll_network_receive_packets_total", "plimsoll_network_speed_bytes_per_second", "plimsoll_network_tcp_retransmits_total",

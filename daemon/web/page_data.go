@@ -126,7 +126,7 @@ func (p *page) data(open bool) pageData {
 		Contention: newPageContention(s, open), Verdicts: verdicts, Calm: calm, Window: window, Pressure: pagePressures(s),
 		Memory: memoryFacts(s.Snapshot), Network: networkFacts(s.Snapshot),
 		Disks: diskRows(s, disks), IdleDisks: diskRows(s, idle), NICs: nicRows(s, shownNICs), RestNICs: nicRows(s, restNICs[:len(restNICs)-moreNICs]), MoreNICs: moreNICs, Rivals: newPageRivals(s.Outer),
-		Filesystems: filesystemRows(mounts), RestFilesystems: filesystemRows(restMounts),
+		Filesystems: filesystemRows(s.Snapshot, mounts), RestFilesystems: filesystemRows(s.Snapshot, restMounts),
 		Workloads: workloads, Hidden: hidden, Decisions: decisions, Unfolded: unfolded, Earlier: max(0, len(decisions)-unfolded),
 		Failed: printableProbes(view.FailedProbes(s.Snapshot.Probes)), FailedAdvice: view.ProbesAdvice(), Probes: len(s.Snapshot.Probes), Absences: view.Absences(s),
 		Noted: printableProbes(view.NotedProbes(s.Snapshot.Probes)),

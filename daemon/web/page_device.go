@@ -137,6 +137,9 @@ func (d *devicePage) addDisk(s *view.State, disk *snapshot.DiskState) {
 	row := d.Disks[len(d.Disks)-1]
 	d.Gauges = append(d.Gauges, gaugeRow{Name: "Busy", cell: row.Busy, Bar: barOf(valueOr0(busy)), None: !known, Full: "100 % = a request was in flight all of the time; a fast disk may have width left"})
 	d.Limits = append(d.Limits, fact{"Size", cellOf(disk.SizeBytes, wholeNumber(view.Size), disk.Absent, "sizeBytes"), "of the disk"})
+	for _, k := range s.Knees(disk.Name) {
+		d.Limits = append(d.Limits, fact{"Carries, " + k.Direction, cell{Text: k.Text}, k.How})
+	}
 	d.addStack(disk.Slaves, disksAbove(s, disk.Name))
 	d.addUsers(s, disk.Number)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestPageHungFilesystemLastValues(t *testing.T) {
-	rows := filesystemRows(scenes.MemoryHard().Snapshot.Filesystems)
+	rows := filesystemRows(scenes.MemoryHard().Snapshot, scenes.MemoryHard().Snapshot.Filesystems)
 	require.Len(t, rows, 3)
 	hung := rows[2]
 	assert.Equal(t, "statfs hangs", hung.Trouble)
@@ -25,7 +25,7 @@ func TestPageHungFilesystemLastValues(t *testing.T) {
 }
 
 func TestPageFilesystemNeverAnswered(t *testing.T) {
-	rows := filesystemRows(scenes.EverythingAbsent().Snapshot.Filesystems)
+	rows := filesystemRows(scenes.EverythingAbsent().Snapshot, scenes.EverythingAbsent().Snapshot.Filesystems)
 	require.Len(t, rows, 2)
 	for i, why := range []string{"statfs hangs", "not mounted"} {
 		for _, c := range []cell{rows[i].Size, rows[i].Available, rows[i].Left, rows[i].Free, rows[i].Age} {
@@ -39,7 +39,7 @@ func TestPageFilesystemNeverAnswered(t *testing.T) {
 func TestPageFilesystemOfPod(t *testing.T) {
 	f := scenes.Calm().Snapshot.Filesystems[0]
 	f.Use = snapshot.UseVolume
-	assert.Equal(t, f.Type+", a pod's volume "+f.Device, filesystemRows([]snapshot.Filesystem{f})[0].Kind)
+	assert.Equal(t, f.Type+", a pod's volume "+f.Device, filesystemRows(&snapshot.Snapshot{}, []snapshot.Filesystem{f})[0].Kind)
 }
 
 func TestPageManyFilesystemsFolded(t *testing.T) {

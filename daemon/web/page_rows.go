@@ -52,7 +52,7 @@ func memoryFacts(n *snapshot.Snapshot) []fact {
 	perSecond := func(v float64) string { return view.Number(v) + "/s" }
 	scans, _ := m.ScansPerSecond.Get()
 	kills, _ := m.MemoryRates.OOMKills.Get() // absent: nothing to highlight
-	return []fact{
+	list := []fact{
 		{
 			"Available", cellOf(m.AvailableBytes, wholeNumber(view.Bytes), absent, "availableBytes", "meminfo"),
 			"of " + view.Optional(m.TotalBytes, wholeNumber(view.Bytes)) + " (" + view.Optional(m.AvailableRatio, view.Ratio) + ")",
@@ -66,6 +66,10 @@ func memoryFacts(n *snapshot.Snapshot) []fact {
 		swapFact(m.Memory, absent),
 		{"Swap-ins", cellOf(m.SwapInsPerSecond, perSecond, absent, "vmstat", "rates"), "pages"},
 	}
+	if e, shrinks := n.MemoryExhaustion().Get(); shrinks {
+		list = append(list, fact{"Exhausted in", highlightIf(cell{Text: "about " + e.About()}, view.ExhaustedSoon(e)), e.Range()})
+	}
+	return list
 }
 
 func swapFact(m snapshot.Memory, absent snapshot.Absent) fact {

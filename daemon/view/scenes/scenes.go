@@ -66,8 +66,12 @@ func MemoryHard() *view.State {
 		Mountpoint: "/mnt/backup", Type: "nfs4", Device: "nas:/backup", AgeSeconds: snapshot.Some(312.0), Absent: snapshot.Absent{"statfs": "statfs hangs"},
 		SizeBytes: snapshot.Some[uint64](20 << 40), AvailableBytes: snapshot.Some[uint64](4 << 40), Files: snapshot.Some[uint64](1 << 32), FilesFree: snapshot.Some[uint64](1 << 31),
 	})
+	s.Exhaustion = []snapshot.Exhaustion{
+		{Kind: snapshot.ExhaustsMemory, Seconds: 41, EarliestSeconds: 31, LatestSeconds: 66, ShrinksPerSecond: 7.3 * (1 << 20), OverSeconds: 13},
+		{Kind: snapshot.ExhaustsSpace, Mountpoint: "/data", Seconds: 5520, EarliestSeconds: 4100, LatestSeconds: 7900, ShrinksPerSecond: 87e6, OverSeconds: 3450},
+	}
 	v := memoryStall(plugins.Hard, 0.41, s.Time.Add(-12*time.Second))
-	v.Reason = "memory stall, full, over 5s 41.0 % (>= 25 %); memory available 1.8 % (< 4 %); global reclaim, pages scanned per second 48000 (> 0)"
+	v.Reason = "memory stall, full, over 5s 41.0 % (>= 25 %); memory available 1.8 % (< 4 %); global reclaim, pages scanned per second 48000 (> 0); " + s.Exhaustion[0].String()
 	for _, w := range s.Workloads[:3] {
 		set, _ := w.WorkingSetBytes.Get() // every made-up workload has one
 		v.Candidates = append(v.Candidates, plugins.Candidate{

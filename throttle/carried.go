@@ -1,0 +1,28 @@
+package throttle
+
+import "github.com/plimsoll-dev/plimsoll/plugins"
+
+// carried is what each disk carries, as far as that is learned.
+func carried(l *plugins.Levels) map[string]Rates {
+	list := make(map[string]Rates, len(l.Disks))
+	for i := range l.Disks {
+		d := &l.Disks[i]
+		list[d.Device] = Rates{Read: d.ReadBytesPerSecond, Write: d.WrittenBytesPerSecond}
+	}
+	return list
+}
+
+// within is the base of a throttle, no more than its disk carries: what a workload used
+// before the burst credit of a volume ended, or what a cache took, is more, and a limit
+// derived from it would limit nothing.
+func (in *Input) within(t Target, base Rates) Rates {
+	most := in.Carried[t.Disk]
+	bound := func(used, most float64) float64 {
+		if most > 0 {
+			return min(used, most)
+		}
+		return used // not known
+	}
+	base.Read, base.Write = bound(base.Read, most.Read), bound(base.Write, most.Write)
+	return base
+}
