@@ -220,3 +220,47 @@ func TestGateMoverPodAffinity(t *testing.T) {
 	q.gate(gate.Holds, holds)
 	assert.Equal(t, "false", steered())
 }
+
+// Pods of maintenances are kept off the nodes that the Gate names, and stay where their
+// administrator wants them.
+func TestGateMaintenancePodAffinity(t *testing.T) {
+	q := newMutatingFixture(t)
+	until := func(d time.Duration) metav1.Time { return metav1.NewTime(time.Now().Add(d)) }
+	holds := gate.Spec{Epoch: 7, Maintenance: map[string]metav1.Time{"n2": until(lease), "n1": until(lease), "n3": until(-time.Minute)}}
+	maintains := map[string]string{"velero.io/repo-name": "shop-default-kopia"}
+	made := func(namespace string, labels map[string]string, spec corev1.PodSpec) *corev1.Affinity {
+		spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+		pod, err := q.c.Client.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Labels: labels}, Spec: spec,
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		require.NoError(t, err)
+		return sortedNodes(pod.Spec.Affinity)
+	}
+	steered := func() string { return fmt.Sprint(made(q.ns, maintains, corev1.PodSpec{}) != nil) }
+	away := &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"n1", "n2"}}},
+	}}}}
+	spread := &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "zone"}}}
+	wants := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+		Weight: 1, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "pool", Operator: corev1.NodeSelectorOpExists}}},
+	}}}}
+	q.gate(gate.Holds, holds)
+	q.until("true", steered)
+	for name, row := range map[string]struct {
+		namespace string
+		labels    map[string]string
+		spec      corev1.PodSpec
+		want      *corev1.Affinity
+	}{
+		"no affinity":           {q.ns, maintains, corev1.PodSpec{}, &corev1.Affinity{NodeAffinity: away}},
+		"other affinity":        {q.ns, maintains, corev1.PodSpec{Affinity: &corev1.Affinity{PodAntiAffinity: spread}}, &corev1.Affinity{NodeAffinity: away, PodAntiAffinity: spread}},
+		"nodes of its own":      {q.ns, maintains, corev1.PodSpec{Affinity: wants}, wants},
+		"a selector of its own": {q.ns, maintains, corev1.PodSpec{NodeSelector: map[string]string{"pool": "p"}}, nil},
+		"not of a maintenance":  {q.ns, map[string]string{"app": "cart"}, corev1.PodSpec{}, nil},
+		"no Gate there":         {q.c.Namespace(t), maintains, corev1.PodSpec{}, nil},
+	} {
+		assert.Empty(t, cmp.Diff(row.want, made(row.namespace, row.labels, row.spec)), name)
+	}
+	q.gate(gate.Holds, gate.Spec{Epoch: 7, Maintenance: map[string]metav1.Time{"n3": until(-time.Minute)}})
+	q.until("false", steered)
+}

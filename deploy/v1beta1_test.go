@@ -26,5 +26,5 @@ func TestOlderPolicies(t *testing.T) {
 	have, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.Empty(t, cmp.Diff(string(have), text), "go test ./deploy -run TestOlderPolicies -update writes it")
-	assert.Equal(t, 4, strings.Count(text, version+"beta1\n"))
+	assert.Equal(t, 6, strings.Count(text, version+"beta1\n"))
 }

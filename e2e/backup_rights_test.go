@@ -44,6 +44,7 @@ func TestControllerUsesExactlyItsRights(t *testing.T) {
 			}
 		})
 	}
+	h.postpones("one")
 	h.claim("one") // of the DataUpload's snapshot
 	h.patch(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), h.namespace+"/one", `{"spec":{"volumeName":"none"}}`)
 	configure := func(loads bool) {

@@ -58,7 +58,9 @@ func TestReleaseRemovesHoldsAndMarks(t *testing.T) {
 	assert.True(t, yes(h.gate(gate.Main), "spec", "limited"), "nothing was done")
 	require.NoError(t, a.cmd.Process.Kill())
 	<-a.ended
+	h.postpones("postponed")
 	said, _ := release(0)
+	assert.Contains(t, said, "BackupRepository "+h.namespace+"/postponed: maintenance frequency handed back\n")
 	assert.Contains(t, said, "Gate "+h.namespace+"/main: deleted\n")
 	assert.Contains(t, said, "DataUpload "+h.namespace+"/hidden: released\n")
 	h.unmarked()

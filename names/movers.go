@@ -25,6 +25,11 @@ const (
 	ExposeLabel = "velero.io/expose-on-going"
 )
 
+// MaintenanceLabel is on the jobs by which Velero's server maintains its backup
+// repositories, and on their pods, with the name of the BackupRepository or its hash:
+// pkg/repository/maintenance of Velero.
+const MaintenanceLabel = VeleroGroup + "/repo-name"
+
 // DataMover is a value of spec.datamover that Velero's own node-agents serve. They leave
 // every other one alone.
 type DataMover struct {

@@ -23,7 +23,11 @@ func TestOwnerCannotProtectPod(t *testing.T) {
 		"a data mover's label, upload":   labelled("velero.io/data-upload", "du-1"),
 		"a data mover's label, download": labelled("velero.io/data-download", "dd-1"),
 		"a data mover's label, volume":   labelled("velero.io/pod-volume-backup", "pvb-1"),
-		"a data mover's label, empty":    labelled("velero.io/pod-volume-restore", ""),
+		"a maintenance job's label, in its own namespace": func(p *corev1.Pod) {
+			maintaining(p)
+			p.Namespace = "shop"
+		},
+		"a data mover's label, empty": labelled("velero.io/pod-volume-restore", ""),
 		"a mover's label, owned by a load too": func(p *corev1.Pod) {
 			labelled("velero.io/data-upload", "d")(p)
 			ownedToo(p, owner("velero.io/v1", "DataUpload", nil))
@@ -59,7 +63,7 @@ func TestOwnerCannotProtectPod(t *testing.T) {
 			assert.Empty(t, p.Protections)
 			assert.Equal(t, string(pod.UID), p.CgroupUID, "its cgroup is its own")
 			known := p.known()
-			assert.False(t, known.Mover, "nor is it a mover to others")
+			assert.False(t, known.Mover || known.Maintenance, "nor is it a mover to others")
 		})
 	}
 }

@@ -29,7 +29,7 @@ func (p *Pod) known() snapshot.Pod {
 		CPURequestMillicores: p.CPURequestMillicores, MemoryRequestBytes: p.MemoryRequestBytes,
 		StorageRequestBytes: p.StorageRequestBytes,
 		CPULimitMillicores:  p.CPULimitMillicores, MemoryLimitBytes: p.MemoryLimitBytes,
-		Mover: p.IsMover(), Terminating: !p.TerminatesBy.IsZero(), RSSOveruse: p.RSSOveruse,
+		Mover: p.IsMover(), Maintenance: p.Maintenance, Terminating: !p.TerminatesBy.IsZero(), RSSOveruse: p.RSSOveruse,
 	}
 }
 

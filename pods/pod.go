@@ -36,6 +36,7 @@ func toPod(pod *corev1.Pod, claims claimsByName, rules Rules) Pod {
 		Tolerations:      pod.Spec.Tolerations,
 		Throttle:         pod.Labels[names.Throttle],
 		Liveness:         liveness(&pod.Spec),
+		Maintenance:      maintains(pod, rules),
 	}
 	if pod.DeletionTimestamp != nil {
 		of.TerminatesBy = pod.DeletionTimestamp.Time

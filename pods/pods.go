@@ -80,6 +80,8 @@ type Pod struct {
 	// Liveness is the least time in which a liveness or startup probe that begins to fail
 	// has its container ended; 0: it has none.
 	Liveness time.Duration `json:"-"`
+	// Maintenance: it belongs to a job by which Velero maintains a backup repository.
+	Maintenance bool `json:"maintenance,omitempty"`
 }
 
 // Owner is the controller of a pod.

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // ProtectionsWithoutVolumes returns the reasons why a pod is protected, as far as the pod itself
@@ -117,6 +119,15 @@ func dataMoverLoad(pod *corev1.Pod) (label, load string) {
 		}
 	}
 	return "", ""
+}
+
+// maintains reports whether the pod belongs to a job by which Velero maintains a backup
+// repository. Any user can create a Job with that label, and what counts as a mover is not
+// throttled where movers are not, so it counts only where the administrator protects all
+// pods, which is where Velero is.
+func maintains(pod *corev1.Pod, rules Rules) bool {
+	owner := controller(pod)
+	return pod.Labels[names.MaintenanceLabel] != "" && owner.Kind == "Job" && group(owner) == "batch" && slices.Contains(rules.Namespaces, pod.Namespace)
 }
 
 func isNode(o metav1.OwnerReference) bool { return o.Kind == "Node" && group(o) == "" }

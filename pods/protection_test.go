@@ -207,6 +207,40 @@ func TestProtections(t *testing.T) {
 	}
 }
 
+// maintaining makes it a pod of a job of Velero's server that maintains a backup repository.
+func maintaining(p *corev1.Pod) {
+	in("velero")(p)
+	labelled("velero.io/repo-name", "shop-default-kopia")(p)
+	owned(owner("batch/v1", "Job", new(true)))(p)
+}
+
+// A maintenance is throttled as a mover is; nothing but its namespace protects it.
+func TestMaintenancePod(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*corev1.Pod)
+		want   bool
+	}{
+		"of Velero's job":         {func(*corev1.Pod) {}, true},
+		"in another namespace":    {in("shop"), false},
+		"of no job":               {owned(), false},
+		"of a Job of no such API": {owned(owner("example.org/v1", "Job", new(true))), false},
+		"of a ReplicaSet":         {owned(owner("apps/v1", "ReplicaSet", new(true))), false},
+		"without the name":        {labelled("velero.io/repo-name", ""), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := made(maintaining, c.change)
+			p := toPod(strip(pod), nil, DefaultRules())
+			assert.Equal(t, c.want, p.Maintenance)
+			assert.Equal(t, c.want, p.known().Maintenance)
+			assert.False(t, p.IsMover())
+			assert.NotContains(t, codes(p.Protections), Mover)
+		})
+	}
+	rules := DefaultRules()
+	rules.Namespaces = []string{"backups"}
+	assert.True(t, toPod(made(maintaining, in("backups")), nil, rules).Maintenance, "where the administrator has Velero")
+}
+
 func TestProtectionsConfigured(t *testing.T) {
 	rules := Rules{Namespaces: []string{"shop"}, Priority: 500}
 	assert.Equal(t, []string{Critical, Namespace}, codes(protections(made(), nil, rules)))
@@ -235,5 +269,5 @@ func TestProtectionsAllNamed(t *testing.T) {
 		}
 		assert.Equal(t, want, codes(protections(pod, nil, DefaultRules())))
 	}
-	assert.Len(t, slices.Compact(labelsThatDecide()), 5)
+	assert.Len(t, slices.Compact(labelsThatDecide()), 6)
 }

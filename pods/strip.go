@@ -26,7 +26,9 @@ func annotationsThatDecide() []string {
 }
 
 // labelsThatDecide are kept of a pod's labels.
-func labelsThatDecide() []string { return append(moverLabels(), names.Throttle) }
+func labelsThatDecide() []string {
+	return append(moverLabels(), names.MaintenanceLabel, names.Throttle)
+}
 
 // moverLabels are the labels that Velero's node-agent puts on data mover pods, with
 // the name of the data mover load: pkg/apis/velero/v1/labels_annotations.go of

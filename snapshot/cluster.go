@@ -41,6 +41,9 @@ type Pod struct {
 	MemoryLimitBytes   uint64 `json:"memoryLimitBytes,omitempty"`
 	// Mover: it is a data mover pod of Velero, whose waiting is no contention.
 	Mover bool `json:"mover,omitempty"`
+	// Maintenance: it maintains a backup repository of Velero. Its waiting is no
+	// contention either, and it takes no place of a data mover load.
+	Maintenance bool `json:"maintenance,omitempty"`
 	// Terminating: it was deleted and may still be terminating. Its grace period
 	// counts only as far as the agent would have given it.
 	Terminating bool `json:"ending,omitempty"`
@@ -108,12 +111,12 @@ func (c *Cluster) pod(uid string) *Pod {
 }
 
 // LowestClass reports whether a workload is of the lowest class, whose waiting is no
-// contention: pods of low QoS, data mover pods even with memory requests, and
-// workloads that the agent throttles. For a pod that the API server does not
+// contention: pods of low QoS, data mover pods and those of Velero's maintenance jobs even
+// with memory requests, and workloads that the agent throttles. For a pod that the API server does not
 // list, its cgroup shows whether it is BestEffort.
 func (w *WorkloadState) LowestClass() bool {
 	if w.Pod != nil {
-		return w.Pod.LowQoS || w.Pod.Mover || w.ThrottledByAgent
+		return w.Pod.LowQoS || w.Pod.Mover || w.Pod.Maintenance || w.ThrottledByAgent
 	}
 	return w.BestEffort() || w.ThrottledByAgent
 }

@@ -57,6 +57,7 @@ func TestLowestClass(t *testing.T) {
 		"Burstable, by the API server":       {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable"}}, false},
 		"Burstable with reclaimed resources": {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", LowQoS: true}}, true},
 		"Burstable, and moves data":          {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", Mover: true}}, true},
+		"Burstable, and maintains backups":   {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", Maintenance: true}}, true},
 		"Burstable, and limited by us":       {WorkloadState{Workload: Workload{Kind: KindPod, ThrottledByAgent: true}, Pod: &Pod{QoS: "Burstable"}}, true},
 		"unknown, and limited by us":         {WorkloadState{Workload: Workload{Kind: KindPod, ThrottledByAgent: true}}, true},
 	} {

@@ -66,6 +66,8 @@ type Load struct {
 	Node string
 	// Place is where a DataUpload or DataDownload may run.
 	Place Place
+	// Repository that it reads or writes; zero: unknown.
+	Repository RepositoryKey
 	// Backup is the Backup or Restore that it is part of, the unit of fair sharing.
 	Backup string
 	// Scheduled: a Schedule created the Backup.

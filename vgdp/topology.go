@@ -3,6 +3,8 @@ package vgdp
 import (
 	"cmp"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Node of the cluster, without its pressure.
@@ -74,6 +76,19 @@ func (f *Topology) Agent(node, namespace string) (a Agent, there bool) {
 		a, there = f.nodes[i].Agents[namespace]
 	}
 	return a, there
+}
+
+// Plain are the nodes on which a pod without tolerations and affinity may run, but for
+// those with Windows.
+func (f *Topology) Plain() (list []string) {
+	for i := range f.nodes {
+		n := &f.nodes[i]
+		repels := slices.ContainsFunc(n.Taints, func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule })
+		if !n.Unschedulable && !repels && n.Labels[corev1.LabelOSStable] != string(corev1.Windows) {
+			list = append(list, n.Name)
+		}
+	}
+	return list
 }
 
 // Reach is the nodes that a load can run on, and why it cannot on the others.

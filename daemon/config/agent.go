@@ -252,7 +252,7 @@ func (a *Agent) Throttleable(s *snapshot.Snapshot, list pods.List, label func(na
 			continue
 		}
 		switch p, listed := list.ByCgroupUID(w.PodUID); {
-		case listed && p.IsMover(), w.Pod != nil && w.Pod.Mover:
+		case listed && (p.IsMover() || p.Maintenance), w.Pod != nil && (w.Pod.Mover || w.Pod.Maintenance):
 			all[w.Cgroup] = mover.With(&p)
 		case listed:
 			all[w.Cgroup] = a.Throttle.Of(&p, label(p.Namespace), a.Eviction.OptOutHard)

@@ -105,7 +105,7 @@ func TestDoctorMissingPolicies(t *testing.T) {
 	assert.Equal(t, []Row{
 		{Pass, "admission policies", "all 4 that bind agents to their nodes, with their bindings, are installed"},
 		{Pass, "priority level", "heartbeats have their own"},
-		{Pass, "gate", "all 11 objects: kind, policies and bindings"},
+		{Pass, "gate", "all 13 objects: kind, policies and bindings"},
 		allCapable(),
 	}, rows)
 
@@ -126,8 +126,8 @@ func TestDoctorMissingPolicies(t *testing.T) {
 		kind:                                  {Fail, "gate", "1 of 7 missing: CustomResourceDefinition gates.plimsoll.dev: "},
 		validating + "plimsoll-admit":         {Fail, "gate", "1 of 7 missing: ValidatingAdmissionPolicy plimsoll-admit: "},
 		binding + "plimsoll-load-annotations": {Fail, "gate", "1 of 7 missing: ValidatingAdmissionPolicyBinding plimsoll-load-annotations: "},
-		mutating + "plimsoll-release-hidden":  {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicy plimsoll-release-hidden: held data mover loads are not hidden"},
-		mutates + "plimsoll-steer":            {Warn, "gate", "1 of 4 missing: MutatingAdmissionPolicyBinding plimsoll-steer: "},
+		mutating + "plimsoll-release-hidden":  {Warn, "gate", "1 of 6 missing: MutatingAdmissionPolicy plimsoll-release-hidden: held data mover loads are not hidden"},
+		mutates + "plimsoll-steer":            {Warn, "gate", "1 of 6 missing: MutatingAdmissionPolicyBinding plimsoll-steer: "},
 	} {
 		r := row(t, neighbours(t.Context(), clusterOf(t, discovered(map[string]string{"ours": "{}", gone: "gone"})), true), want.Check)
 		assert.Equal(t, want.Result, r.Result, gone)
@@ -163,7 +163,7 @@ func TestDoctorCapabilities(t *testing.T) {
 	assert.Equal(t, Row{Pass, "capability", "this cluster has what these need: bind-agents"}, row(t, rows, "capability"), "without Velero")
 
 	old[beta] = `{"resources":[{"name":"mutatingadmissionpolicies"}]}`
-	assert.Equal(t, Row{Pass, "gate", "all 11 objects: kind, policies and bindings"}, row(t, neighbours(t.Context(), clusterOf(t, old), true), "gate"))
+	assert.Equal(t, Row{Pass, "gate", "all 13 objects: kind, policies and bindings"}, row(t, neighbours(t.Context(), clusterOf(t, old), true), "gate"))
 	old[beta+"/mutatingadmissionpolicies/plimsoll-steer"] = "gone"
 	r := row(t, neighbours(t.Context(), clusterOf(t, old), true), "gate")
 	assert.Equal(t, Warn, r.Result)

@@ -141,7 +141,7 @@ func (r *Release) sweep(ctx context.Context, pass func(context.Context) error) e
 
 // removeMarks but Leases: while those exist, the agents do not count as gone.
 func (r *Release) removeMarks(ctx context.Context) error {
-	return errors.Join(r.gates(ctx), r.loads(ctx), r.backups(ctx), r.nodes(ctx), r.customNodes(ctx), r.evictionRequests(ctx))
+	return errors.Join(r.gates(ctx), r.loads(ctx), r.repositories(ctx), r.backups(ctx), r.nodes(ctx), r.customNodes(ctx), r.evictionRequests(ctx))
 }
 
 // evictionRequests withdraws, by deleting them, those that agents made.
@@ -264,6 +264,22 @@ func (r *Release) loads(ctx context.Context) error {
 		}))
 	}
 	return errors.Join(errs...)
+}
+
+// repositories hands back the maintenance frequencies of backup repositories.
+func (r *Release) repositories(ctx context.Context) error {
+	of := admission.RepositoryResource()
+	return r.each(ctx, of, func(u *unstructured.Unstructured) error {
+		body, err := admission.ReleaseRepositoryPatch(u)
+		if err != nil || body == nil {
+			return err
+		}
+		if err := r.patch(ctx, of, u, types.MergePatchType, body); err != nil {
+			return err
+		}
+		r.report("%s: maintenance frequency handed back", nameOf(u))
+		return nil
+	})
 }
 
 // backups removes reasons; the Backups keep their order for Velero's own queue.

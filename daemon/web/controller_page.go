@@ -12,6 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/capability"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
@@ -40,6 +41,7 @@ func controllerTemplates() *template.Template {
 		"first": firstRows[agents.MissingAgent], "more": moreRows[agents.MissingAgent], "firstPressed": firstRows[agents.Pressed], "morePressed": moreRows[agents.Pressed],
 		"firstReported": firstRows[agents.ReportedNode], "moreReported": moreRows[agents.ReportedNode],
 		"firstUnread": firstRows[agents.UnreadableNode], "firstLoads": firstRows[admission.WaitingLoad], "moreLoads": moreRows[admission.WaitingLoad],
+		"firstMaintenances": firstRows[vgdp.PostponedMaintenance], "moreMaintenances": moreRows[vgdp.PostponedMaintenance],
 		"firstCulprits": firstRows[agents.Culprit], "moreCulprits": moreCulprits, "owner": ownerText, "ratio": view.Ratio, "clip": view.Clip, "printable": view.Printable,
 	}).ParseFS(pageHTML, "layout.html", "style.html", "controller*.html"))
 }

@@ -38,6 +38,10 @@ func appendDataMoverLoads(b []byte, s *ControllerState) []byte {
 			func(b []byte, r *admission.Report) []byte { return appendBool(b, r.Problem != "" || r.GateOpen != "") },
 		},
 		{
+			"plimsoll_vgdp_postponed_maintenances", gauge, "Backup repositories whose maintenance is due and postponed.",
+			func(b []byte, r *admission.Report) []byte { return appendCount(b, uint64(r.MaintenanceCount)) },
+		},
+		{
 			"plimsoll_vgdp_unknown_mover_loads", gauge, "Data mover loads that are not held although Velero's own node-agents serve them: Plimsoll does not know their data mover.",
 			func(b []byte, r *admission.Report) []byte { return appendCount(b, uint64(unknownMoverLoads(r))) },
 		},

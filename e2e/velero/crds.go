@@ -9,7 +9,7 @@ import (
 	"io/fs"
 )
 
-//go:generate go -C ../tools/velero run . ../../velero velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml
+//go:generate go -C ../tools/velero run . ../../velero velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml velero.io_backuprepositories.yaml
 //go:generate go -C ../tools/velero run . @v1.16.2 ../../velero/older/v1.16.2 velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml
 //go:generate go -C ../tools/velero run . @v1.17.2 ../../velero/older/v1.17.2 velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml
 
@@ -17,6 +17,11 @@ import (
 //
 //go:embed velero.io_backups.yaml
 var Backups []byte
+
+// BackupRepositories is Velero's CustomResourceDefinition of backup repositories.
+//
+//go:embed velero.io_backuprepositories.yaml
+var BackupRepositories []byte
 
 // The CustomResourceDefinitions of the loads of Velero's data path.
 var (

@@ -23,11 +23,14 @@ const (
 	KindNote Kind = "note"
 	// KindDiagnose writes why a load is not prepared.
 	KindDiagnose Kind = "diagnose"
+	// KindPostpone and KindHandBack write the maintenance frequency of a BackupRepository.
+	KindPostpone Kind = "postpone"
+	KindHandBack Kind = "hand-back"
 )
 
 // EditKinds are all kinds.
 func EditKinds() []Kind {
-	return []Kind{KindAdmit, KindStart, KindRevoke, KindRelease, KindHide, KindNote, KindDiagnose}
+	return []Kind{KindAdmit, KindStart, KindRevoke, KindRelease, KindHide, KindNote, KindDiagnose, KindPostpone, KindHandBack}
 }
 
 // edit is a write of one load.

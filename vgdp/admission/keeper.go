@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,7 @@ func (c *clock) set(stamp, asked, answered time.Time) {
 type desiredGates struct {
 	limited, steer bool
 	holds          map[string]time.Time
+	away           []string // nodes that get no new pod of a maintenance
 }
 
 // gateState is what a Gate holds, as last read or written and desired.
@@ -63,8 +65,8 @@ func (g gateState) needsTicket(l *vgdp.Load, now time.Time) bool {
 	return g.epoch > 0 && g.limited && l.Holdable() && now.Before(g.holdsUntil(l.Created))
 }
 
-// keeper writes the Gates of one namespace. None exists until something is limited, and
-// one that limits nothing is not renewed.
+// keeper writes the Gates of one namespace. None exists until something is limited or a
+// node gets no maintenance, and one that limits nothing is not renewed.
 //
 // Main is written with optimistic concurrency: of two controllers the later one
 // gets the higher epoch, and the write of the earlier one conflicts, by which it
@@ -78,6 +80,9 @@ type keeper struct {
 	epoch       int64      // of our tickets; 0: not claimed
 	ticketsFrom time.Time  // tickets may be issued from then on
 	progress    time.Time  // when this leader last saw a load on its way
+
+	away        []string  // nodes, as last written by this leader
+	awayWritten time.Time // when that was
 }
 
 // read reads both Gates; on failure the last ones stay in use.
@@ -187,23 +192,47 @@ func stampOf(u *unstructured.Unstructured) time.Time {
 	return last
 }
 
-// writeHolds writes the start holds that differ. A hold expires with the lease duration, like
+// writeHolds writes the start holds that differ, and the nodes that get no maintenance. A hold expires with the lease duration, like
 // the Gate. The object exists wherever loads need tickets, also without a hold: for a
 // missing one an API server asks etcd at each write of a load (k8s.io/apiserver 0.37.1,
 // policy_dispatcher.go).
 func (k *keeper) writeHolds(ctx context.Context, w desiredGates) error {
-	changes := k.changes(w)
+	changes, away := k.changes(w), k.awayChanges(w.away)
 	same := k.holds != nil && k.holds.Spec.Epoch == k.epoch && k.holds.Spec.Steer == w.steer
 	missing := w.limited && k.holds == nil
-	if len(changes) == 0 && (len(w.holds) == 0 || same) && !missing {
+	if len(changes) == 0 && len(away) == 0 && (len(w.holds) == 0 || same) && !missing {
 		return nil
 	}
-	u, err := k.put(ctx, gate.Holds, k.holds, map[string]any{"epoch": max(1, k.epoch), "steer": w.steer, "holds": changes})
+	u, err := k.put(ctx, gate.Holds, k.holds, map[string]any{"epoch": max(1, k.epoch), "steer": w.steer, "holds": changes, "maintenance": away})
 	if err != nil {
 		return err
 	}
+	k.away, k.awayWritten = slices.Clone(w.away), k.clock.now()
 	k.holds, err = gateOf(u)
 	return err
+}
+
+// awayChanges are the nodes to set until a lease duration from now, and nil for those to
+// remove; none where nothing is to be written. What was written is not read back: a
+// CustomResourceDefinition of an older Plimsoll drops it.
+func (k *keeper) awayChanges(nodes []string) map[string]any {
+	now := k.clock.now()
+	if slices.Equal(nodes, k.away) && (len(nodes) == 0 || now.Sub(k.awayWritten) < k.lease/2) {
+		return nil
+	}
+	changes := map[string]any{}
+	for _, node := range k.away {
+		changes[node] = nil
+	}
+	if k.holds != nil {
+		for node := range k.holds.Spec.Maintenance {
+			changes[node] = nil
+		}
+	}
+	for _, node := range nodes {
+		changes[node] = metav1.NewTime(now.Add(k.lease).Truncate(time.Second))
+	}
+	return changes
 }
 
 // changes are the start holds to set, and nil for those to remove.

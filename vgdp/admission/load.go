@@ -81,12 +81,14 @@ func Read(kind vgdp.Kind, u *unstructured.Unstructured) *Object {
 
 // readKind reads the fields in which the kinds differ.
 func (o *Object) readKind(f fields) {
+	o.Load.Repository = vgdp.RepositoryKey{VolumeNamespace: f.text("spec", "sourceNamespace"), Location: f.text("spec", "backupStorageLocation")}
 	switch o.Load.Kind {
 	case vgdp.DataDownload:
 		o.OS = f.text("spec", "nodeOS")
 		o.Target = types.NamespacedName{Namespace: f.text("spec", "targetVolume", "namespace"), Name: f.text("spec", "targetVolume", "pvc")}
 	case vgdp.PodVolumeBackup:
 		o.Load.Node = f.text("spec", "node")
+		o.Load.Repository.VolumeNamespace = f.text("spec", "pod", "namespace")
 		fallthrough
 	case vgdp.PodVolumeRestore:
 		o.Load.Direct = f.text("spec", "uploaderType") == "restic" // in any Velero
@@ -166,6 +168,14 @@ func (f fields) text(path ...string) string {
 		return ""
 	}
 	return text
+}
+
+func (f fields) texts(path ...string) []string {
+	list, _, err := unstructured.NestedStringSlice(f, path...)
+	if err != nil {
+		return nil
+	}
+	return list
 }
 
 func (f fields) yes(path ...string) bool {

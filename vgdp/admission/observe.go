@@ -44,6 +44,7 @@ func (r *Reconciler) observe(ctx context.Context, s Settings) (*observation, boo
 		v := r.veleros[namespace]
 		o.gates[namespace], o.tests[namespace] = v.gate(), lastTests{accept: v.testedAt, release: v.releaseTestedAt}
 	}
+	o.maintenances = r.maintenances(&o.Input, s)
 	o.facts = r.readFacts(ctx, &o.Input, s.DiagnoseAfter)
 	return o, true
 }
@@ -270,11 +271,15 @@ func (r *Reconciler) discover(ctx context.Context, s Settings) {
 	}
 }
 
-// findHeld adds the Veleros whose Gates limit something, so that their loads are
-// released; false: it could not be determined yet.
+// findHeld adds the Veleros whose Gates limit something or whose maintenances are
+// postponed, so that they are released; false: it could not be determined yet.
 func (r *Reconciler) findHeld(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
+	if err := r.findPostponed(ctx); err != nil {
+		r.publisher.logFailure(metav1.NamespaceAll, err)
+		return false
+	}
 	list, err := r.gates(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) { // the kind is not installed
 		return true
@@ -287,7 +292,9 @@ func (r *Reconciler) findHeld(ctx context.Context) bool {
 	for i := range list.Items {
 		u := &list.Items[i]
 		if namespace := u.GetNamespace(); u.GetName() == gate.Main && fields(u.Object).yes("spec", "limited") {
-			r.veleros[namespace] = newVelero(r, r.configured(namespace))
+			if r.veleros[namespace] == nil {
+				r.veleros[namespace] = newVelero(r, r.configured(namespace))
+			}
 			r.Log.Info("found held data mover loads while admission is disabled; releasing them", "velero", namespace)
 		}
 	}

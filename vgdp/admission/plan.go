@@ -18,7 +18,8 @@ type observation struct {
 	gates map[string]gateState
 	tests map[string]lastTests
 	// facts of the loads that linger, by UID.
-	facts map[string]*vgdp.Facts
+	facts        map[string]*vgdp.Facts
+	maintenances vgdp.Maintenances
 	// hideAbove so many waiting DataUploads and DataDownloads of a Velero they are hidden.
 	hideAbove int
 }
@@ -32,9 +33,10 @@ type plan struct {
 	// progress are the Veleros with a load on its way.
 	progress map[string]bool
 	// desired Gates, and the dry runs that are due, by Velero.
-	desired map[string]desiredGates
-	tests   map[string][]test
-	edits   []edit
+	desired     map[string]desiredGates
+	tests       map[string][]test
+	edits       []edit
+	maintenance vgdp.MaintenanceDecision
 	// stuck are the diagnosed loads, by UID; the zero value: it is not stuck.
 	stuck map[string]vgdp.Stuck
 }
@@ -50,10 +52,13 @@ func decide(o *observation) (*plan, error) {
 			p.progress[l.Namespace] = true
 		}
 	}
+	p.maintenance = o.maintenances.Decide(o.Time)
 	gates := map[string]gateState{} // as they will be
 	for namespace, g := range o.gates {
-		p.desired[namespace] = o.desiredGates(namespace, &p.Decision)
-		g.limited = p.desired[namespace].limited
+		desired := o.desiredGates(namespace, &p.Decision)
+		desired.away = p.maintenance.Away
+		p.desired[namespace] = desired
+		g.limited = desired.limited
 		gates[namespace] = g
 	}
 	o.testGates(p, gates)

@@ -33,6 +33,8 @@ type publisher struct {
 	counters *counters.Group[Counts]
 	clock    *clock
 	failed   map[string]string // the last error, by Velero
+	// frequencyFailed is the last error of writing a maintenance frequency, by Velero.
+	frequencyFailed map[string]string
 }
 
 func name(l *vgdp.Load) string { return string(l.Kind) + " " + l.Namespace + "/" + l.Name }
@@ -64,6 +66,7 @@ func (p *publisher) logWrite(e *edit) {
 		p.logWait(e)
 	case KindDiagnose:
 		p.log.Info("data mover load is not prepared", "load", name(l), "diagnosis", e.annotations[gate.Diagnosis])
+	case KindPostpone, KindHandBack: // of BackupRepositories: recordFrequency
 	}
 }
 

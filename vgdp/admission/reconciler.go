@@ -109,7 +109,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 // reset resets the state of an earlier term.
 func (r *Reconciler) reset() {
 	r.wake, r.veleros = store.NewSignal(), map[string]*velero{}
-	r.publisher = publisher{log: r.Log, events: r.Events, counters: &r.counters, clock: &r.clock, failed: map[string]string{}}
+	r.publisher = publisher{log: r.Log, events: r.Events, counters: &r.counters, clock: &r.clock, failed: map[string]string{}, frequencyFailed: map[string]string{}}
 	r.cluster = newCluster(r.wake)
 	r.proofs = proofs{dynamic: r.Dynamic, log: r.Log, asked: map[string]time.Time{}}
 	r.targets = newTargets(r.Core, r.Classes, r.Log)

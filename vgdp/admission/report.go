@@ -37,6 +37,12 @@ type Report struct {
 	// are not held. OtherMovers are data movers that are none of Velero's own.
 	StartedAtOnce []vgdp.Kind  `json:"startedAtOnce,omitempty"`
 	OtherMovers   []OtherMover `json:"otherDataMovers,omitempty"`
+	// Maintenances of its backup repositories that are due and postponed, in the order of
+	// the repositories, and how many there are. MaintenanceProblem is why none can be
+	// postponed; absent: they can.
+	Maintenances       []vgdp.PostponedMaintenance `json:"postponedMaintenances,omitempty"`
+	MaintenanceCount   int                         `json:"postponedMaintenanceCount,omitempty"`
+	MaintenanceProblem string                      `json:"maintenanceProblem,omitempty"`
 	// Problem is why nothing is decided about it; absent: no problem.
 	Problem string `json:"problem,omitempty"`
 	// GateOpen is why its loads start without the tickets that they need; absent: they do

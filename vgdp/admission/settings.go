@@ -13,11 +13,12 @@ type Settings struct {
 	NotesPerSecond int           `yaml:"reasonsPerSecond" unit:"writes/s" why:"Rate limit of writing reasons to data mover loads that wait; tickets are not limited."`
 	DiagnoseAfter  time.Duration `yaml:"diagnoseAfter" why:"How long after its acceptance a data mover load that is still not prepared gets a diagnosis (annotation plimsoll.dev/diagnosis); 0: never. Velero logs the same when it gives up, after 30 min."`
 	QuietAbove     int           `yaml:"hideAbove" unit:"loads" why:"With more than this many DataUploads and DataDownloads waiting, they are hidden from the node-agents, which otherwise try each in vain; it needs gate-mutating.yaml, or where the cluster serves no such policies, release-hidden.yaml."`
+	Maintenance    bool          `yaml:"maintenance" why:"Whether the maintenance of a backup repository is postponed while data mover loads use the repository, or no node without pressure and without another maintenance is available (spec.maintenanceFrequency of the BackupRepository); false hands all frequencies back."`
 }
 
 // DefaultSettings hold nothing.
 func DefaultSettings() Settings {
-	return Settings{LeaseDuration: 30 * time.Second, NotesPerSecond: 10, DiagnoseAfter: time.Minute, QuietAbove: 20}
+	return Settings{LeaseDuration: 30 * time.Second, NotesPerSecond: 10, DiagnoseAfter: time.Minute, QuietAbove: 20, Maintenance: true}
 }
 
 const (

@@ -50,10 +50,12 @@ type velero struct {
 	// toldStarted are the kinds that were logged as started at once.
 	toldStarted []vgdp.Kind
 
-	loads    map[vgdp.Kind]*store.Store[*Object]
-	backups  *store.Store[*parentBackup]
-	movers   *store.Store[*corev1.Pod]
-	watching bool // its watches are running
+	loads   map[vgdp.Kind]*store.Store[*Object]
+	backups *store.Store[*parentBackup]
+	movers  *store.Store[*corev1.Pod]
+	// repositories are not needed to decide about loads.
+	repositories *store.Store[*repository]
+	watching     bool // its watches are running
 
 	mu       sync.Mutex // guards accepted
 	accepted []*Object  // since the last round
@@ -71,6 +73,7 @@ func newVelero(r *Reconciler, of Velero) *velero {
 	}
 	v.backups = store.New("backups of "+of.Namespace, r.wake, trimBackup, store.OnUpdate(backupChanged))
 	v.movers = store.New("movers of "+of.Namespace, r.wake, trimMover, nil)
+	v.repositories = store.New("repositories of "+of.Namespace, r.wake, trimRepository, store.OnUpdate(repositoryChanged))
 	return v
 }
 
@@ -200,6 +203,9 @@ func (v *velero) watch(ctx context.Context, start func(func())) {
 	}
 	start(func() { store.Run(ctx, v.backups, v.dynamic.Resource(backups()).Namespace(v.Namespace), "") })
 	start(func() { store.Run(ctx, v.movers, v.core.Pods(v.Namespace), roleOther) })
+	start(func() {
+		store.Run(ctx, v.repositories, v.dynamic.Resource(RepositoryResource()).Namespace(v.Namespace), "")
+	})
 }
 
 // fill lists once what the watches would, for a preview.
@@ -226,7 +232,7 @@ func (v *velero) caughtUp() bool {
 			return false
 		}
 	}
-	return true
+	return v.repositories.CaughtUp()
 }
 
 // gate is the state of its Gate that a decision depends on.
@@ -370,6 +376,11 @@ type parentBackup struct {
 	// zero: it did not.
 	PodVolumeTimeout *time.Duration
 	Started          time.Time
+	// Running: it is InProgress. Location is where it is stored; Included namespaces, all
+	// if empty, but Excluded ones.
+	Running            bool
+	Location           string
+	Included, Excluded []string
 }
 
 func trimBackup(o any) (*parentBackup, error) {
@@ -385,7 +396,8 @@ func trimBackup(o any) (*parentBackup, error) {
 	p := &parentBackup{
 		ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), Namespace: u.GetNamespace(), ResourceVersion: u.GetResourceVersion()},
 		Scheduled:  u.GetLabels()[labelSchedule] != "", Hooks: slices.ContainsFunc(hooks, runsBefore),
-		Started: f.time("status", "startTimestamp"),
+		Started: f.time("status", "startTimestamp"), Running: f.text("status", "phase") == "InProgress",
+		Location: f.text("spec", "storageLocation"), Included: f.texts("spec", "includedNamespaces"), Excluded: f.texts("spec", "excludedNamespaces"),
 	}
 	if d, err := time.ParseDuration(f.text("spec", "itemOperationTimeout")); err == nil {
 		p.Timeout = d
@@ -404,7 +416,7 @@ func runsBefore(hook any) bool {
 }
 
 func backupChanged(was, is *parentBackup) bool {
-	return was.Scheduled != is.Scheduled || was.Hooks != is.Hooks || was.Timeout != is.Timeout || !was.Started.Equal(is.Started) ||
+	return was.Running != is.Running || was.Scheduled != is.Scheduled || was.Hooks != is.Hooks || was.Timeout != is.Timeout || !was.Started.Equal(is.Started) ||
 		(was.PodVolumeTimeout == nil) != (is.PodVolumeTimeout == nil) || was.PodVolumeTimeout != nil && *was.PodVolumeTimeout != *is.PodVolumeTimeout
 }
 

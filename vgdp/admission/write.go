@@ -30,8 +30,11 @@ func (r *Reconciler) write(ctx context.Context, o *observation, p *plan) {
 	}
 	r.runTests(ctx, o, p)
 	r.recordDiagnoses(o, p)
-	r.loop.Publish(reports(&o.Input, &p.Decision, r.veleros, r.publisher.failed))
+	list := reports(&o.Input, &p.Decision, r.veleros, r.publisher.failed)
+	r.addMaintenances(list, &p.maintenance)
+	r.loop.Publish(list)
 	r.writeEdits(ctx, p.edits, o.objects)
+	r.writeFrequencies(ctx, &p.maintenance)
 }
 
 // writeGates writes the Gates as decided. It is true when an epoch changed, so that the

@@ -24,8 +24,8 @@ const (
 	Holds = "holds"
 )
 
-// Annotations of data mover loads. Only the controller writes them, except Priority,
-// which is the user's.
+// Annotations of data mover loads, and the last of BackupRepositories. Only the controller
+// writes them, except Priority, which is the user's.
 const (
 	// Admitted is a Ticket: the load may be accepted.
 	Admitted = names.Prefix + "admitted"
@@ -39,6 +39,9 @@ const (
 	Diagnosis = names.Prefix + "diagnosis"
 	// Priority is an int32, higher first.
 	Priority = names.Priority
+
+	// Postponed is on a BackupRepository: a vgdp.Postponed.
+	Postponed = names.Prefix + "postponed-maintenance"
 )
 
 // HiddenMover is the data mover of a hidden DataUpload or DataDownload: Velero's
@@ -63,7 +66,7 @@ type Gate struct {
 	Spec              Spec `json:"spec"`
 }
 
-// Spec of a Gate. Main has all but the last two, Holds has those and Epoch.
+// Spec of a Gate. Main has all but the last three, Holds has those and Epoch.
 type Spec struct {
 	// RenewTime is the controller's last renewal, best by the time of an API server's
 	// response, since it is compared with an API server's clock.
@@ -84,6 +87,9 @@ type Spec struct {
 	// Steer is whether pods of new data movers are kept off the nodes of Holds. Not set
 	// where no node would be left.
 	Steer bool `json:"steer,omitempty"`
+	// Maintenance are the nodes that get no new pod of a maintenance, and until when. Empty
+	// where no node would be left.
+	Maintenance map[string]metav1.Time `json:"maintenance,omitempty"`
 }
 
 // Fresh tells whether a Gate holds loads at all at a time by the API server's clock: one
