@@ -36,7 +36,9 @@ func labelledReport(t *testing.T) *Report {
 // The documents hold what the labelled set gives: what they say is compared with it.
 func TestLabelledDocuments(t *testing.T) {
 	r := labelledReport(t)
-	t.Run("judgement.md", func(t *testing.T) { generated(t, "../../docs/judgement.md", judgementPage(r, foreseenDocument(foreseeAll(t)))) })
+	t.Run("judgement.md", func(t *testing.T) {
+		generated(t, "../../docs/judgement.md", judgementPage(r, foreseenDocument(foreseeAll(t))))
+	})
 	t.Run("kep-5394.md", func(t *testing.T) { generated(t, "../../docs/kep-5394.md", sweepPage(r)) })
 	t.Run("kep-5394.svg", func(t *testing.T) { generated(t, "../../docs/kep-5394.svg", sweepPlot(r)) })
 	t.Run("judge.md", func(t *testing.T) {
