@@ -158,6 +158,7 @@ func (m *dueModel) first(without string) (best int) {
 
 // dated gives some of a world's Backups windows, deadlines and durations.
 func dated(r *rand.Rand, in Input) Input {
+	in.Config.Aging = time.Duration(r.IntN(3)) * 3 * time.Hour // of three hours at most have passed
 	for i := range in.Backups {
 		b := &in.Backups[i]
 		if r.IntN(3) > 0 {
@@ -258,6 +259,11 @@ func TestDeadline(t *testing.T) {
 		long := due("d", in(4), takes(4*time.Hour))
 		assert.Equal(t, []string{"b", "a", "c", "d"}, order(one, noon, long, a, b, c))
 		assert.Equal(t, []string{"b", "d", "a", "c"}, order(Config{Limit: 2, Aging: one.Aging}, noon, long, a, b, c), "but with two slots all are met")
+	})
+	t.Run("what is given up empties its own slot", func(t *testing.T) {
+		hours := func(h float64) durations.Estimate { return takes(time.Duration(h * float64(time.Hour))) }
+		assert.Equal(t, []string{"b", "c", "d", "e", "a"}, order(Config{Limit: 2, Aging: one.Aging}, noon,
+			due("a", in(4), hours(4)), due("b", in(5), hours(3)), due("c", in(5.5), hours(2.9)), due("d", in(6), hours(3)), due("e", in(6.1), hours(3))))
 	})
 	t.Run("a running one takes time", func(t *testing.T) {
 		runs := Backup{UID: "r", Phase: InProgress, Began: noon, Takes: takes(150 * time.Minute)}

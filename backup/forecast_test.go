@@ -86,6 +86,21 @@ func TestForecast(t *testing.T) {
 		assert.Equal(t, at(3.5), list[2].Due.Deadline, "after the one that begins in an hour")
 		assert.Zero(t, list[2].Late)
 	})
+	t.Run("where the order knows no deadlines", func(t *testing.T) {
+		first, second := waits("first", "a", time.Hour, time.Time{}), waits("second", "b", time.Hour, time.Time{})
+		first.Schedule, second.Schedule, second.Turn = "daily", "hourly", Turn{Version: 2}
+		hourly := running
+		hourly.Schedule, hourly.Include = "hourly", []string{"c"}
+		dues := func(b *Backup, _ time.Time) objective.Due { return objective.Due{Deadline: at(2.5)} }
+		list := Forecast(Input{Time: noon, Config: Config{Limit: 1}, Namespaces: NewNamespaces([]string{"a", "b", "c"}), Backups: []Backup{hourly, first, second}}, nil, dues, at(24))
+		assert.Equal(t, at(1), list[1].Begins, "they change nothing")
+		assert.Equal(t, 30*time.Minute, list[2].Late)
+	})
+	t.Run("what Velero rejects ends at once", func(t *testing.T) {
+		all := forecast(1, nil, running, waits("odd", "x**", 5*time.Hour, time.Time{}), waits("next", "b", time.Hour, at(9)))
+		assert.Equal(t, at(2).Add(time.Second), all["odd"].Ends)
+		assert.Equal(t, at(1), all["next"].Begins)
+	})
 	t.Run("not known yet", func(t *testing.T) {
 		b := waits("new", "b", time.Hour, at(3))
 		b.Takes = durations.Estimate{Why: "no Backup of its schedule has ended yet"}
