@@ -56,6 +56,7 @@ const (
 	CodeRunning Code = "running" // it shares a namespace with a running Backup
 	CodeAhead   Code = "ahead"   // it shares a namespace with a Backup ahead of it
 	CodeLimit   Code = "limit"   // the limit of running Backups is reached
+	CodeWindow  Code = "window"  // its window is not open yet
 	// CodeVelero: it is ReadyToStart and Velero has not taken it up yet.
 	CodeVelero Code = "velero"
 )
@@ -82,6 +83,7 @@ const maxNames = 10
 // with any that runs or waits ahead of it. So no two that overlap run together,
 // and smaller ones cannot overtake a large one for ever. One that Velero rejects as soon
 // as it starts shares none: it waits for a slot alone, and then no other waits for it.
+// One whose window is not open yet waits for it, and no other for it.
 func Decide(in Input) Decision {
 	d := Decision{Limit: max(1, in.Config.Limit)}
 	r := newReserved(in.Namespaces)
@@ -102,6 +104,11 @@ func Decide(in Input) Decision {
 	for _, b := range queue {
 		e := Entry{Backup: b, WriteTurn: b.turn()}
 		set := in.Namespaces.setOf(b)
+		if in.closed(b) { // behind all that may start, so that it keeps none of them waiting
+			e.Wait.Code = CodeWindow
+			d.Queue = append(d.Queue, e)
+			continue
+		}
 		e.Wait = r.conflict(set)
 		switch {
 		case e.Wait.Code != "":
@@ -117,7 +124,7 @@ func Decide(in Input) Decision {
 		r.take(b, set)
 	}
 	in.yield(&d)
-	in.place(d.Queue)
+	in.place(d.Queue, in.reordered())
 	return d
 }
 
@@ -190,8 +197,9 @@ func waitCode(b *Backup) Code {
 // exactPositions is how many first positions are always written exactly.
 const exactPositions = 3
 
-// place numbers the Backups that keep waiting, and sets the positions to write.
-func (in *Input) place(queue []Entry) {
+// place numbers the Backups that keep waiting, and sets the positions to write. reordered:
+// one may come before another that was queued earlier.
+func (in *Input) place(queue []Entry, reordered bool) {
 	place, last := 0, 0
 	ahead := time.Time{}
 	for i := range queue {
@@ -201,10 +209,10 @@ func (in *Input) place(queue []Entry) {
 		}
 		place++
 		e.Place = place
-		if in.Config.Priorities && !e.Created.Equal(ahead) {
+		if reordered && !e.Created.Equal(ahead) {
 			last = 0
 		}
-		e.WritePosition = in.position(place, e.Position, last)
+		e.WritePosition = in.position(place, e.Position, last, reordered)
 		last, ahead = e.WritePosition, e.Created
 	}
 }
@@ -212,12 +220,12 @@ func (in *Input) place(queue []Entry) {
 // position to write for a place; now is the written one, and last what is written
 // for the Backup ahead. To save writes a position is only lowered when it can be
 // halved: log2 of the queue's length writes for each Backup. Positions must rise
-// from one to the next, because Velero's own queue orders by them. With priorities
-// that holds only among Backups created in the same second (last is 0 for others),
+// from one to the next, because Velero's own queue orders by them. With priorities or
+// deadlines that holds only among Backups created in the same second (last is 0 for others),
 // and an overtaken Backup is written again when its place has doubled.
-func (in *Input) position(place, now, last int) int {
+func (in *Input) position(place, now, last int, reordered bool) int {
 	want := max(place, last+1)
-	overtaken := in.Config.Priorities && place >= 2*now
+	overtaken := reordered && place >= 2*now
 	if in.Exact || place <= exactPositions || now <= last || now >= 2*want || overtaken {
 		return want
 	}

@@ -54,6 +54,8 @@ func (c *cluster) step(t *testing.T) {
 			default:
 				continue
 			}
+			c.came++
+			b.Version = c.came // as the API server does
 			c.writes[b.UID]++
 			wrote = true
 		}

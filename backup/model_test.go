@@ -24,6 +24,8 @@ type model struct {
 	// turn is the order that is written down; before goes against it only when
 	// it has been written anew.
 	turn func(a, b Backup) bool
+	// closed ones wait for their window, and no other for them; nil: none.
+	closed func(b Backup) bool
 }
 
 func (m model) names(b Backup) (set map[string]bool, all bool) {
@@ -101,6 +103,9 @@ func (m model) next(running, queue []Backup) int {
 	return slices.IndexFunc(queue, func(b Backup) bool {
 		hinders := func(o Backup) bool { return m.overlap(b, o) }
 		i := slices.IndexFunc(queue, func(o Backup) bool { return o.UID == b.UID })
+		if m.closed != nil && m.closed(b) {
+			return false
+		}
 		return b.Phase == Queued && !slices.ContainsFunc(running, hinders) && !slices.ContainsFunc(queue[:i], hinders)
 	})
 }
@@ -209,9 +214,7 @@ func byPriority(in Input) func(a, b Backup) bool {
 	}
 }
 
-// agree says what of a decision is not as it must be.
-func agree(in Input) error {
-	d := Decide(in)
+func modelOf(in Input) model {
 	m := model{limit: max(1, in.Config.Limit), active: in.Namespaces.names, backups: in.Backups, before: byTurn, turn: byTurn}
 	if in.HandBack {
 		m.before = byPosition
@@ -219,6 +222,15 @@ func agree(in Input) error {
 	if in.Config.Priorities {
 		m.before = byPriority(in)
 	}
+	if timed(in) {
+		m.before, m.closed = byDue(in), func(b Backup) bool { return b.Due.Opens.After(in.Time) }
+	}
+	return m
+}
+
+// agree says what of a decision is not as it must be.
+func agree(in Input) error {
+	d, m := Decide(in), modelOf(in)
 	wantStarts, wantWaits := m.decide()
 	var starts, waits []string
 	last, ahead := 0, time.Time{}
@@ -233,7 +245,7 @@ func agree(in Input) error {
 			return fmt.Errorf("%s has place %d and stands at %d", e.UID, e.Place, len(waits))
 		case (in.Exact || e.Place <= exactPositions) && e.WritePosition != e.Place:
 			return fmt.Errorf("%s at %d is written as %d", e.UID, e.Place, e.WritePosition)
-		case e.WritePosition < 1, (!in.Config.Priorities || e.Created.Equal(ahead)) && e.WritePosition <= last:
+		case e.WritePosition < 1, (!in.Config.Priorities && !timed(in) || e.Created.Equal(ahead)) && e.WritePosition <= last:
 			return fmt.Errorf("%s is written as %d, behind %d", e.UID, e.WritePosition, last)
 		case e.WritePosition >= 2*max(e.Place, last+1) || e.Place >= 2*e.WritePosition:
 			return fmt.Errorf("%s at %d is written as %d", e.UID, e.Place, e.WritePosition)
@@ -241,7 +253,9 @@ func agree(in Input) error {
 			return fmt.Errorf("%s at %d is written as %d, and %d would do", e.UID, e.Place, e.WritePosition, e.Position)
 		case e.Wait.Code == "":
 			return fmt.Errorf("%s waits for nothing", e.UID)
-		case e.Wait.Code != CodeLimit && e.Wait.Code != CodeNew && e.Wait.By == "":
+		case (e.Wait.Code == CodeWindow) != (timed(in) && e.Due.Opens.After(in.Time)):
+			return fmt.Errorf("%s waits: %s, and its window opens %s", e.UID, e.Wait.Code, e.Due.Opens)
+		case e.Wait.Code != CodeLimit && e.Wait.Code != CodeNew && e.Wait.Code != CodeWindow && e.Wait.By == "":
 			return fmt.Errorf("%s waits for nobody: %s", e.UID, e.Wait.Code)
 		}
 		last, ahead = e.WritePosition, e.Created
@@ -254,7 +268,7 @@ func agree(in Input) error {
 
 // needless: the position is written anew, and what stands there would do.
 func needless(in Input, e Entry, last int, ahead time.Time) bool {
-	if in.Config.Priorities && !e.Created.Equal(ahead) {
+	if (in.Config.Priorities || timed(in)) && !e.Created.Equal(ahead) {
 		last = 0
 	}
 	due := in.Exact || e.Place <= exactPositions || e.Position <= last || e.Position >= 2*max(e.Place, last+1) || e.Place >= 2*e.Position

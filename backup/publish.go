@@ -75,6 +75,9 @@ func (r *Reconciler) logWait(t *publishedState, p *planner, o *Object, e *Entry)
 	}
 	t.code, t.by = e.Wait.Code, e.Wait.By
 	why := "the limit of running Backups is reached"
+	if e.Wait.Code == CodeWindow {
+		why = "its backup window is not open yet"
+	}
 	by, known := p.objects[e.Wait.By]
 	if known {
 		why = fmt.Sprintf("it shares %s with Backup %s, which %s", namespacesOf(e.Wait), by.Name, map[Code]string{CodeRunning: "runs", CodeAhead: "waits ahead of it"}[e.Wait.Code])

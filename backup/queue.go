@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll/backup/durations"
+	"github.com/plimsoll-dev/plimsoll/backup/objective"
 	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
@@ -39,6 +41,12 @@ type Backup struct {
 	Schedule string
 	// ReadySince is when it became ReadyToStart; zero: unknown, or it is not.
 	ReadySince time.Time
+	// Due is when it may start, and by when it is to be complete; zero: any time.
+	Due objective.Due
+	// Takes is how long it runs, as far as that is known.
+	Takes durations.Estimate
+	// Began is when Velero took it up; zero: not yet, or unknown.
+	Began time.Time
 }
 
 func (b *Backup) waits() bool   { return b.Phase == "" || b.Phase == New || b.Phase == Queued }
@@ -86,7 +94,7 @@ func (c Config) Validate(at problems.Section) {
 }
 
 // queue are the waiting Backups in a total order: first in, first out, by their
-// turns. While the queue is handed back they are ordered by the written positions,
+// turns; where any has an objective, by deadlines. While the queue is handed back they are ordered by the written positions,
 // because turns are removed one by one.
 func (in *Input) queue() []*Backup {
 	var list []*Backup
@@ -99,7 +107,10 @@ func (in *Input) queue() []*Backup {
 	if in.HandBack {
 		compare = func(a, b *Backup) int { return cmp.Or(comparePosition(a, b), compareTurn(a, b)) }
 	}
-	if first := compare; in.Config.Priorities {
+	switch first := compare; {
+	case in.deadlines():
+		return in.byDeadline(list)
+	case in.Config.Priorities:
 		compare = func(a, b *Backup) int {
 			return cmp.Or(in.comparePriority(a, b), a.Created.Compare(b.Created), first(a, b))
 		}

@@ -105,6 +105,8 @@ func (p *QueuedBackup) Why() string {
 		why = "shares " + namespacesOf(w) + " with " + p.BlockedBy + ", which waits ahead of it"
 	case CodeLimit:
 		why = "the limit of running Backups is reached"
+	case CodeWindow:
+		why = "its backup window is not open yet"
 	case CodeNew:
 		why = "it is not queued yet"
 	case CodeStarts:

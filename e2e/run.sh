@@ -18,7 +18,7 @@ module=$(go list -m)
 processes=(e2e e2e/chart deploy e2e/clock e2e/cluster e2e/container e2e/velero evict lease pods)
 machines=(e2e/vm)
 # Packages of make test that have a long form.
-longs=(e2e/bench e2e/matrix)
+longs=(backup e2e/bench e2e/matrix)
 # What some tests run that is built only once: whoever needs one first waits for it.
 programs=(helm velero versitygw)
 

@@ -25,4 +25,10 @@ const (
 	// Priority is an int32 that users set on Backups and data mover loads: the higher
 	// comes first.
 	Priority = Prefix + "priority"
+	// RPO is a duration that users set on Schedules, Backups and namespaces: how old the
+	// newest good Backup may become.
+	RPO = Prefix + "rpo"
+	// Window is set in the same places: the time of day in which Backups start and end,
+	// such as "22:00-06:00 Europe/Berlin".
+	Window = Prefix + "window"
 )

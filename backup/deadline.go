@@ -1,0 +1,202 @@
+package backup
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// deadlines tells whether the queue is ordered by deadlines: where no Backup that waits has
+// an objective, it is not, and every decision is as without them.
+func (in *Input) deadlines() bool {
+	for i := range in.Backups {
+		if b := &in.Backups[i]; b.waits() && b.timed() {
+			return !in.HandBack
+		}
+	}
+	return false
+}
+
+// timed tells whether it has a window or a deadline.
+func (b *Backup) timed() bool { return !b.Due.Opens.IsZero() || !b.Due.Deadline.IsZero() }
+
+// reordered tells whether a Backup may come before one that was queued earlier.
+func (in *Input) reordered() bool { return in.Config.Priorities || in.deadlines() }
+
+// closed tells whether the window of a Backup is not open yet.
+func (in *Input) closed(b *Backup) bool { return !in.HandBack && b.Due.Opens.After(in.Time) }
+
+// agingWithDeadlines is the aging of a configuration that has none: without it a Backup
+// that has no deadline would wait for as long as others have.
+const agingWithDeadlines = 24 * time.Hour
+
+func (in *Input) aging() time.Duration {
+	if in.Config.Aging > 0 {
+		return in.Config.Aging
+	}
+	return agingWithDeadlines
+}
+
+// dueBackup is a waiting Backup with what orders it.
+type dueBackup struct {
+	*Backup
+	tier tier
+	// at is when it is due: its deadline, but no later than when it has aged, so that each
+	// Backup has one, and none is overtaken by those that are created later than that.
+	at time.Time
+	// slot in which it is planned.
+	slot int
+}
+
+// tier of a waiting Backup: the lower comes first.
+type tier uint8
+
+const (
+	tierAged   tier = iota // it has waited so long that it comes first
+	tierDue                // ordered by priority, and among equal ones by deadline
+	tierClosed             // its window is not open yet
+)
+
+// byDeadline orders Backups: those that have aged, by age; then by priority, and by
+// deadline (earliest deadline first); last those whose window is not open yet. A Backup
+// that cannot meet its deadline any more, or only in place of several others, is due when it
+// has aged.
+func (in *Input) byDeadline(list []*Backup) []*Backup {
+	due := make([]dueBackup, 0, len(list))
+	for _, b := range list {
+		d := dueBackup{Backup: b, at: b.Created.Add(in.aging()), tier: tierDue}
+		switch {
+		case in.closed(b):
+			d.tier = tierClosed
+		case !d.at.After(in.Time):
+			d.tier = tierAged
+		}
+		if deadline := b.Due.Deadline; !deadline.IsZero() && deadline.Before(d.at) && !in.Time.Add(b.Takes.Low).After(deadline) {
+			d.at = deadline
+		}
+		due = append(due, d)
+	}
+	slices.SortFunc(due, in.compareDue)
+	if in.giveUp(due) {
+		slices.SortFunc(due, in.compareDue)
+	}
+	for i := range due {
+		list[i] = due[i].Backup
+	}
+	return list
+}
+
+// compareDue is a total order.
+func (in *Input) compareDue(a, b dueBackup) int {
+	if c := cmp.Compare(a.tier, b.tier); c != 0 {
+		return c
+	}
+	if a.tier == tierDue {
+		if c := in.compareUrgency(a, b); c != 0 {
+			return c
+		}
+	}
+	return cmp.Or(a.Created.Compare(b.Created), compareTurn(a.Backup, b.Backup))
+}
+
+// compareUrgency orders by priority, where they count, and by deadline; of those that are
+// due at the same time, as at the end of a window, the shortest comes first, so that as many
+// as possible are in time where all takes longer than was expected.
+func (in *Input) compareUrgency(a, b dueBackup) int {
+	if in.Config.Priorities {
+		manual := 0
+		if in.Config.ManualFirst {
+			manual = compareBool(a.Schedule == "", b.Schedule == "")
+		}
+		if c := cmp.Or(cmp.Compare(b.Priority, a.Priority), manual); c != 0 {
+			return c
+		}
+	}
+	return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.Takes.Mid, b.Takes.Mid))
+}
+
+// giveUp gives up deadlines where not all can be met, so that few are missed (after Moore and
+// Hodgson): Backups are placed in their order into the slot that is free first; where one
+// would be late, the longest of those up to it is due when it has aged, and what is behind
+// that in its slot moves up. Overlaps are not looked at. A Backup whose duration is not known
+// is not given up, and takes no time from others.
+func (in *Input) giveUp(due []dueBackup) (some bool) {
+	s := in.newSlots()
+	for i := range due {
+		d := &due[i]
+		if d.tier == tierClosed {
+			break
+		}
+		d.slot = s.first()
+		s.busy[d.slot] += d.Takes.Mid
+		if d.tier == tierAged || d.Takes.Mid == 0 || !d.at.Equal(d.Due.Deadline) {
+			continue // it takes time from others, and has no deadline to give up
+		}
+		heap.Push(&s.kept, d)
+		if !in.Time.Add(s.busy[d.slot]).After(d.at) {
+			continue
+		}
+		longest := heap.Pop(&s.kept).(*dueBackup)
+		longest.at, some = longest.Created.Add(in.aging()), true
+		s.busy[longest.slot] -= longest.Takes.Mid
+		if longest != d {
+			s.busy[d.slot] -= d.Takes.Mid
+			d.slot = s.first()
+			s.busy[d.slot] += d.Takes.Mid
+		}
+	}
+	return some
+}
+
+// slotTimes are the slots of the queue as far as they are planned.
+type slotTimes struct {
+	busy []time.Duration // for how long from now each has work
+	kept longestFirst    // whose deadlines are met
+}
+
+// newSlots have the Backups that run.
+func (in *Input) newSlots() *slotTimes {
+	s := &slotTimes{busy: make([]time.Duration, max(1, in.Config.Limit))}
+	var left []time.Duration
+	for i := range in.Backups {
+		if b := &in.Backups[i]; b.running() && !in.stuck(b) {
+			since := in.Time
+			if !b.Began.IsZero() {
+				since = b.Began
+			}
+			left = append(left, b.Takes.Left(in.Time.Sub(since)).Mid)
+		}
+	}
+	slices.Sort(left) // Backups come in any order
+	for _, l := range left {
+		s.busy[s.first()] += l
+	}
+	return s
+}
+
+// first is the slot that is free first.
+func (s *slotTimes) first() int {
+	first := 0
+	for i := range s.busy {
+		if s.busy[i] < s.busy[first] {
+			first = i
+		}
+	}
+	return first
+}
+
+// longestFirst is a heap (container/heap) of Backups.
+type longestFirst []*dueBackup
+
+func (h longestFirst) Len() int { return len(h) }
+func (h longestFirst) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(h[j].Takes.Mid, h[i].Takes.Mid), cmp.Compare(h[i].UID, h[j].UID)) < 0
+}
+func (h longestFirst) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *longestFirst) Push(x any)   { *h = append(*h, x.(*dueBackup)) }
+func (h *longestFirst) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}

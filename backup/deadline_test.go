@@ -1,0 +1,358 @@
+package backup
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/backup/durations"
+	"github.com/plimsoll-dev/plimsoll/backup/objective"
+)
+
+// timed says whether any that waits has an objective.
+func timed(in Input) bool {
+	return !in.HandBack && slices.ContainsFunc(in.Backups, func(b Backup) bool {
+		return slices.Contains([]Phase{"", New, Queued}, b.Phase) && b.Due != objective.Due{}
+	})
+}
+
+// dueModel is the order by deadlines, said once more: where not all deadlines can be met, the
+// longest of those up to the first that would be missed is given up, again and again. What
+// each slot has to do is added up anew each time.
+type dueModel struct {
+	in    Input
+	given map[string]bool // those whose deadline counts
+	ahead []Backup        // planned, and its slot
+	slot  map[string]int
+	runs  []time.Duration // left of those that run, in its slot each
+	of    []int
+	drop  map[string]bool
+}
+
+func byDue(in Input) func(a, b Backup) bool {
+	m := &dueModel{in: in, given: map[string]bool{}, slot: map[string]int{}, drop: map[string]bool{}}
+	var list []Backup
+	for _, b := range in.Backups {
+		switch b.Phase {
+		case "", New, Queued:
+			deadline := b.Due.Deadline
+			m.given[b.UID] = !deadline.IsZero() && deadline.Before(m.ages(b)) && !in.Time.Add(b.Takes.Low).After(deadline)
+			list = append(list, b)
+		case InProgress, Ready:
+			if b.Phase == InProgress || b.ReadySince.IsZero() || in.Config.StuckAfter == 0 || in.Time.Sub(b.ReadySince) < in.Config.StuckAfter {
+				m.runs = append(m.runs, b.Takes.Left(0).Mid)
+			}
+		}
+	}
+	slices.Sort(m.runs)
+	for range m.runs {
+		m.of = append(m.of, m.first(""))
+	}
+	sort.SliceStable(list, func(i, j int) bool { return m.before(list[i], list[j]) })
+	for _, b := range list {
+		if !m.closed(b) {
+			m.plan(b)
+		}
+	}
+	for uid := range m.drop {
+		m.given[uid] = false
+	}
+	return m.before
+}
+
+// ages is when a Backup has aged.
+func (m *dueModel) ages(b Backup) time.Time {
+	if m.in.Config.Aging == 0 {
+		return b.Created.Add(24 * time.Hour)
+	}
+	return b.Created.Add(m.in.Config.Aging)
+}
+
+func (m *dueModel) aged(b Backup) bool   { return !m.ages(b).After(m.in.Time) }
+func (m *dueModel) closed(b Backup) bool { return b.Due.Opens.After(m.in.Time) }
+
+func (m *dueModel) at(b Backup) time.Time {
+	if m.given[b.UID] {
+		return b.Due.Deadline
+	}
+	return m.ages(b)
+}
+
+func (m *dueModel) before(a, b Backup) bool {
+	switch c := m.in.Config; {
+	case m.closed(a) != m.closed(b):
+		return m.closed(b)
+	case m.closed(a):
+		return byAge(a, b)
+	case m.aged(a) != m.aged(b):
+		return m.aged(a)
+	case m.aged(a):
+		return byAge(a, b)
+	case c.Priorities && a.Priority != b.Priority:
+		return a.Priority > b.Priority
+	case c.Priorities && c.ManualFirst && (a.Schedule == "") != (b.Schedule == ""):
+		return a.Schedule == ""
+	case !m.at(a).Equal(m.at(b)):
+		return m.at(a).Before(m.at(b))
+	case a.Takes.Mid != b.Takes.Mid:
+		return a.Takes.Mid < b.Takes.Mid
+	}
+	return byAge(a, b)
+}
+
+// droppable tells whether a planned Backup has a deadline that can be given up.
+func (m *dueModel) droppable(b Backup) bool {
+	return !m.aged(b) && m.given[b.UID] && b.Takes.Mid > 0 && !m.drop[b.UID]
+}
+
+func (m *dueModel) plan(b Backup) {
+	m.slot[b.UID] = m.first("")
+	m.ahead = append(m.ahead, b)
+	if !m.droppable(b) || !m.in.Time.Add(m.work(m.slot[b.UID], "")).After(b.Due.Deadline) {
+		return
+	}
+	longest := b
+	for _, a := range m.ahead {
+		if m.droppable(a) && (a.Takes.Mid > longest.Takes.Mid || a.Takes.Mid == longest.Takes.Mid && a.UID < longest.UID) {
+			longest = a
+		}
+	}
+	m.drop[longest.UID] = true
+	if longest.UID != b.UID {
+		m.slot[b.UID] = m.first(b.UID)
+	}
+}
+
+// work of a slot, without one Backup.
+func (m *dueModel) work(slot int, without string) (all time.Duration) {
+	for i, s := range m.of {
+		if s == slot {
+			all += m.runs[i]
+		}
+	}
+	for _, a := range m.ahead {
+		if m.slot[a.UID] == slot && !m.drop[a.UID] && a.UID != without {
+			all += a.Takes.Mid
+		}
+	}
+	return all
+}
+
+// first is the slot that is available first.
+func (m *dueModel) first(without string) (best int) {
+	for i := range max(1, m.in.Config.Limit) {
+		if m.work(i, without) < m.work(best, without) {
+			best = i
+		}
+	}
+	return best
+}
+
+// dated gives some of a world's Backups windows, deadlines and durations.
+func dated(r *rand.Rand, in Input) Input {
+	in.Config.Aging = time.Duration(r.IntN(3)) * 3 * time.Hour // of three hours at most have passed
+	for i := range in.Backups {
+		b := &in.Backups[i]
+		if r.IntN(3) > 0 {
+			b.Due.Deadline = noon.Add(time.Duration(r.IntN(48)-12) * 10 * time.Minute)
+		}
+		if r.IntN(4) == 0 {
+			b.Due.Opens = noon.Add(time.Duration(r.IntN(13)-6) * 10 * time.Minute)
+		}
+		if r.IntN(3) > 0 {
+			mid := time.Duration(1+r.IntN(12)) * 10 * time.Minute
+			b.Takes = durations.Estimate{Low: mid / 2, Mid: mid, High: 2 * mid}
+		}
+	}
+	return in
+}
+
+func TestDeadlineModel(t *testing.T) {
+	for seed := range uint64(4000) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		require.NoError(t, agree(dated(r, world(r, r.IntN(14)))), "seed %d", seed)
+	}
+}
+
+func FuzzDeadlines(f *testing.F) {
+	f.Add(uint64(1), uint8(10))
+	f.Fuzz(func(t *testing.T, seed uint64, n uint8) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		if err := agree(dated(r, world(r, int(n%40)))); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// withoutObjectives is the digest of what the queue decided about these worlds before it
+// knew deadlines.
+const withoutObjectives = "178fb9305b436795314ad8ea746e62956fa3ad782b6a3ef2ea9459b170d4c42c"
+
+// Where no Backup has an objective, decisions are those of a queue without deadlines, bit
+// by bit, whatever is known of durations.
+func TestDeadlinesUnsetChangeNothing(t *testing.T) {
+	digest := sha256.New()
+	for seed := range uint64(4000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		in := world(r, r.IntN(14))
+		text := decisionText(Decide(in))
+		fmt.Fprint(digest, text)
+		for i := range in.Backups {
+			in.Backups[i].Takes = durations.Estimate{Low: time.Minute, Mid: time.Hour, High: 2 * time.Hour}
+			in.Backups[i].Began = noon.Add(-time.Hour)
+			if in.Backups[i].running() {
+				in.Backups[i].Due.Deadline = noon
+			}
+		}
+		require.Equal(t, text, decisionText(Decide(in)), "seed %d", seed)
+	}
+	assert.Equal(t, withoutObjectives, hex.EncodeToString(digest.Sum(nil)))
+}
+
+// decisionText has all that a decision says.
+func decisionText(d Decision) string {
+	text := fmt.Sprintf("limit %d, %d run\n", d.Limit, d.Running)
+	for _, e := range d.Queue {
+		text += fmt.Sprintf("%s %t %d %d %v %v\n", e.UID, e.Start, e.Place, e.WritePosition, e.WriteTurn, e.Wait)
+	}
+	for _, b := range d.Stuck {
+		text += "stuck " + b.UID + "\n"
+	}
+	return text
+}
+
+func takes(mid time.Duration) durations.Estimate {
+	return durations.Estimate{Low: mid, Mid: mid, High: mid}
+}
+
+func TestDeadline(t *testing.T) {
+	in := func(hours float64) time.Time { return noon.Add(time.Duration(hours * float64(time.Hour))) }
+	due := func(uid string, deadline time.Time, takes durations.Estimate) Backup {
+		return Backup{UID: uid, Name: uid, Phase: Queued, Created: noon, Version: 9, Turn: Turn{Version: 5}, Include: []string{uid}, Due: objective.Due{Deadline: deadline}, Takes: takes}
+	}
+	order := func(c Config, at time.Time, backups ...Backup) (names []string) {
+		for _, e := range Decide(Input{Time: at, Config: c, Namespaces: NewNamespaces([]string{"a", "b", "c", "d"}), Backups: backups}).Queue {
+			names = append(names, e.Name)
+		}
+		return names
+	}
+	one := Config{Limit: 1, Aging: 24 * time.Hour}
+	a, b, c := due("a", in(9), takes(time.Hour)), due("b", in(3), takes(time.Hour)), due("c", time.Time{}, takes(time.Hour))
+	t.Run("the earliest comes first, none last", func(t *testing.T) {
+		assert.Equal(t, []string{"b", "a", "c"}, order(one, noon, c, a, b))
+	})
+	t.Run("at the same time the shortest", func(t *testing.T) {
+		assert.Equal(t, []string{"b", "a"}, order(one, noon, due("a", in(9), takes(2*time.Hour)), due("b", in(9), takes(time.Hour))))
+	})
+	t.Run("one that cannot be met lets others pass", func(t *testing.T) {
+		assert.Equal(t, []string{"a", "b", "c"}, order(one, in(2.5), c, a, b))
+	})
+	t.Run("the longest is given up for several", func(t *testing.T) {
+		long := due("d", in(4), takes(4*time.Hour))
+		assert.Equal(t, []string{"b", "a", "c", "d"}, order(one, noon, long, a, b, c))
+		assert.Equal(t, []string{"b", "d", "a", "c"}, order(Config{Limit: 2, Aging: one.Aging}, noon, long, a, b, c), "but with two slots all are met")
+	})
+	t.Run("what is given up empties its own slot", func(t *testing.T) {
+		hours := func(h float64) durations.Estimate { return takes(time.Duration(h * float64(time.Hour))) }
+		assert.Equal(t, []string{"b", "c", "d", "e", "a"}, order(Config{Limit: 2, Aging: one.Aging}, noon,
+			due("a", in(4), hours(4)), due("b", in(5), hours(3)), due("c", in(5.5), hours(2.9)), due("d", in(6), hours(3)), due("e", in(6.1), hours(3))))
+	})
+	t.Run("a running one takes time", func(t *testing.T) {
+		runs := Backup{UID: "r", Phase: InProgress, Began: noon, Takes: takes(150 * time.Minute)}
+		assert.Equal(t, []string{"a", "b"}, order(one, noon, runs, a, b))
+		runs.Began = in(-1)
+		assert.Equal(t, []string{"b", "a"}, order(one, noon, runs, a, b))
+	})
+	t.Run("of unknown duration", func(t *testing.T) {
+		b.Takes, a.Takes = durations.Estimate{}, durations.Estimate{}
+		assert.Equal(t, []string{"b", "a"}, order(one, in(2.9), a, b))
+		assert.Equal(t, []string{"a", "b"}, order(one, in(3.1), a, b), "is late when it is")
+	})
+	t.Run("priority first, where it counts", func(t *testing.T) {
+		high := a
+		high.Priority = 1
+		assert.Equal(t, []string{"b", "a"}, order(one, noon, high, b))
+		assert.Equal(t, []string{"a", "b"}, order(Config{Limit: 1, Aging: one.Aging, Priorities: true}, noon, high, b))
+	})
+	t.Run("aged before all", func(t *testing.T) {
+		old := c
+		old.Created = in(-24)
+		assert.Equal(t, []string{"c", "b", "a"}, order(one, noon, a, b, old))
+	})
+}
+
+func TestDeadlineWindow(t *testing.T) {
+	base := Backup{Phase: Queued, Created: noon, Version: 9, Include: []string{"a"}}
+	night, other := base, base
+	night.UID, night.Turn, night.Due = "night", Turn{Version: 1}, objective.Due{Opens: noon.Add(time.Hour), Deadline: noon.Add(2 * time.Hour)}
+	other.UID, other.Turn = "other", Turn{Version: 2}
+	in := Input{Time: noon, Config: Config{Limit: 1, Aging: 24 * time.Hour}, Namespaces: NewNamespaces([]string{"a"}), Backups: []Backup{night, other}}
+	d := Decide(in)
+	assert.Equal(t, "other", d.Queue[0].UID, "one that overlaps passes it")
+	assert.Equal(t, Wait{Code: CodeAhead, By: "night", Namespaces: []string{"a"}, Shared: 1}, d.Queue[0].Wait, "when its later turn is written")
+	assert.Equal(t, CodeWindow, d.Queue[1].Wait.Code)
+	in.Backups[0].Turn = d.Queue[1].WriteTurn
+	d = Decide(in)
+	assert.True(t, d.Queue[0].Start)
+	assert.Equal(t, 1, d.Queue[1].Place)
+	in.Time = night.Due.Opens
+	d = Decide(in)
+	assert.Equal(t, "night", d.Queue[0].UID)
+	in.Backups = in.Backups[:1]
+	assert.True(t, Decide(in).Queue[0].Start)
+	in.HandBack, in.Time = true, noon
+	assert.True(t, Decide(in).Queue[0].Start, "Velero's own queue knows no window")
+}
+
+// A stream of Backups that are always due earlier never ends: one without a deadline, one
+// whose deadline cannot be met, and the longest of all get through all the same.
+func TestDeadlineAging(t *testing.T) {
+	for name, patient := range map[string]Backup{
+		"no deadline":              {},
+		"a deadline far away":      {Due: objective.Due{Deadline: noon.Add(1000 * time.Hour)}},
+		"a deadline that is over":  {Due: objective.Due{Deadline: noon.Add(-time.Hour)}},
+		"the longest is given up":  {Due: objective.Due{Deadline: noon.Add(time.Hour)}, Takes: takes(10 * time.Hour)},
+		"the lowest priority":      {Priority: -1 << 31},
+		"a window that opens late": {Due: objective.Due{Opens: noon.Add(time.Hour), Deadline: noon.Add(2 * time.Hour)}, Takes: takes(2 * time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(Config{Limit: 1, Priorities: true, Aging: 2 * time.Hour}, 1)
+			c.add(Backup{UID: "running"})
+			c.step(t)
+			patient.UID = "patient"
+			c.add(patient)
+			for i := 0; c.waited["patient"] == 0; i++ {
+				require.Less(t, i, 100, "it starves")
+				c.in.Time = c.in.Time.Add(10 * time.Minute)
+				c.add(Backup{UID: fmt.Sprintf("urgent-%02d", i), Due: objective.Due{Deadline: c.in.Time.Add(12 * time.Minute)}, Takes: takes(10 * time.Minute)})
+				c.step(t)
+				c.end()
+				c.step(t)
+			}
+			assert.Less(t, c.waited["patient"], 2*time.Hour+20*time.Minute)
+		})
+	}
+}
+
+// BenchmarkDecideDeadlines is BenchmarkDecide with windows, deadlines and durations.
+func BenchmarkDecideDeadlines(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 1))
+	c := newCluster(Config{Limit: 4, Aging: 24 * time.Hour}, 5000)
+	for i := range 10_000 {
+		include := [][]string{{fmt.Sprintf("ns-%04d", i%5000)}, {fmt.Sprintf("ns-%02d*", i%50)}, {fmt.Sprintf("ns-%04d", i%5000), fmt.Sprintf("ns-%04d", i*7%5000)}, nil}[i%4]
+		c.add(Backup{UID: fmt.Sprintf("b-%05d", i), Phase: Queued, Position: i + 1, Include: include})
+	}
+	c.in = dated(r, c.in)
+	b.ReportAllocs()
+	for b.Loop() {
+		Decide(c.in)
+	}
+}

@@ -1,0 +1,191 @@
+package durations
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Kind of a Backup's data.
+type Kind uint8
+
+// The kinds.
+const (
+	Unknown Kind = iota
+	Full
+	Incremental
+)
+
+// fullShare is the share of new bytes from which a Backup is a full one: where most is new,
+// nothing is won by what was uploaded before.
+const fullShare = 0.9
+
+// KindOf a Backup whose data mover loads have so many bytes, and so many that are new since
+// the one before (status.incrementalBytes).
+func KindOf(total, incremental int64) Kind {
+	switch {
+	case total <= 0 || incremental < 0:
+		return Unknown
+	case float64(incremental) >= fullShare*float64(total):
+		return Full
+	}
+	return Incremental
+}
+
+// Run is a Backup that has ended.
+type Run struct {
+	Schedule           string
+	Started, Completed time.Time
+	// Good: it is Completed; otherwise it failed, in part or as a whole.
+	Good bool
+	Kind Kind
+	// Bytes of its data mover loads; 0: unknown. For an incremental one, the new ones.
+	Bytes int64
+}
+
+// The bounds of a History. As JSON it then has 580 KiB at most.
+const (
+	maxRuns      = 30 // of a Schedule: the newest
+	maxSchedules = 500
+	maxName      = 253 // bytes, as the API server's
+	longest      = 30 * 24 * time.Hour
+)
+
+// History of the runs of all Schedules, bounded. The zero value is empty.
+type History struct {
+	schedules map[string]*series
+	pool      []float64 // the errors of all, sorted; nil: to be collected
+}
+
+// series is what is kept of a Schedule.
+type series struct {
+	// Runs are the good ones, the oldest first.
+	Runs []run `json:"runs,omitempty"`
+	// Failed are the ends of failed ones, the oldest first.
+	Failed []int64 `json:"failed,omitempty"`
+
+	errors []float64 // sorted; nil: to be derived
+}
+
+// run is a good run: end (Unix seconds), seconds, MiB and kind; as JSON an array.
+type run struct {
+	end     int64
+	seconds float64
+	mib     float64
+	kind    Kind
+}
+
+// MarshalJSON writes an array.
+func (r run) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, "[%d,%.0f,%.0f,%d]", r.end, r.seconds, r.mib, r.kind), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (r *run) UnmarshalJSON(data []byte) error {
+	var all [4]float64
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	*r = run{int64(all[0]), all[1], all[2], Kind(all[3])}
+	if r.seconds < 1 || r.seconds > longest.Seconds() || r.mib < 0 || r.mib > 1<<40 || all[3] < 0 || all[3] > float64(Incremental) || math.Abs(all[0]) > 1<<40 {
+		return fmt.Errorf("a run with end, seconds, MiB and kind: %s", data)
+	}
+	return nil
+}
+
+// Add a run that has ended. The same one again changes nothing. One without a Schedule, or
+// with times that cannot be, teaches nothing.
+func (h *History) Add(r Run) {
+	took := r.Completed.Sub(r.Started)
+	if r.Schedule == "" || len(r.Schedule) > maxName || r.Started.Unix() <= 0 || took < time.Second || took > longest {
+		return
+	}
+	if h.schedules == nil {
+		h.schedules = map[string]*series{}
+	}
+	s := h.schedules[r.Schedule]
+	if s == nil {
+		s = &series{}
+		h.schedules[r.Schedule] = s
+		h.bound()
+	}
+	end := r.Completed.Unix()
+	if !r.Good {
+		if i, known := slices.BinarySearch(s.Failed, end); !known {
+			s.Failed = newest(slices.Insert(s.Failed, i, end))
+		}
+		return
+	}
+	i, known := slices.BinarySearchFunc(s.Runs, end, func(r run, end int64) int { return cmp.Compare(r.end, end) })
+	if known {
+		return
+	}
+	s.Runs = newest(slices.Insert(s.Runs, i, run{end, math.Round(took.Seconds()), math.Round(float64(max(0, r.Bytes)) / (1 << 20)), r.Kind}))
+	s.errors, h.pool = nil, nil
+}
+
+// newest are the last maxRuns.
+func newest[T any](list []T) []T { return list[max(0, len(list)-maxRuns):] }
+
+// bound forgets the Schedule that has ended nothing for longest.
+func (h *History) bound() {
+	if len(h.schedules) <= maxSchedules {
+		return
+	}
+	first, at := "", int64(math.MaxInt64)
+	for name, s := range h.schedules {
+		if last := s.last(); last != 0 && (last < at || last == at && name < first) {
+			first, at = name, last
+		}
+	}
+	delete(h.schedules, first)
+	h.pool = nil
+}
+
+// last is when its last run ended; 0: it has none yet.
+func (s *series) last() int64 {
+	var last int64
+	if n := len(s.Runs); n > 0 {
+		last = s.Runs[n-1].end
+	}
+	if n := len(s.Failed); n > 0 {
+		last = max(last, s.Failed[n-1])
+	}
+	return last
+}
+
+// document is a History as JSON.
+type document struct {
+	Schedules map[string]*series `json:"schedules"`
+}
+
+// MarshalJSON writes a History, less than 1 MiB.
+func (h *History) MarshalJSON() ([]byte, error) { return json.Marshal(document{h.schedules}) }
+
+// UnmarshalJSON reads what MarshalJSON writes. What is not in order is an error, and the
+// History is unchanged: the caller begins with an empty one, which learns from the Backups
+// that are there.
+func (h *History) UnmarshalJSON(data []byte) error {
+	var d document
+	if err := json.Unmarshal(data, &d); err != nil {
+		return fmt.Errorf("history of durations: %w", err)
+	}
+	if len(d.Schedules) > maxSchedules {
+		return fmt.Errorf("history of durations: %d schedules, at most %d are kept", len(d.Schedules), maxSchedules)
+	}
+	for name, s := range d.Schedules {
+		if s == nil || len(name) > maxName || !inOrder(s) {
+			return fmt.Errorf("history of durations: schedule %.64q: more than %d runs, or not in order", name, maxRuns)
+		}
+	}
+	*h = History{schedules: d.Schedules}
+	return nil
+}
+
+func inOrder(s *series) bool {
+	return len(s.Runs) <= maxRuns && len(s.Failed) <= maxRuns && slices.IsSorted(s.Failed) &&
+		slices.IsSortedFunc(s.Runs, func(a, b run) int { return cmp.Compare(a.end, b.end) })
+}

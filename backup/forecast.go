@@ -1,0 +1,400 @@
+package backup
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/backup/objective"
+	"github.com/plimsoll-dev/plimsoll/problems"
+)
+
+// Outlook is what a forecast says of one Backup that waits, runs, or is to come.
+type Outlook struct {
+	Backup
+	// Begins and Ends are the median; from Earliest to Latest it ends with a probability of
+	// 90 %. Zero: beyond the forecast, or not known.
+	Begins, Ends, Earliest, Latest time.Time
+	// Late is by how much it will miss its deadline; 0: it will not, has none, or that is not
+	// known.
+	Late time.Duration
+	// Because is why it will be late, and Helps what would make it be in time.
+	Because string
+	Helps   []string
+	// Why there is no forecast; empty: there is one.
+	Why string
+}
+
+// String is the outlook for people.
+func (o *Outlook) String() string {
+	switch {
+	case o.Why != "":
+		return "not known: " + o.Why
+	case o.Ends.IsZero():
+		return "ends after the forecast"
+	case o.Late > 0:
+		return fmt.Sprintf("will miss its deadline by %s, because %s", problems.Duration(o.Late.Round(time.Minute)), o.Because)
+	}
+	return fmt.Sprintf("ends at %s, between %s and %s", o.Ends.Format(time.RFC3339), o.Earliest.Format(time.RFC3339), o.Latest.Format(time.RFC3339))
+}
+
+// plays is how often the night is played for the intervals, and deviations how many standard
+// deviations of so few ends an interval of 90 % is wide at each side (Student's t for one
+// degree less, for one more play).
+const (
+	plays      = 8
+	deviations = 1.895 * 1.061
+)
+
+// Dues is when a Backup that has not begun is due, where the newest good one of its Schedule
+// was started at newest (objective.Objective.Due).
+type Dues func(b *Backup, newest time.Time) objective.Due
+
+// Forecast plays the queue forward until a time, with the Backups that are to come until
+// then, by the queue's own decision and with durations as they were learned: once with each
+// duration at its median, which says what will be late, and several times with durations
+// drawn from their intervals, which says how sure the ends are. The same input gives the same
+// forecast. It knows Backups, not the data mover loads within them: what these wait for is in
+// the durations, as far as it was so before.
+func Forecast(in Input, coming []Backup, dues Dues, until time.Time) []Outlook {
+	first := playNight(in, coming, dues, until, middle)
+	list := make([]Outlook, 0, len(first.runs))
+	for _, f := range first.runs {
+		list = append(list, f.outlook(in.Config, until))
+	}
+	random := rand.New(rand.NewPCG(1, 1))
+	ends := make([][]time.Time, len(list))
+	for range plays {
+		other := playNight(in, coming, dues, until, random.Float64)
+		for i, f := range other.runs {
+			ends[i] = append(ends[i], f.ends)
+		}
+	}
+	for i := range list {
+		list[i].between(ends[i], until)
+	}
+	helpsAll(in, coming, dues, until, list)
+	return list
+}
+
+// between sets the interval by the ends of several plays; zero: it did not begin.
+func (o *Outlook) between(ends []time.Time, until time.Time) {
+	if o.Why != "" || o.Ends.IsZero() {
+		return
+	}
+	mean, squares := 0.0, 0.0
+	for i, end := range ends {
+		if end.IsZero() {
+			end = until
+		}
+		delta := end.Sub(o.Ends).Seconds() - mean
+		mean += delta / float64(i+1)
+		squares += delta * (end.Sub(o.Ends).Seconds() - mean)
+	}
+	wide := deviations * math.Sqrt(squares/float64(len(ends)-1))
+	o.Earliest = earlier(o.Ends, o.Ends.Add(seconds(mean-wide)))
+	o.Latest = later(o.Ends, o.Ends.Add(seconds(mean+wide)))
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// helpsAll says for each late Backup what would make it be in time, by playing the night with
+// it.
+func helpsAll(in Input, coming []Backup, dues Dues, until time.Time, list []Outlook) {
+	if !slices.ContainsFunc(list, func(o Outlook) bool { return o.Late > 0 }) {
+		return
+	}
+	more := in
+	more.Config.Limit = max(1, in.Config.Limit) + 1
+	helpsBy(fmt.Sprintf("limit %d instead of %d", more.Config.Limit, more.Config.Limit-1), more, coming, dues, until, list)
+	sooner := in
+	sooner.Backups = hourEarlier(in.Backups)
+	helpsBy("a window that opens an hour earlier", sooner, hourEarlier(coming), dues, until, list)
+}
+
+func helpsBy(what string, in Input, coming []Backup, dues Dues, until time.Time, list []Outlook) {
+	other := playNight(in, coming, dues, until, middle)
+	for i, f := range other.runs {
+		if list[i].Late > 0 && f.late(until) == 0 {
+			list[i].Helps = append(list[i].Helps, what)
+		}
+	}
+}
+
+// hourEarlier are Backups whose windows open earlier.
+func hourEarlier(list []Backup) []Backup {
+	list = slices.Clone(list)
+	for i := range list {
+		if opens := &list[i].Due.Opens; !opens.IsZero() {
+			*opens = opens.Add(-time.Hour)
+		}
+	}
+	return list
+}
+
+// night is a queue that is played forward.
+type night struct {
+	in    Input
+	until time.Time
+	// newest version of an object, as the API server counts.
+	newest uint64
+	runs   []*future // those of the input, then those to come
+	of     map[string]*future
+	dues   Dues
+	// good is the start of the newest one of each Schedule that ends in the play.
+	good map[string]time.Time
+}
+
+// future of a Backup.
+type future struct {
+	*Backup      // as it was when the forecast began
+	takes        time.Duration
+	due          objective.Due
+	begins, ends time.Time // zero: not until the end of the play
+	// waited is for how long it waits for what.
+	waited map[reason]time.Duration
+	of     map[string]*future
+}
+
+// reason to wait.
+type reason struct {
+	code Code
+	by   string // UID
+}
+
+// middle is the median of each duration.
+func middle() float64 { return 0.5 }
+
+// playNight plays until a time; share is the probability with which the next Backup takes no
+// longer (durations.Estimate.At). A Backup of unknown duration takes as long as the median of
+// the known ones.
+func playNight(in Input, coming []Backup, dues Dues, until time.Time, share func() float64) *night {
+	n := &night{in: in, until: until, dues: dues, of: map[string]*future{}, good: map[string]time.Time{}}
+	usual := usually(in.Backups, coming)
+	add := func(b *Backup) {
+		f := &future{Backup: b, due: b.Due, takes: usual, waited: map[reason]time.Duration{}, of: n.of}
+		elapsed := time.Duration(0)
+		if b.running() {
+			f.begins = in.Time
+			if !b.Began.IsZero() {
+				f.begins = b.Began
+			}
+			elapsed = in.Time.Sub(f.begins)
+		}
+		switch {
+		case n.in.Namespaces.setOf(b).Rejected != nil:
+			f.takes = time.Second // Velero fails it at once
+		case b.Takes.Known():
+			f.takes = b.Takes.At(share(), elapsed)
+		}
+		if b.running() {
+			f.ends = in.Time.Add(f.takes)
+		}
+		n.runs, n.of[b.UID] = append(n.runs, f), f
+	}
+	for i := range in.Backups {
+		if b := &in.Backups[i]; b.running() || b.waits() {
+			add(b)
+		}
+	}
+	for i := range coming {
+		add(&coming[i])
+	}
+	n.in.Backups = slices.DeleteFunc(slices.Clone(in.Backups), func(b Backup) bool { return n.of[b.UID] == nil })
+	n.play(slices.SortedStableFunc(slices.Values(coming), func(a, b Backup) int { return a.Created.Compare(b.Created) }))
+	return n
+}
+
+// usually is the median of the known durations; an hour where none is known.
+func usually(lists ...[]Backup) time.Duration {
+	var known []time.Duration
+	for _, list := range lists {
+		for i := range list {
+			if list[i].Takes.Known() {
+				known = append(known, list[i].Takes.Mid)
+			}
+		}
+	}
+	if len(known) == 0 {
+		return time.Hour
+	}
+	slices.Sort(known)
+	return known[len(known)/2]
+}
+
+// play event by event: one comes, ends, or its window opens.
+func (n *night) play(coming []Backup) {
+	for i := range n.in.Backups {
+		n.newest = max(n.newest, n.in.Backups[i].Version)
+	}
+	for {
+		waiting := n.decide()
+		at := n.next(coming)
+		if at.IsZero() || at.After(n.until) {
+			return
+		}
+		for i := range waiting {
+			w := &waiting[i]
+			n.of[w.UID].waited[reason{w.Wait.Code, w.Wait.By}] += at.Sub(n.in.Time)
+		}
+		n.in.Time = at
+		n.end()
+		for ; len(coming) > 0 && !coming[0].Created.After(at); coming = coming[1:] {
+			n.newest++
+			b := coming[0]
+			b.Phase, b.Version = Queued, n.newest
+			n.in.Backups = append(n.in.Backups, b)
+			n.renew(&n.in.Backups[len(n.in.Backups)-1])
+		}
+	}
+}
+
+// end what has run; it is taken for good.
+func (n *night) end() {
+	n.in.Backups = slices.DeleteFunc(n.in.Backups, func(b Backup) bool {
+		f := n.of[b.UID]
+		if !b.running() || f.ends.After(n.in.Time) {
+			return false
+		}
+		if b.Schedule != "" {
+			n.good[b.Schedule] = f.begins
+		}
+		return true
+	})
+	for i := range n.in.Backups {
+		if b := &n.in.Backups[i]; !b.running() {
+			n.renew(b)
+		}
+	}
+}
+
+// renew sets when a Backup is due, by the newest good one of its Schedule. The queue is
+// ordered by it only where it is by deadlines.
+func (n *night) renew(b *Backup) {
+	newest, there := n.good[b.Schedule]
+	f := n.of[b.UID]
+	if n.dues == nil || !there {
+		return
+	}
+	f.due = n.dues(b, newest)
+	if f.Backup.timed() {
+		b.Due = f.due
+	}
+}
+
+// mostDecisions bounds decisions at one time: a start by deadline waits for one write of
+// turns, and another may follow from it.
+const mostDecisions = 10
+
+// decide starts what may start; it returns what keeps waiting.
+func (n *night) decide() (waiting []Entry) {
+	for range mostDecisions {
+		d := Decide(n.in)
+		waiting = waiting[:0]
+		wrote := false
+		for i := range d.Queue {
+			e := &d.Queue[i]
+			if e.Start {
+				f := n.of[e.UID]
+				f.begins, f.ends = n.in.Time, n.in.Time.Add(f.takes)
+				e.Phase, e.Began, e.Position = Ready, n.in.Time, 0
+				continue
+			}
+			if e.Phase != Queued || e.Turn != e.WriteTurn {
+				n.newest++
+				e.Phase, e.Turn, e.Version, wrote = Queued, e.WriteTurn, n.newest, true
+			}
+			waiting = append(waiting, *e)
+		}
+		if !wrote {
+			break
+		}
+	}
+	return waiting
+}
+
+// next event; zero: none.
+func (n *night) next(coming []Backup) (at time.Time) {
+	if len(coming) > 0 {
+		at = coming[0].Created
+	}
+	for i := range n.in.Backups {
+		b := &n.in.Backups[i]
+		then := b.Due.Opens
+		if b.running() {
+			then = n.of[b.UID].ends
+		}
+		if then.After(n.in.Time) && (at.IsZero() || then.Before(at)) {
+			at = then
+		}
+	}
+	return at
+}
+
+// late is by how much its deadline is missed: at least, where the play ends before.
+func (f *future) late(until time.Time) time.Duration {
+	deadline, ends := f.due.Deadline, f.ends
+	if ends.IsZero() {
+		ends = until
+	}
+	if deadline.IsZero() || !ends.After(deadline) {
+		return 0
+	}
+	return ends.Sub(deadline)
+}
+
+// outlook of a play with medians.
+func (f *future) outlook(c Config, until time.Time) Outlook {
+	o := Outlook{Backup: *f.Backup, Why: f.Takes.Why}
+	if !f.Takes.Known() {
+		if o.Why == "" {
+			o.Why = "nothing is known of how long it takes"
+		}
+		return o
+	}
+	o.Due, o.Begins, o.Ends, o.Late = f.due, f.begins, f.ends, f.late(until)
+	if o.Late > 0 {
+		o.Because = f.because(c)
+	}
+	return o
+}
+
+// because is why it will be late: for what it waits longest, or that it takes too long by
+// itself.
+func (f *future) because(c Config) string {
+	longest, most := reason{}, time.Duration(0)
+	for r, d := range f.waited {
+		if r.code != CodeWindow && (d > most || d == most && cmp.Or(cmp.Compare(r.code, longest.code), cmp.Compare(r.by, longest.by)) < 0) {
+			longest, most = r, d
+		}
+	}
+	takes := f.takes
+	if !f.ends.IsZero() {
+		takes = f.ends.Sub(f.begins)
+	}
+	switch wait := problems.Duration(most.Round(time.Minute)); {
+	case most == 0 || later(f.Created, f.due.Opens).Add(takes).After(f.due.Deadline):
+		return "it takes " + problems.Duration(takes.Round(time.Minute)) + " by itself"
+	case longest.by != "":
+		return "it shares namespaces with Backup " + f.of[longest.by].Name + ", for which it waits " + wait
+	default:
+		return fmt.Sprintf("for %s as many run as may, which is %d", wait, max(1, c.Limit))
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,200 @@
+package objective
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/names"
+	"github.com/plimsoll-dev/plimsoll/problems"
+)
+
+// Objective is what is wanted of a Backup; the zero value: nothing.
+type Objective struct {
+	// RPO is how old the newest good Backup may become, from its start; 0: any age.
+	RPO time.Duration
+	// Window in which it starts and is complete; zero: any time.
+	Window Window
+	// Priority: the higher comes first.
+	Priority int32
+	// Bounded are those that a namespace's owner chose.
+	Bounded Bounded
+}
+
+// Bounded tells which parts of an objective are a namespace's.
+type Bounded struct{ RPO, Window bool }
+
+// Bounds of what a namespace's annotations reach.
+type Bounds struct {
+	// Least is how long after it could start a Backup is due at the earliest.
+	Least time.Duration
+	// Priority is the highest.
+	Priority int32
+}
+
+// DefaultBounds let a tenant order its own Backups and come before others by a few hours
+// only.
+func DefaultBounds() Bounds { return Bounds{Least: 4 * time.Hour} }
+
+// Bounds of an RPO.
+const (
+	leastRPO = time.Minute
+	mostRPO  = 366 * 24 * time.Hour
+)
+
+// Kind of an object that has annotations.
+type Kind string
+
+// The kinds, as the API server calls them.
+const (
+	Schedule  Kind = "Schedule"
+	Backup    Kind = "Backup"
+	Namespace Kind = "Namespace"
+)
+
+// Source is an object with annotations.
+type Source struct {
+	Kind        Kind
+	Name        string
+	Annotations map[string]string
+}
+
+// Problem is an annotation that is not followed, or not as it is written.
+type Problem struct {
+	Kind Kind
+	Name string
+	// Text names the annotation, its value, what is wanted and what holds.
+	Text string
+}
+
+// Resolve is the objective of a Backup. Each annotation counts from the first source that
+// has it: the Schedule first, as it is now (Velero copies its annotations to each Backup
+// that it makes), then the Backup, then the namespace, which is a source only of a Backup
+// of that namespace alone. period is the longest time between two Backups of its Schedule,
+// 0: unknown or none.
+func Resolve(defaults Objective, bounds Bounds, period time.Duration, sources ...Source) (Objective, []Problem) {
+	r := resolver{sources: sources}
+	o := defaults
+	o.Bounded = Bounded{}
+	if s, text, there := r.find(names.Window); there {
+		w, err := ParseWindow(text)
+		r.must(err, s, names.Window, text, "the default, "+defaults.Window.String())
+		if err == nil {
+			o.Window, o.Bounded.Window = w, s.Kind == Namespace
+		}
+	}
+	if s, text, there := r.find(names.RPO); there {
+		rpo, err := parseRPO(text, period)
+		r.must(err, s, names.RPO, text, "the default, "+rpoText(defaults.RPO))
+		if err == nil {
+			o.RPO, o.Bounded.RPO = rpo, s.Kind == Namespace
+		}
+	}
+	if s, text, there := r.find(names.Priority); there {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			err = fmt.Errorf("want a 32-bit integer")
+		}
+		r.must(err, s, names.Priority, text, strconv.Itoa(int(defaults.Priority)))
+		if err == nil {
+			o.Priority = int32(n)
+		}
+		if err == nil && s.Kind == Namespace && o.Priority > bounds.Priority {
+			o.Priority = bounds.Priority
+			r.must(fmt.Errorf("want at most %d in a namespace", bounds.Priority), s, names.Priority, text, strconv.Itoa(int(o.Priority)))
+		}
+	}
+	return o, r.problems
+}
+
+type resolver struct {
+	sources  []Source
+	problems []Problem
+}
+
+// find is the first source that has an annotation.
+func (r *resolver) find(key string) (s Source, text string, there bool) {
+	for _, s := range r.sources {
+		if text, there := s.Annotations[key]; there {
+			return s, text, true
+		}
+	}
+	return Source{}, "", false
+}
+
+// must notes a problem where there is one.
+func (r *resolver) must(err error, s Source, key, text, holds string) {
+	if err == nil {
+		return
+	}
+	r.problems = append(r.problems, Problem{s.Kind, s.Name, fmt.Sprintf("annotation %s: %s, got %s; using %s", key, err, problems.Quote(text), holds)})
+}
+
+func rpoText(d time.Duration) string {
+	if d == 0 {
+		return "none"
+	}
+	return problems.Duration(d)
+}
+
+// parseRPO reads an RPO. One that is no longer than the Schedule's period cannot be kept:
+// just before a Backup is complete, the newest good one is older than a period.
+func parseRPO(text string, period time.Duration) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil, d < leastRPO, d > mostRPO:
+		return 0, fmt.Errorf("want a duration from %s to %s such as 36h", problems.Duration(leastRPO), problems.Duration(mostRPO))
+	case d <= period:
+		return 0, fmt.Errorf("want more than %s, the longest time between two Backups of its schedule", problems.Duration(period))
+	}
+	return d, nil
+}
+
+// Due is when a Backup may start, and by when it is to be complete.
+type Due struct {
+	// Opens is when it may start at the earliest; zero: at once.
+	Opens time.Time
+	// Deadline by which it is to be complete; zero: none.
+	Deadline time.Time
+}
+
+// Due of a Backup that was created then, where the newest good one of its Schedule was
+// started at newest (zero: there is none). A Backup whose RPO is missed already when it is
+// created has the whole RPO again: it could not be in time whatever starts first.
+func (o Objective) Due(bounds Bounds, created, newest time.Time) Due {
+	var d Due
+	if o.Window.Set() {
+		opens, closes := o.Window.Next(created)
+		if opens.After(created) {
+			d.Opens = opens
+		}
+		d.Deadline = closes
+		if o.Bounded.Window {
+			d.Deadline = later(closes, opens.Add(bounds.Least), created.Add(bounds.Least))
+		}
+	}
+	if o.RPO == 0 {
+		return d
+	}
+	by := newest.Add(o.RPO)
+	if newest.IsZero() || !by.After(created) {
+		by = created.Add(o.RPO)
+	}
+	if o.Bounded.RPO {
+		by = later(by, created.Add(bounds.Least), d.Opens.Add(bounds.Least))
+	}
+	if d.Deadline.IsZero() || by.Before(d.Deadline) {
+		d.Deadline = by
+	}
+	return d
+}
+
+// later is the latest of these times.
+func later(a time.Time, others ...time.Time) time.Time {
+	for _, b := range others {
+		if b.After(a) {
+			a = b
+		}
+	}
+	return a
+}

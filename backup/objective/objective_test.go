@@ -1,0 +1,156 @@
+package objective
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/names"
+)
+
+const day = 24 * time.Hour
+
+func source(kind Kind, annotations ...string) Source {
+	s := Source{Kind: kind, Name: "of-" + string(kind), Annotations: map[string]string{}}
+	for i := 0; i < len(annotations); i += 2 {
+		s.Annotations[annotations[i]] = annotations[i+1]
+	}
+	return s
+}
+
+func TestResolve(t *testing.T) {
+	night := parse(t, "22:00-06:00 Europe/Berlin")
+	defaults := Objective{RPO: 3 * day, Window: night}
+	for name, tt := range map[string]struct {
+		sources []Source
+		period  time.Duration
+		want    Objective
+		problem string
+	}{
+		"none is the default": {[]Source{source(Schedule), source(Backup)}, day, defaults, ""},
+		"the Schedule first, as it is now": {
+			[]Source{source(Schedule, names.RPO, "30h"), source(Backup, names.RPO, "50h", names.Priority, "3")},
+			day,
+			Objective{RPO: 30 * time.Hour, Window: night, Priority: 3},
+			"",
+		},
+		"the namespace last": {
+			[]Source{source(Backup, names.Window, "20:00-23:00 UTC"), source(Namespace, names.Window, "01:00-02:00 UTC", names.RPO, "5h")},
+			0,
+			Objective{RPO: 5 * time.Hour, Window: parse(t, "20:00-23:00 UTC"), Bounded: Bounded{RPO: true}},
+			"",
+		},
+		"a namespace's priority has a bound": {
+			[]Source{source(Namespace, names.Priority, "2147483647")},
+			0, defaults,
+			`annotation plimsoll.dev/priority: want at most 0 in a namespace, got "2147483647"; using 0`,
+		},
+		"a namespace may come later": {[]Source{source(Namespace, names.Priority, "-5")}, 0, Objective{RPO: 3 * day, Window: night, Priority: -5}, ""},
+		"no duration": {
+			[]Source{source(Schedule, names.RPO, "1d"), source(Backup, names.RPO, "30h")},
+			day, defaults,
+			`annotation plimsoll.dev/rpo: want a duration from 1m to 8784h such as 36h, got "1d"; using the default, 72h`,
+		},
+		"a negative duration": {
+			[]Source{source(Backup, names.RPO, "-30h")},
+			0, defaults,
+			`annotation plimsoll.dev/rpo: want a duration from 1m to 8784h such as 36h, got "-30h"; using the default, 72h`,
+		},
+		"not above the schedule's period": {
+			[]Source{source(Schedule, names.RPO, "24h")},
+			day, defaults,
+			`annotation plimsoll.dev/rpo: want more than 24h, the longest time between two Backups of its schedule, got "24h"; using the default, 72h`,
+		},
+		"an unknown zone": {
+			[]Source{source(Schedule, names.Window, "22:00-06:00 Berlin")},
+			day, defaults,
+			`annotation plimsoll.dev/window: want a window such as "22:00-06:00 Europe/Berlin", with a zone of the IANA database: unknown zone, got "22:00-06:00 Berlin"; using the default, 22:00-06:00 Europe/Berlin`,
+		},
+		"no number": {
+			[]Source{source(Backup, names.Priority, "high")},
+			day, defaults,
+			`annotation plimsoll.dev/priority: want a 32-bit integer, got "high"; using 0`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, problems := Resolve(defaults, DefaultBounds(), tt.period, tt.sources...)
+			assert.Equal(t, tt.want, o)
+			if tt.problem == "" {
+				assert.Empty(t, problems)
+				return
+			}
+			require.Len(t, problems, 1)
+			assert.Equal(t, tt.problem, problems[0].Text)
+			assert.Equal(t, "of-"+string(problems[0].Kind), problems[0].Name)
+		})
+	}
+	t.Run("without a default none holds", func(t *testing.T) {
+		o, problems := Resolve(Objective{}, DefaultBounds(), 0, source(Backup, names.RPO, "x", names.Window, "y"))
+		assert.Equal(t, Objective{}, o)
+		require.Len(t, problems, 2)
+		for _, p := range problems {
+			assert.Contains(t, p.Text, "; using the default, none")
+		}
+	})
+}
+
+func TestDue(t *testing.T) {
+	night := parse(t, "22:00-06:00 UTC")
+	noon := instant(t, "2026-01-10T12:00:00Z")
+	bounds := Bounds{Least: 4 * time.Hour}
+	at := func(hours float64) time.Time { return noon.Add(time.Duration(hours * float64(time.Hour))) }
+	for name, tt := range map[string]struct {
+		o      Objective
+		newest time.Time
+		want   Due
+	}{
+		"nothing is wanted":                {Objective{Priority: 3}, at(-24), Due{}},
+		"a window":                         {Objective{Window: night}, time.Time{}, Due{at(10), at(18)}},
+		"an open window":                   {Objective{Window: parse(t, "11:00-13:00 UTC")}, time.Time{}, Due{time.Time{}, at(1)}},
+		"an RPO from the newest good one":  {Objective{RPO: 26 * time.Hour}, at(-24), Due{time.Time{}, at(2)}},
+		"an RPO of the first":              {Objective{RPO: 26 * time.Hour}, time.Time{}, Due{time.Time{}, at(26)}},
+		"an RPO that is missed":            {Objective{RPO: 26 * time.Hour}, at(-26), Due{time.Time{}, at(26)}},
+		"the earlier of both, the window":  {Objective{RPO: 72 * time.Hour, Window: night}, at(-24), Due{at(10), at(18)}},
+		"the earlier of both, the RPO":     {Objective{RPO: 36 * time.Hour, Window: night}, at(-24), Due{at(10), at(12)}},
+		"a namespace's RPO is bounded":     {Objective{RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{time.Time{}, at(4)}},
+		"a namespace's window is bounded":  {Objective{Window: parse(t, "12:00-12:01 UTC"), Bounded: Bounded{Window: true}}, time.Time{}, Due{time.Time{}, at(4)}},
+		"a namespace's window that opens":  {Objective{Window: parse(t, "13:00-13:01 UTC"), Bounded: Bounded{Window: true}}, time.Time{}, Due{at(1), at(5)}},
+		"a Schedule's window beside it":    {Objective{Window: parse(t, "12:00-12:01 UTC"), RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{time.Time{}, at(0.0 + 1.0/60)}},
+		"a namespace's RPO before a start": {Objective{Window: night, RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{at(10), at(14)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := tt.o.Due(bounds, noon, tt.newest)
+			assert.True(t, tt.want.Opens.Equal(d.Opens) && tt.want.Deadline.Equal(d.Deadline), "want %s, got %s", tt.want, d)
+		})
+	}
+}
+
+func TestPeriod(t *testing.T) {
+	from := instant(t, "2026-01-05T12:00:00Z")
+	for expression, want := range map[string]time.Duration{
+		"0 22 * * *": day, "@daily": day, "@every 90m": 90 * time.Minute, "0 * * * *": time.Hour,
+		"0 1 * * 1-5": 3 * day, "* 8-17 * * 1-5": 62*time.Hour + time.Minute, "0 0 1 * *": 31 * day,
+		"CRON_TZ=Europe/Berlin 0 22 * * *": day + time.Hour, // in the night when clocks are put back
+	} {
+		got, err := Period(expression, from)
+		require.NoError(t, err, expression)
+		assert.Equal(t, want, got, expression)
+	}
+	for _, expression := range []string{"", " ", "x", "* * *", "TZ=UTC", "CRON_TZ=", "TZ=Nowhere * * * * *"} {
+		_, err := Period(expression, from)
+		require.ErrorContains(t, err, "cron expression: ", expression)
+	}
+}
+
+func FuzzPeriod(f *testing.F) {
+	for _, e := range []string{"0 22 * * *", "@every 1ns", "TZ=UTC", "CRON_TZ=UTC 0 0 30 2 *", "@every 9999999h"} {
+		f.Add(e)
+	}
+	from := time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, expression string) {
+		period, err := Period(expression, from)
+		assert.True(t, period >= 0 && (err == nil || period == 0))
+	})
+}
