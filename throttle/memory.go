@@ -44,10 +44,11 @@ func RunsOut(s *snapshot.Snapshot, l *plugins.Levels) bool {
 	return known && lost*runsOutWithin.Seconds() > float64(available)
 }
 
-// missingMemory must be released to end the pressure, in bytes.
+// missingMemory must be released to end the pressure, in bytes; also while the node warms up
+// after a boot, when the rule itself judges no soft level yet.
 func missingMemory(l *plugins.Levels) (most float64) {
 	for i := range l.Verdicts {
-		if v := &l.Verdicts[i]; v.Resource == plugins.Memory && !v.PerWorkload && !v.ReportOnly && v.Absent == "" && !v.Partial {
+		if v := &l.Verdicts[i]; v.Resource == plugins.Memory && !v.PerWorkload && !v.ReportOnly && v.Absent == "" {
 			missing, _ := v.Target.Get()
 			most = max(most, missing)
 		}

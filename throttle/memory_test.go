@@ -211,8 +211,8 @@ func lost(available ...uint64) *snapshot.Snapshot {
 // A pod that takes memory so fast that it is gone before the rule's window is over.
 func TestMemoryRunsOut(t *testing.T) {
 	none := judged(plugins.Memory, "node", plugins.None)
-	partial, report := missing(none, 100*mib), missing(none, 100*mib)
-	partial.Partial, report.ReportOnly = true, true
+	partial, absent, report := missing(none, 100*mib), missing(none, 100*mib), missing(none, 100*mib)
+	partial.Partial, absent.Absent, report.ReportOnly = true, "4s of the last 30s seen so far", true
 	for name, row := range map[string]struct {
 		s       *snapshot.Snapshot
 		verdict plugins.Verdict
@@ -223,7 +223,8 @@ func TestMemoryRunsOut(t *testing.T) {
 		"nothing is missing yet":           {lost(1500, 1100, 700), none, false},
 		"it has stopped":                   {lost(300, 300, 300), missing(none, 100*mib), false},
 		"it comes back":                    {lost(100, 200, 300), missing(none, 100*mib), false},
-		"the rule has just begun to judge": {lost(1100, 700, 300), partial, false},
+		"while the node warms up":          {lost(1100, 700, 300), partial, true},
+		"the rule has just begun to judge": {lost(1100, 700, 300), absent, false},
 		"the rule only reports":            {lost(1100, 700, 300), report, false},
 		"one sample tells nothing":         {lost(300), missing(none, 100*mib), false},
 	} {
