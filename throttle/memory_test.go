@@ -219,7 +219,7 @@ func TestMemoryRunsOut(t *testing.T) {
 		out     bool
 	}{
 		"in a second":                      {lost(1100, 700, 300), missing(none, 100*mib), true},
-		"in 6 s":                           {lost(400, 350, 300), missing(none, 100*mib), false},
+		"in 12 s":                          {lost(350, 325, 300), missing(none, 100*mib), false},
 		"nothing is missing yet":           {lost(1500, 1100, 700), none, false},
 		"it has stopped":                   {lost(300, 300, 300), missing(none, 100*mib), false},
 		"it comes back":                    {lost(100, 200, 300), missing(none, 100*mib), false},

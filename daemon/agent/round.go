@@ -35,7 +35,7 @@ func (a *Agent) throttle() {
 		a.throttles.disable()
 	} else {
 		var list pods.List
-		if anyMet(state.Levels) || len(a.throttles.list) > 0 {
+		if a.throttles.needPods(state) {
 			list = a.cluster.pods.List(c.Eviction.Protect)
 		}
 		a.throttles.round(state, c, list)

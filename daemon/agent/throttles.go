@@ -89,6 +89,11 @@ func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
 	return m
 }
 
+// needPods says whether a round may throttle any, so that calm nodes list none.
+func (m *throttles) needPods(s *view.State) bool {
+	return anyMet(s.Levels) || throttle.RunsOut(s.Snapshot, s.Levels) || len(m.list) > 0
+}
+
 // round decides from the newest sample and applies the limits.
 func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	workloads := c.Throttleable(s.Snapshot, list, m.ofNamespace)

@@ -97,6 +97,21 @@ func TestMemoryLimited(t *testing.T) {
 	assert.Equal(t, "Normal ThrottleReleased batch/eater: no longer throttled on memory: the pressure is over, or it may not be throttled any more", h.events[1])
 }
 
+// Memory runs out before any level is met: the round lists the pods all the same, and holds
+// the one that takes it.
+func TestMemoryLimitedBeforeLevel(t *testing.T) {
+	h := newMemoryFixture(t)
+	assert.False(t, h.throttles.needPods(h.sample(1000, plugins.None)), "a calm node lists none")
+	s := h.eats()
+	s.Levels.Verdicts[0].Level = plugins.None
+	require.True(t, h.throttles.needPods(s))
+	h.throttles.round(s, &h.config, h.pods)
+	assert.Equal(t, "1610616832", h.high())
+	assert.Empty(t, h.throttles.relief, "there is no level, so no eviction waits for it")
+	s = h.sample(1400, plugins.None)
+	assert.True(t, h.throttles.needPods(s), "as long as one is held")
+}
+
 func TestMemoryLimitEnds(t *testing.T) {
 	for name, row := range map[string]struct {
 		change func(*memoryFixture)
