@@ -231,3 +231,42 @@ func (in *Input) position(place, now, last int, reordered bool) int {
 	}
 	return now
 }
+
+// yield delays the start of a Backup that comes first only by priority.
+// Overlapping Backups with an earlier turn are first given a later one: another
+// leader may not know the Backup of higher priority yet, or not order by priority,
+// and both could be started.
+func (in *Input) yield(d *Decision) {
+	var newest uint64
+	for i := range in.Backups {
+		newest = max(newest, in.Backups[i].Version)
+	}
+	for i := range d.Queue {
+		e := &d.Queue[i]
+		if !e.Start {
+			continue
+		}
+		if e.Wait = in.delayOverlapping(e, d.Queue[i+1:], Turn{Version: newest}); e.Wait.Code != "" {
+			e.Start = false
+			d.Running--
+		}
+	}
+}
+
+// delayOverlapping gives a later turn to Backups that overlap with e and have an earlier one;
+// it returns for which e waits until that is written.
+func (in *Input) delayOverlapping(e *Entry, behind []Entry, until Turn) Wait {
+	r := newReserved(in.Namespaces)
+	set := in.Namespaces.setOf(e.Backup)
+	for i := range behind {
+		b := behind[i].Backup
+		if compareTurn(b, e.Backup) > 0 {
+			continue
+		}
+		if other := in.Namespaces.setOf(b); set.overlaps(other) {
+			behind[i].WriteTurn = until
+			r.take(b, other)
+		}
+	}
+	return r.conflict(set)
+}

@@ -107,9 +107,9 @@ func doctorSees(t *testing.T, c *cluster.Cluster) {
 	}
 	says(`PASS +admission policies +all 4`, `WARN +priority level +2 of 2 missing: PriorityLevelConfiguration plimsoll-heartbeats, FlowSchema`, `PASS +gate +not installed`, `PASS +data movers +none: Velero is not installed`)
 	require.NoError(t, c.Apply(t.Context(), deploy.Heartbeats, deploy.GateCRD, deploy.Gate))
-	says(`PASS +priority level`, `WARN +gate +4 of 4 missing: MutatingAdmissionPolicy plimsoll-release-hidden, `)
+	says(`PASS +priority level`, `WARN +gate +6 of 6 missing: MutatingAdmissionPolicy plimsoll-release-hidden, `)
 	require.NoError(t, c.Apply(t.Context(), deploy.GateMutating))
-	says(`PASS +gate +all 11 objects`)
+	says(`PASS +gate +all 13 objects`)
 	require.NoError(t, c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(t.Context(), "plimsoll-admit", metav1.DeleteOptions{}))
 	says(`FAIL +gate +1 of 7 missing: ValidatingAdmissionPolicyBinding plimsoll-admit: `)
 }

@@ -101,7 +101,7 @@ func (f FilesystemSpace) judge(v View, fs *snapshot.Filesystem) Verdict {
 	j.held = !v.WarmingUp && (room.held || files.held || out.Latched[0] && j.absent != "")
 	out.applyHysteresis(v, Soft, j.met, j.held, f.ClearFor)
 	out.Evidence, out.Absent = j.evidence, j.absent
-	out.Reason = j.reason(out.Level, v.WarmingUp) + foreseen(v.FilesystemExhaustion(fs.Mountpoint))
+	out.Reason = j.reason(out.Level, v.WarmingUp) + foreseen(v.Exhaustion.Filesystem(fs.Mountpoint))
 	return out
 }
 

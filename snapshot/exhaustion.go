@@ -28,7 +28,7 @@ type Exhaustion struct {
 	// Mountpoint of the filesystem; empty for memory.
 	Mountpoint string `json:"mountpoint,omitempty"`
 	// Seconds from the snapshot's time; Earliest and Latest bound it.
-	Seconds         float64 `json:"seconds"`
+	Seconds         float64 `json:"estimateSeconds"`
 	EarliestSeconds float64 `json:"earliestSeconds"`
 	LatestSeconds   float64 `json:"latestSeconds"`
 	// ShrinksPerSecond is how fast it shrinks, in bytes or inodes, and OverSeconds the
@@ -62,13 +62,16 @@ func roughly(seconds float64) string {
 	}
 }
 
-// MemoryExhaustion is the estimate for the node's memory; absent if there is none.
-func (s *Snapshot) MemoryExhaustion() Opt[Exhaustion] { return s.exhaustionOf(ExhaustsMemory, "") }
+// Exhaustions are the estimates of one snapshot.
+type Exhaustions []Exhaustion
 
-// FilesystemExhaustion is the estimate for the space or the inodes of a filesystem,
+// Memory is the estimate for the node's memory; absent if there is none.
+func (x Exhaustions) Memory() Opt[Exhaustion] { return x.of(ExhaustsMemory, "") }
+
+// Filesystem is the estimate for the space or the inodes of a filesystem,
 // whichever is exhausted first; absent if there is none.
-func (s *Snapshot) FilesystemExhaustion(mountpoint string) Opt[Exhaustion] {
-	space, inodes := s.exhaustionOf(ExhaustsSpace, mountpoint), s.exhaustionOf(ExhaustsInodes, mountpoint)
+func (x Exhaustions) Filesystem(mountpoint string) Opt[Exhaustion] {
+	space, inodes := x.of(ExhaustsSpace, mountpoint), x.of(ExhaustsInodes, mountpoint)
 	if i, ok := inodes.Get(); ok {
 		if e, also := space.Get(); !also || i.Seconds < e.Seconds {
 			return inodes
@@ -77,8 +80,8 @@ func (s *Snapshot) FilesystemExhaustion(mountpoint string) Opt[Exhaustion] {
 	return space
 }
 
-func (s *Snapshot) exhaustionOf(kind ExhaustionKind, mountpoint string) Opt[Exhaustion] {
-	for _, e := range s.Exhaustion {
+func (x Exhaustions) of(kind ExhaustionKind, mountpoint string) Opt[Exhaustion] {
+	for _, e := range x {
 		if e.Kind == kind && e.Mountpoint == mountpoint {
 			return Some(e)
 		}

@@ -50,7 +50,7 @@ func TestExhaustion(t *testing.T) {
 		"nothing left and nothing to lose":        {60, func(int) float64 { return 0 }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, ok := shrinks(c.seconds, c.available).MemoryExhaustion().Get()
+			e, ok := shrinks(c.seconds, c.available).Exhaustion.Memory().Get()
 			require.Equal(t, c.want > 0, ok, "%v", e)
 			if ok {
 				assert.InDelta(t, c.want, e.Seconds, 1)
@@ -133,16 +133,16 @@ func TestFilesystemExhaustion(t *testing.T) {
 	same := func(int, *Filesystem) {}
 	t.Run("space", func(t *testing.T) {
 		s := fill(begin(), 0, 300, same)
-		e, ok := s.FilesystemExhaustion("/data").Get()
+		e, ok := s.Exhaustion.Filesystem("/data").Get()
 		require.True(t, ok)
 		assert.Equal(t, ExhaustsSpace, e.Kind)
 		assert.InDelta(t, 600-299-0.5+0.0, e.Seconds, 1.5, "counted from now, not from the reading")
 		assert.InDelta(t, 50e6, e.ShrinksPerSecond, 1)
-		assert.True(t, s.FilesystemExhaustion("/").IsZero())
+		assert.True(t, s.Exhaustion.Filesystem("/").IsZero())
 	})
 	t.Run("inodes before space", func(t *testing.T) {
 		s := fill(begin(), 0, 300, func(i int, f *Filesystem) { f.FilesFree = Some(uint64(400_000 - 1000*(i-i%10))) })
-		e, ok := s.FilesystemExhaustion("/data").Get()
+		e, ok := s.Exhaustion.Filesystem("/data").Get()
 		require.True(t, ok)
 		assert.Equal(t, ExhaustsInodes, e.Kind)
 		assert.InDelta(t, 100, e.Seconds, 2)
@@ -177,7 +177,7 @@ func TestExhaustionInterval(t *testing.T) {
 	for range 300 {
 		rate, noise := 20+80*random.Float64(), 1+30*random.Float64()
 		s := shrinks(40, func(i int) float64 { return 60*rate - rate*float64(i) + noise*random.NormFloat64() })
-		if e, ok := s.MemoryExhaustion().Get(); ok {
+		if e, ok := s.Exhaustion.Memory().Get(); ok {
 			all++
 			if truth := 60.0 - 39; e.EarliestSeconds <= truth+1 && truth-1 <= e.LatestSeconds {
 				inside++

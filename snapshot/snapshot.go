@@ -35,7 +35,7 @@ type Snapshot struct {
 	// Filesystems are those of the Sample.
 	Filesystems []Filesystem `json:"filesystems,omitempty"`
 	// Exhaustion has an estimate for each resource that shrinks steadily.
-	Exhaustion []Exhaustion `json:"exhaustion,omitempty"`
+	Exhaustion Exhaustions `json:"exhaustion,omitempty"`
 	// Rootfs is that of the Sample.
 	Rootfs *Rootfs `json:"rootFilesystems,omitempty"`
 	Probes []Probe `json:"probes"`

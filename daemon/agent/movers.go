@@ -42,7 +42,7 @@ func newMoverBudget(dir string, log *slog.Logger) *moverBudget {
 // round decides from the newest sample.
 func (m *moverBudget) round(s *view.State, c *config.VGDP) {
 	p := vgdp.NewNodePressure(s.Levels)
-	p.Running, p.Exhaustion = vgdp.Movers(s.Snapshot), s.Snapshot.MemoryExhaustion()
+	p.Running, p.Exhaustion = vgdp.Movers(s.Snapshot), s.Snapshot.Exhaustion.Memory()
 	p.AtKnee = vgdp.AtKnee(s.Snapshot, s.Levels)
 	p.Configured = max(c.Concurrency, p.Running)
 	m.budget = m.budget.Next(p)

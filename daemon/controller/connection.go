@@ -103,13 +103,17 @@ func (c *connection) answered(r *http.Request, response *http.Response) {
 	case response.StatusCode >= http.StatusInternalServerError:
 		is = web.APIFailing
 	}
+	about := request
+	if strings.Contains(request, LeaseName) { // the election may never ask again as it did: it reads the Lease only at times
+		_, about, _ = strings.Cut(request, " ")
+	}
 	for _, kind := range []web.APIProblemKind{web.APIForbidden, web.APINamespace, web.APIFailing} {
 		if kind != is {
-			c.end(question{kind, request})
+			c.end(question{kind, about})
 		}
 	}
 	if is != "" {
-		c.begin(question{is, request}, request+": "+message(response))
+		c.begin(question{is, about}, request+": "+message(response))
 	}
 }
 

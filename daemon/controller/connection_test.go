@@ -99,6 +99,14 @@ func TestConnection(t *testing.T) {
 		require.NoError(t, ask("GET", "/api/v1/pods"))
 		assert.Equal(t, []web.APIProblemKind{web.APIForbidden}, kinds(c))
 	})
+	t.Run("a Lease that could not be read and is renewed is no problem", func(t *testing.T) {
+		status := 403
+		c, _, ask := server(t, &status)
+		require.NoError(t, ask("GET", leasePath+"/plimsoll-controller"))
+		status = 200
+		require.NoError(t, ask("PUT", leasePath+"/plimsoll-controller"))
+		assert.Empty(t, c.list(), "the election may not read it again")
+	})
 	t.Run("many refusals are told up to a bound", func(t *testing.T) {
 		status := 403
 		c, _, ask := server(t, &status)

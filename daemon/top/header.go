@@ -186,7 +186,7 @@ func pressureLines(s *view.State, width int) []line {
 func memoryLine(n *snapshot.Snapshot) line {
 	m := n.Memory
 	left := span{}
-	if e, shrinks := n.MemoryExhaustion().Get(); shrinks {
+	if e, shrinks := n.Exhaustion.Memory().Get(); shrinks {
 		left = span{", none in about " + e.About(), yellow}
 	}
 	return line{

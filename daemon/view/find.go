@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -159,4 +160,29 @@ func DecisionsOn(list []evict.Decision, device string) []evict.Decision {
 		}
 	}
 	return on
+}
+
+// Knees of a disk, for the directions of which it is known.
+func (s *State) Knees(device string) (list []Knee) {
+	c := s.Levels.Capacity(device)
+	if c == nil {
+		return nil
+	}
+	for _, d := range []struct {
+		name        string
+		now, before plugins.Carry
+	}{{"reading", c.Read, c.Before.Read}, {"writing", c.Write, c.Before.Write}} {
+		if d.now.IOPS <= 0 {
+			continue
+		}
+		k := Knee{Direction: d.name, Text: atLeast(c.Full) + carries(d.now), How: "seen since " + Stamp(c.Since) + " UTC"}
+		if d.now.AwaitSeconds > 0 {
+			k.How = "at " + Seconds(d.now.AwaitSeconds) + ", " + k.How
+		}
+		if d.before.IOPS > 0 {
+			k.How += "; until then " + carries(d.before)
+		}
+		list = append(list, k)
+	}
+	return list
 }

@@ -10,7 +10,7 @@ func ExhaustedSoon(e snapshot.Exhaustion) bool { return e.Seconds < soonSeconds 
 
 // FilesystemExhaustion is the estimate for a filesystem in words; empty if there is none.
 func FilesystemExhaustion(s *snapshot.Snapshot, mountpoint string) string {
-	if e, shrinks := s.FilesystemExhaustion(mountpoint).Get(); shrinks {
+	if e, shrinks := s.Exhaustion.Filesystem(mountpoint).Get(); shrinks {
 		return e.String()
 	}
 	return ""

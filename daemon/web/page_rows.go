@@ -66,7 +66,7 @@ func memoryFacts(n *snapshot.Snapshot) []fact {
 		swapFact(m.Memory, absent),
 		{"Swap-ins", cellOf(m.SwapInsPerSecond, perSecond, absent, "vmstat", "rates"), "pages"},
 	}
-	if e, shrinks := n.MemoryExhaustion().Get(); shrinks {
+	if e, shrinks := n.Exhaustion.Memory().Get(); shrinks {
 		list = append(list, fact{"Exhausted in", highlightIf(cell{Text: "about " + e.About()}, view.ExhaustedSoon(e)), e.Range()})
 	}
 	return list

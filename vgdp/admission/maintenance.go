@@ -80,8 +80,11 @@ func repositoryChanged(was, is *repository) bool {
 	return !samePostponed || was.Of.FrequencyText != is.Of.FrequencyText || !was.Of.Last.Equal(is.Of.Last) || was.Of.Key != is.Of.Key
 }
 
+// maintainer is the part of a Reconciler that postpones maintenances.
+type maintainer struct{ *Reconciler }
+
 // maintenances are what the decision about the maintenances depends on.
-func (r *Reconciler) maintenances(in *vgdp.Input, s Settings) vgdp.Maintenances {
+func (r maintainer) maintenances(in *vgdp.Input, s Settings) vgdp.Maintenances {
 	m := vgdp.Maintenances{Enabled: s.Enabled && s.Maintenance, Nodes: in.Topology.Plain(), Pressed: map[string]string{}}
 	for node, p := range in.Pressure {
 		m.Pressed[node] = p.Why
@@ -130,7 +133,7 @@ func (b *parentBackup) includes(namespace string) bool {
 
 // writeFrequencies writes the frequencies of a decision, for as long as writes may take in
 // a round.
-func (r *Reconciler) writeFrequencies(ctx context.Context, d *vgdp.MaintenanceDecision) {
+func (r maintainer) writeFrequencies(ctx context.Context, d *vgdp.MaintenanceDecision) {
 	until := time.Now().Add(maxWriteTime)
 	for i := range d.Writes {
 		if ctx.Err() != nil || time.Now().After(until) {
@@ -143,7 +146,7 @@ func (r *Reconciler) writeFrequencies(ctx context.Context, d *vgdp.MaintenanceDe
 }
 
 // writeFrequency writes one BackupRepository, if it is unchanged (optimistic concurrency).
-func (r *Reconciler) writeFrequency(ctx context.Context, w *vgdp.FrequencyWrite) error {
+func (r maintainer) writeFrequency(ctx context.Context, w *vgdp.FrequencyWrite) error {
 	v := r.veleros[w.Namespace]
 	o, there := v.repositories.Get(w.Namespace, w.Name)
 	if !there {
@@ -182,7 +185,7 @@ func frequencyPatch(version string, w *vgdp.FrequencyWrite) ([]byte, error) {
 
 // recordFrequency records the result of a write. A failure is logged when it begins and
 // changes.
-func (r *Reconciler) recordFrequency(ctx context.Context, w *vgdp.FrequencyWrite, err error) {
+func (r maintainer) recordFrequency(ctx context.Context, w *vgdp.FrequencyWrite, err error) {
 	name := w.Namespace + "/" + w.Name
 	if err != nil {
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && ctx.Err() == nil {
@@ -213,7 +216,7 @@ func (p *publisher) logFrequencyFailure(velero, text, name string) {
 }
 
 // findPostponed adds the Veleros with a postponed maintenance, so that it is handed back.
-func (r *Reconciler) findPostponed(ctx context.Context) error {
+func (r maintainer) findPostponed(ctx context.Context) error {
 	list, err := r.Dynamic.Resource(RepositoryResource()).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // there is no Velero, or an older role that could postpone none
 		return nil
@@ -224,7 +227,7 @@ func (r *Reconciler) findPostponed(ctx context.Context) error {
 	for i := range list.Items {
 		u := &list.Items[i]
 		if namespace := u.GetNamespace(); postponed(u.GetAnnotations()) != nil && r.veleros[namespace] == nil {
-			r.veleros[namespace] = newVelero(r, r.configured(namespace))
+			r.veleros[namespace] = newVelero(r.Reconciler, r.configured(namespace))
 			r.Log.Info("found postponed maintenances while admission is disabled; handing their frequencies back", "velero", namespace)
 		}
 	}
@@ -243,7 +246,7 @@ func ReleaseRepositoryPatch(u *unstructured.Unstructured) ([]byte, error) {
 }
 
 // addMaintenances adds the postponed maintenances to the reports.
-func (r *Reconciler) addMaintenances(list []Report, d *vgdp.MaintenanceDecision) {
+func (r maintainer) addMaintenances(list []Report, d *vgdp.MaintenanceDecision) {
 	for i := range list {
 		p := &list[i]
 		if v := r.veleros[p.Namespace]; p.Problem == "" && !v.repositories.Synced() {

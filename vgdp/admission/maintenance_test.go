@@ -151,7 +151,7 @@ func TestMaintenances(t *testing.T) {
 			node("windows", func(n *vgdp.Node) { n.Labels = map[string]string{corev1.LabelOSStable: "windows"} }),
 		}),
 	}
-	m := r.maintenances(in, Settings{Enabled: true, Maintenance: true})
+	m := maintainer{r}.maintenances(in, Settings{Enabled: true, Maintenance: true})
 	assert.True(t, m.Enabled)
 	assert.Equal(t, []string{"n1", "n2"}, m.Nodes)
 	assert.Equal(t, map[string]string{"n2": "disk soft"}, m.Pressed)
@@ -167,9 +167,9 @@ func TestMaintenances(t *testing.T) {
 	assert.Equal(t, map[string]map[vgdp.RepositoryKey]string{"velero": {
 		{VolumeNamespace: "shop", Location: "default"}: "Backup nightly is running",
 		{VolumeNamespace: "cart", Location: "default"}: "Backup nightly is running",
-	}}, r.maintenances(in, Settings{}).InUse)
+	}}, maintainer{r}.maintenances(in, Settings{}).InUse)
 	for _, s := range []Settings{{Enabled: true}, {Maintenance: true}} {
-		assert.False(t, r.maintenances(in, s).Enabled)
+		assert.False(t, maintainer{r}.maintenances(in, s).Enabled)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestMaintenanceReport(t *testing.T) {
 	require.NoError(t, r.veleros["a"].repositories.Replace(nil, ""))
 	d := &vgdp.MaintenanceDecision{Postponed: []vgdp.PostponedMaintenance{{Namespace: "a", Repository: "x", Why: "in use"}, {Namespace: "other", Repository: "y"}}}
 	list := []Report{{Namespace: "a"}, {Namespace: "b"}}
-	r.addMaintenances(list, d)
+	maintainer{r}.addMaintenances(list, d)
 	assert.Equal(t, d.Postponed[:1], list[0].Maintenances)
 	assert.Equal(t, 1, list[0].MaintenanceCount)
 	assert.Empty(t, list[0].MaintenanceProblem)
@@ -245,13 +245,13 @@ func TestFrequencyWritesRecorded(t *testing.T) {
 	r.reset()
 	of := readRepository(backupRepository(t, nil)).Of
 	postpone := &vgdp.FrequencyWrite{Repository: &of, Text: "2h0m0s", Postponed: &vgdp.Postponed{Was: "1h0m0s", Set: "2h0m0s"}, Why: "Backup nightly is running"}
-	r.recordFrequency(t.Context(), postpone, nil)
-	r.recordFrequency(t.Context(), &vgdp.FrequencyWrite{Repository: &of, Text: "1h0m0s"}, nil)
+	maintainer{r}.recordFrequency(t.Context(), postpone, nil)
+	maintainer{r}.recordFrequency(t.Context(), &vgdp.FrequencyWrite{Repository: &of, Text: "1h0m0s"}, nil)
 	refused := errors.New("refused")
 	for range 3 {
-		r.recordFrequency(t.Context(), postpone, refused)
+		maintainer{r}.recordFrequency(t.Context(), postpone, refused)
 	}
-	r.recordFrequency(t.Context(), postpone, apierrors.NewConflict(schema.GroupResource{}, "x", refused))
+	maintainer{r}.recordFrequency(t.Context(), postpone, apierrors.NewConflict(schema.GroupResource{}, "x", refused))
 	lines := said.String()
 	assert.Contains(t, lines, `msg="maintenance of backup repository postponed" repository=velero/shop-default-kopia-x reason="Backup nightly is running" frequency=2h0m0s was=1h0m0s`)
 	assert.Contains(t, lines, `msg="maintenance frequency of backup repository handed back" repository=velero/shop-default-kopia-x frequency=1h0m0s`)

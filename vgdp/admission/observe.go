@@ -44,7 +44,7 @@ func (r *Reconciler) observe(ctx context.Context, s Settings) (*observation, boo
 		v := r.veleros[namespace]
 		o.gates[namespace], o.tests[namespace] = v.gate(), lastTests{accept: v.testedAt, release: v.releaseTestedAt}
 	}
-	o.maintenances = r.maintenances(&o.Input, s)
+	o.maintenances = maintainer{r}.maintenances(&o.Input, s)
 	o.facts = r.readFacts(ctx, &o.Input, s.DiagnoseAfter)
 	return o, true
 }
@@ -276,7 +276,7 @@ func (r *Reconciler) discover(ctx context.Context, s Settings) {
 func (r *Reconciler) findHeld(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
-	if err := r.findPostponed(ctx); err != nil {
+	if err := (maintainer{r}).findPostponed(ctx); err != nil {
 		r.publisher.logFailure(metav1.NamespaceAll, err)
 		return false
 	}

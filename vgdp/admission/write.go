@@ -31,10 +31,10 @@ func (r *Reconciler) write(ctx context.Context, o *observation, p *plan) {
 	r.runTests(ctx, o, p)
 	r.recordDiagnoses(o, p)
 	list := reports(&o.Input, &p.Decision, r.veleros, r.publisher.failed)
-	r.addMaintenances(list, &p.maintenance)
+	maintainer{r}.addMaintenances(list, &p.maintenance)
 	r.loop.Publish(list)
 	r.writeEdits(ctx, p.edits, o.objects)
-	r.writeFrequencies(ctx, &p.maintenance)
+	maintainer{r}.writeFrequencies(ctx, &p.maintenance)
 }
 
 // writeGates writes the Gates as decided. It is true when an epoch changed, so that the
