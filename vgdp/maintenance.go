@@ -166,7 +166,7 @@ func (r *Repository) own() (time.Duration, string) {
 }
 
 // ours tells whether the frequency in the spec is the controller's. Was may only be
-// shorter: nobody else's annotation makes a repository be maintained less often.
+// shorter: an annotation that another one wrote makes no repository be maintained less often.
 func (r *Repository) ours() bool {
 	if r.Postponed == nil {
 		return false

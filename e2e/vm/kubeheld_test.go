@@ -41,7 +41,7 @@ const longestBeat = 12500 * time.Millisecond
 func eatersAreHeld(shared *kubeNode) func(*testing.T) {
 	return func(t *testing.T) {
 		if os.Getenv("PLIMSOLL_LONG") == "" {
-			t.Skip("it fills the memory of an emulated machine, for ten minutes: make e2e")
+			t.Skip("it fills the memory of an emulated machine: make e2e")
 		}
 		k := shared.with(t)
 		k.configure(strings.Replace(acting, "{", "{transition: 1s, taints: {minimum: 1s}, ", 1) + "throttle: {dryRun: false}\n")
