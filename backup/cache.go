@@ -1,29 +1,34 @@
 package backup
 
 import (
+	"maps"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/plimsoll-dev/plimsoll/backup/objective"
 	"github.com/plimsoll-dev/plimsoll/store"
 )
 
-// objectCache is the cache of the Backups and of the namespaces' names.
+// objectCache is the cache of the Backups, their Schedules, and the namespaces.
 type objectCache struct {
 	wake       store.Signal
-	backups    map[string]*store.Store[*Object] // by watched namespace, or one of all
+	backups    map[string]*store.Store[*Object]   // by watched namespace, or one of all
+	schedules  map[string]*store.Store[*Schedule] // likewise
 	namespaces *store.Store[*metav1.ObjectMeta]
 }
 
 // newObjectCache is an empty cache of these namespaces; none: of all.
 func newObjectCache(of []string) *objectCache {
-	c := &objectCache{wake: store.NewSignal(), backups: map[string]*store.Store[*Object]{}}
+	c := &objectCache{wake: store.NewSignal(), backups: map[string]*store.Store[*Object]{}, schedules: map[string]*store.Store[*Schedule]{}}
 	if len(of) == 0 {
 		of = []string{metav1.NamespaceAll}
 	}
 	for _, namespace := range of {
 		c.backups[namespace] = store.New("backups of "+namespace, c.wake, trimBackup, nil)
+		c.schedules[namespace] = store.New("schedules of "+namespace, c.wake, trimSchedule, store.OnUpdate(wantedChanged))
 	}
-	c.namespaces = store.New("namespaces", c.wake, trimNamespace, store.OnUpdate(sameName))
+	c.namespaces = store.New("namespaces", c.wake, trimNamespace, store.OnUpdate(annotationsChanged))
 	return c
 }
 
@@ -37,18 +42,20 @@ func trimBackup(o any) (*Object, error) {
 	return nil, store.ErrType(o)
 }
 
-// trimNamespace keeps the name alone.
+// trimNamespace keeps the name, and the annotations that say what is wanted.
 func trimNamespace(o any) (*metav1.ObjectMeta, error) {
 	switch o := o.(type) {
 	case *metav1.ObjectMeta:
 		return o, nil
 	case *metav1.PartialObjectMetadata:
-		return &metav1.ObjectMeta{Name: o.Name, ResourceVersion: o.ResourceVersion}, nil
+		return &metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Annotations: objective.Of(o.Annotations)}, nil
 	}
 	return nil, store.ErrType(o)
 }
 
-func sameName(_, _ *metav1.ObjectMeta) (wake bool) { return false }
+func annotationsChanged(was, is *metav1.ObjectMeta) (wake bool) {
+	return !maps.Equal(was.Annotations, is.Annotations)
+}
 
 // synced tells whether the initial lists are complete.
 func (c *objectCache) synced() bool {
@@ -81,17 +88,53 @@ func (c *objectCache) wrote(o *Object, version string) {
 }
 
 // objects of every Velero by its namespace: those that are active or have the
-// controller's annotation.
-func (c *objectCache) objects() map[string][]*Object {
-	all := map[string][]*Object{}
+// controller's annotation; and those that have left the queue.
+func (c *objectCache) objects() (all, left map[string][]*Object) {
+	all, left = map[string][]*Object{}, map[string][]*Object{}
 	for _, s := range c.backups {
 		for _, o := range s.List() {
 			if o.active() || o.Annotated {
 				all[o.Namespace] = append(all[o.Namespace], o)
 			}
+			if !o.active() {
+				left[o.Namespace] = append(left[o.Namespace], o)
+			}
+		}
+	}
+	return all, left
+}
+
+// schedulesListed tells whether the initial lists of Schedules are complete.
+func (c *objectCache) schedulesListed() bool {
+	for _, s := range c.schedules {
+		if !s.Synced() {
+			return false
+		}
+	}
+	return true
+}
+
+// scheduling are the namespaces that have a Schedule.
+func (c *objectCache) scheduling() map[string]bool {
+	all := map[string]bool{}
+	for _, s := range c.schedules {
+		for _, o := range s.List() {
+			all[o.Namespace] = true
 		}
 	}
 	return all
+}
+
+// schedulesOf one Velero.
+func (c *objectCache) schedulesOf(namespace string) (list []*Schedule) {
+	for _, s := range c.schedules {
+		for _, o := range s.List() {
+			if o.Namespace == namespace && o.DeletionTimestamp == nil {
+				list = append(list, o)
+			}
+		}
+	}
+	return list
 }
 
 // names of the namespaces that exist.
@@ -101,4 +144,15 @@ func (c *objectCache) names() []string {
 		names = append(names, m.Name)
 	}
 	return names
+}
+
+// annotations of the namespaces that say what is wanted.
+func (c *objectCache) annotations() map[string]map[string]string {
+	all := map[string]map[string]string{}
+	for _, n := range c.namespaces.List() {
+		if n.Annotations != nil {
+			all[n.Name] = n.Annotations
+		}
+	}
+	return all
 }

@@ -118,8 +118,8 @@ func (in *Input) compareUrgency(a, b dueBackup) int {
 
 // giveUp gives up deadlines where not all can be met, so that few are missed (after Moore and
 // Hodgson): Backups are placed in their order into the slot that is free first; where one
-// would be late, the longest of those up to it is due when it has aged, and what is behind
-// that in its slot moves up. Overlaps are not looked at. A Backup whose duration is not known
+// would be late, the one of those up to it that takes a slot for longest is due when it has
+// aged, and what is behind that in its slot moves up. Overlaps are not looked at. A Backup whose duration is not known
 // is not given up, and takes no time from others.
 func (in *Input) giveUp(due []dueBackup) (some bool) {
 	s := in.newSlots()
@@ -128,22 +128,20 @@ func (in *Input) giveUp(due []dueBackup) (some bool) {
 		if d.tier == tierClosed {
 			break
 		}
-		d.slot = s.first()
-		s.busy[d.slot] += d.Takes.Mid
+		s.place(d)
 		if d.tier == tierAged || d.Takes.Mid == 0 || !d.at.Equal(d.Due.Deadline) {
 			continue // it takes time from others, and has no deadline to give up
 		}
 		heap.Push(&s.kept, d)
-		if !in.Time.Add(s.busy[d.slot]).After(d.at) {
+		if !in.Time.Add(s.ends(d)).After(d.at) {
 			continue
 		}
 		longest := heap.Pop(&s.kept).(*dueBackup)
 		longest.at, some = longest.Created.Add(in.aging()), true
-		s.busy[longest.slot] -= longest.Takes.Mid
+		s.busy[longest.slot] -= longest.holds().Mid
 		if longest != d {
-			s.busy[d.slot] -= d.Takes.Mid
-			d.slot = s.first()
-			s.busy[d.slot] += d.Takes.Mid
+			s.busy[d.slot] -= d.holds().Mid
+			s.place(d)
 		}
 	}
 	return some
@@ -165,7 +163,7 @@ func (in *Input) newSlots() *slotTimes {
 			if !b.Began.IsZero() {
 				since = b.Began
 			}
-			left = append(left, b.Takes.Left(in.Time.Sub(since)).Mid)
+			left = append(left, b.holds().Left(in.Time.Sub(since)).Mid)
 		}
 	}
 	slices.Sort(left) // Backups come in any order
@@ -173,6 +171,17 @@ func (in *Input) newSlots() *slotTimes {
 		s.busy[s.first()] += l
 	}
 	return s
+}
+
+// place plans a Backup in the slot that is free first.
+func (s *slotTimes) place(d *dueBackup) {
+	d.slot = s.first()
+	s.busy[d.slot] += d.holds().Mid
+}
+
+// ends is when the Backup that was placed last is complete, from now.
+func (s *slotTimes) ends(d *dueBackup) time.Duration {
+	return s.busy[d.slot] - d.holds().Mid + d.Takes.Mid
 }
 
 // first is the slot that is free first.
@@ -191,7 +200,7 @@ type longestFirst []*dueBackup
 
 func (h longestFirst) Len() int { return len(h) }
 func (h longestFirst) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(h[j].Takes.Mid, h[i].Takes.Mid), cmp.Compare(h[i].UID, h[j].UID)) < 0
+	return cmp.Or(cmp.Compare(h[j].holds().Mid, h[i].holds().Mid), cmp.Compare(h[i].UID, h[j].UID)) < 0
 }
 func (h longestFirst) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 func (h *longestFirst) Push(x any)   { *h = append(*h, x.(*dueBackup)) }

@@ -48,7 +48,7 @@ func byDue(in Input) func(a, b Backup) bool {
 			list = append(list, b)
 		case InProgress, Ready:
 			if b.Phase == InProgress || b.ReadySince.IsZero() || in.Config.StuckAfter == 0 || in.Time.Sub(b.ReadySince) < in.Config.StuckAfter {
-				m.runs = append(m.runs, b.Takes.Left(0).Mid)
+				m.runs = append(m.runs, slotTime(b))
 			}
 		}
 	}
@@ -116,12 +116,12 @@ func (m *dueModel) droppable(b Backup) bool {
 func (m *dueModel) plan(b Backup) {
 	m.slot[b.UID] = m.first("")
 	m.ahead = append(m.ahead, b)
-	if !m.droppable(b) || !m.in.Time.Add(m.work(m.slot[b.UID], "")).After(b.Due.Deadline) {
+	if !m.droppable(b) || !m.in.Time.Add(m.work(m.slot[b.UID], b.UID)+b.Takes.Mid).After(b.Due.Deadline) {
 		return
 	}
 	longest := b
 	for _, a := range m.ahead {
-		if m.droppable(a) && (a.Takes.Mid > longest.Takes.Mid || a.Takes.Mid == longest.Takes.Mid && a.UID < longest.UID) {
+		if m.droppable(a) && (slotTime(a) > slotTime(longest) || slotTime(a) == slotTime(longest) && a.UID < longest.UID) {
 			longest = a
 		}
 	}
@@ -129,6 +129,14 @@ func (m *dueModel) plan(b Backup) {
 	if longest.UID != b.UID {
 		m.slot[b.UID] = m.first(b.UID)
 	}
+}
+
+// slotTime is how long a Backup takes a slot.
+func slotTime(b Backup) time.Duration {
+	if b.Holds.Mid > 0 {
+		return min(b.Holds.Mid, b.Takes.Mid)
+	}
+	return b.Takes.Mid
 }
 
 // work of a slot, without one Backup.
@@ -140,7 +148,7 @@ func (m *dueModel) work(slot int, without string) (all time.Duration) {
 	}
 	for _, a := range m.ahead {
 		if m.slot[a.UID] == slot && !m.drop[a.UID] && a.UID != without {
-			all += a.Takes.Mid
+			all += slotTime(a)
 		}
 	}
 	return all
@@ -170,6 +178,9 @@ func dated(r *rand.Rand, in Input) Input {
 		if r.IntN(3) > 0 {
 			mid := time.Duration(1+r.IntN(12)) * 10 * time.Minute
 			b.Takes = durations.Estimate{Low: mid / 2, Mid: mid, High: 2 * mid}
+		}
+		if r.IntN(3) == 0 {
+			b.Holds = takes(time.Duration(1+r.IntN(12)) * 10 * time.Minute)
 		}
 	}
 	return in

@@ -158,9 +158,10 @@ type night struct {
 // future of a Backup.
 type future struct {
 	*Backup      // as it was when the forecast began
-	takes        time.Duration
+	takes, holds time.Duration
 	due          objective.Due
 	begins, ends time.Time // zero: not until the end of the play
+	frees        time.Time // its slot
 	// waited is for how long it waits for what.
 	waited map[reason]time.Duration
 	of     map[string]*future
@@ -184,7 +185,7 @@ func playNight(in Input, coming []Backup, dues Dues, until time.Time, share func
 	add := func(b *Backup) {
 		f := &future{Backup: b, due: b.Due, takes: usual, waited: map[reason]time.Duration{}, of: n.of}
 		elapsed := time.Duration(0)
-		if b.running() {
+		if b.begun() {
 			f.begins = in.Time
 			if !b.Began.IsZero() {
 				f.begins = b.Began
@@ -197,13 +198,17 @@ func playNight(in Input, coming []Backup, dues Dues, until time.Time, share func
 		case b.Takes.Known():
 			f.takes = b.Takes.At(share(), elapsed)
 		}
-		if b.running() {
-			f.ends = in.Time.Add(f.takes)
+		f.holds = f.takes
+		if h := b.holds(); h.Mid < b.Takes.Mid {
+			f.holds = min(f.takes, h.At(middle(), elapsed))
+		}
+		if b.begun() {
+			f.frees, f.ends = in.Time.Add(f.holds), in.Time.Add(f.takes)
 		}
 		n.runs, n.of[b.UID] = append(n.runs, f), f
 	}
 	for i := range in.Backups {
-		if b := &in.Backups[i]; b.running() || b.waits() {
+		if b := &in.Backups[i]; b.begun() || b.waits() {
 			add(b)
 		}
 	}
@@ -261,9 +266,14 @@ func (n *night) play(coming []Backup) {
 
 // end what has run; it is taken for good.
 func (n *night) end() {
+	for i := range n.in.Backups {
+		if b := &n.in.Backups[i]; b.running() && !n.of[b.UID].frees.After(n.in.Time) {
+			b.Phase = WaitingForOperations
+		}
+	}
 	n.in.Backups = slices.DeleteFunc(n.in.Backups, func(b Backup) bool {
 		f := n.of[b.UID]
-		if !b.running() || f.ends.After(n.in.Time) {
+		if !b.begun() || f.ends.After(n.in.Time) {
 			return false
 		}
 		if b.Schedule != "" {
@@ -272,7 +282,7 @@ func (n *night) end() {
 		return true
 	})
 	for i := range n.in.Backups {
-		if b := &n.in.Backups[i]; !b.running() {
+		if b := &n.in.Backups[i]; !b.begun() {
 			n.renew(b)
 		}
 	}
@@ -306,7 +316,7 @@ func (n *night) decide() (waiting []Entry) {
 			e := &d.Queue[i]
 			if e.Start {
 				f := n.of[e.UID]
-				f.begins, f.ends = n.in.Time, n.in.Time.Add(f.takes)
+				f.begins, f.frees, f.ends = n.in.Time, n.in.Time.Add(f.holds), n.in.Time.Add(f.takes)
 				e.Phase, e.Began, e.Position = Ready, n.in.Time, 0
 				continue
 			}
@@ -331,8 +341,10 @@ func (n *night) next(coming []Backup) (at time.Time) {
 	for i := range n.in.Backups {
 		b := &n.in.Backups[i]
 		then := b.Due.Opens
-		if b.running() {
-			then = n.of[b.UID].ends
+		if f := n.of[b.UID]; b.running() {
+			then = f.frees
+		} else if b.begun() {
+			then = f.ends
 		}
 		if then.After(n.in.Time) && (at.IsZero() || then.Before(at)) {
 			at = then

@@ -24,6 +24,11 @@ func NewNamespaces(names []string) *Namespaces {
 	return n
 }
 
+// clone has a cache of its own, for another goroutine.
+func (n *Namespaces) clone() *Namespaces {
+	return &Namespaces{names: n.names, index: n.index, sets: map[string]Set{}}
+}
+
 // Set of namespaces. The zero value is empty.
 type Set struct {
 	members bitset

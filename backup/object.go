@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/plimsoll-dev/plimsoll/backup/durations"
+	"github.com/plimsoll-dev/plimsoll/backup/objective"
 	"github.com/plimsoll-dev/plimsoll/names"
 )
 
@@ -61,6 +63,10 @@ type Object struct {
 	Annotated bool
 	// AnnotationErr is why an annotation of the user is invalid; it counts as absent.
 	AnnotationErr error
+	// Annotations are those of the user that say what is wanted (objective.Of).
+	Annotations map[string]string
+	// Completed is when it ended, well or not; zero: not yet.
+	Completed time.Time
 }
 
 // Read converts a Backup. Missing fields, and those of a wrong type, count as unset.
@@ -76,8 +82,11 @@ func Read(u *unstructured.Unstructured) *Object {
 	o.Backup = Backup{
 		UID: string(o.UID), Namespace: o.Namespace, Name: o.Name, Phase: Phase(phase), Position: int(position),
 		Created: o.CreationTimestamp.Time, Include: include, Exclude: exclude, Schedule: u.GetLabels()[labelSchedule],
+		Began: timeOf(u, "startTimestamp"),
 	}
+	o.Completed = timeOf(u, "completionTimestamp")
 	annotations := u.GetAnnotations()
+	o.Annotations = objective.Of(annotations)
 	if text, there := annotations[AnnotationPriority]; there {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil {
@@ -105,6 +114,16 @@ func Read(u *unstructured.Unstructured) *Object {
 	return o
 }
 
+// timeOf is a time in the status; zero: there is none.
+func timeOf(u *unstructured.Unstructured, field string) time.Time {
+	text, _, _ := unstructured.NestedString(u.Object, "status", field)
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
 // versionOf is an object's resource version as a number, which it is with etcd
 // (KEP-5504); elsewhere 1, so that the creation time decides.
 func versionOf(o *Object) uint64 {
@@ -119,6 +138,19 @@ func versionOf(o *Object) uint64 {
 // started never starts.
 func (o *Object) active() bool {
 	return o.Backup.running() || o.Backup.waits() && o.DeletionTimestamp == nil
+}
+
+// good tells whether it is complete, without a failure.
+func (o *Object) good() bool { return o.Backup.Phase == Completed }
+
+// failed tells whether it has ended and is not good, or was failing when it left its slot.
+func (o *Object) failed() bool {
+	return !o.good() && !o.Completed.IsZero() || o.Backup.Phase == WaitingForOperationsPartial || o.Backup.Phase == FinalizingPartial
+}
+
+// run is what it teaches about durations, if it has ended.
+func (o *Object) run() durations.Run {
+	return durations.Run{Schedule: o.Backup.Schedule, Started: o.Backup.Began, Completed: o.Completed, Good: o.good()}
 }
 
 // staleAnnotation tells whether it has an obsolete annotation: it neither waits nor is

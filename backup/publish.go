@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/backup/objective"
 )
 
 // reference is the object of an Event.
@@ -46,7 +48,7 @@ func (r *Reconciler) publish(v *velero, p *planner, d *Decision) {
 		e := &d.Queue[i]
 		o := p.objects[e.UID]
 		t := v.published[e.UID]
-		r.publishInvalid(&t, o, e)
+		r.publishInvalid(v, &t, o, e)
 		if !e.Start && e.Wait.Code != CodeNew {
 			r.logWait(&t, p, o, e)
 		}
@@ -76,7 +78,7 @@ func (r *Reconciler) logWait(t *publishedState, p *planner, o *Object, e *Entry)
 	t.code, t.by = e.Wait.Code, e.Wait.By
 	why := "the limit of running Backups is reached"
 	if e.Wait.Code == CodeWindow {
-		why = "its backup window is not open yet"
+		why = "its backup window opens at " + e.Due.Opens.Format(time.RFC3339)
 	}
 	by, known := p.objects[e.Wait.By]
 	if known {
@@ -107,16 +109,37 @@ func namespacesOf(w Wait) string {
 	return "namespaces " + strings.Join(w.Namespaces, ", ")
 }
 
-func (r *Reconciler) publishInvalid(t *publishedState, o *Object, e *Entry) {
-	if o.AnnotationErr != nil && !t.odd {
-		r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonOdd, o.AnnotationErr.Error())
+func (r *Reconciler) publishInvalid(v *velero, t *publishedState, o *Object, e *Entry) {
+	wrong := v.wrongAnnotations(o)
+	if wrong != "" && !t.odd {
+		r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonOdd, wrong)
 	}
-	t.odd = o.AnnotationErr != nil
+	t.odd = wrong != ""
 	set := r.names.setOf(e.Backup)
 	if (set.Invalid != nil || set.Rejected != nil) && !t.bad {
 		t.bad = true
 		r.Events.Event(reference(o), corev1.EventTypeWarning, ReasonInvalid, invalidText(set))
 	}
+}
+
+// wrongAnnotations are those of a Backup, or of its namespace, that are not followed; those
+// of its Schedule are said there.
+func (v *velero) wrongAnnotations(o *Object) string {
+	a, followed := v.aims[string(o.UID)]
+	if !followed && o.AnnotationErr != nil {
+		return o.AnnotationErr.Error()
+	}
+	var list []string
+	for _, p := range a.Problems {
+		switch p.Kind {
+		case objective.Schedule:
+		case objective.Namespace:
+			list = append(list, "namespace "+p.Name+": "+p.Text)
+		case objective.Backup:
+			list = append(list, p.Text)
+		}
+	}
+	return strings.Join(list, "; ")
 }
 
 // invalidText says what follows from invalid patterns.

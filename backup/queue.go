@@ -20,6 +20,14 @@ const (
 	Queued     Phase = "Queued"
 	Ready      Phase = "ReadyToStart" // Velero may take it up
 	InProgress Phase = "InProgress"
+	// Of those that have begun and take no slot any more: data mover loads work, and Velero
+	// completes them.
+	WaitingForOperations        Phase = "WaitingForPluginOperations"
+	WaitingForOperationsPartial Phase = "WaitingForPluginOperationsPartiallyFailed"
+	Finalizing                  Phase = "Finalizing"
+	FinalizingPartial           Phase = "FinalizingPartiallyFailed"
+	// Completed is the one of those that have ended that is good.
+	Completed Phase = "Completed"
 )
 
 // Backup is a Backup as the queue needs it.
@@ -43,14 +51,31 @@ type Backup struct {
 	ReadySince time.Time
 	// Due is when it may start, and by when it is to be complete; zero: any time.
 	Due objective.Due
-	// Takes is how long it runs, as far as that is known.
-	Takes durations.Estimate
+	// Takes is how long it runs until it is complete, as far as that is known, and Holds how
+	// long of that it takes a slot: all of it, where that is not known.
+	Takes, Holds durations.Estimate
 	// Began is when Velero took it up; zero: not yet, or unknown.
 	Began time.Time
 }
 
 func (b *Backup) waits() bool   { return b.Phase == "" || b.Phase == New || b.Phase == Queued }
 func (b *Backup) running() bool { return b.Phase == Ready || b.Phase == InProgress }
+
+// finishing tells whether it takes no slot any more and is not complete.
+func (b *Backup) finishing() bool {
+	return b.Phase == WaitingForOperations || b.Phase == WaitingForOperationsPartial || b.Phase == Finalizing || b.Phase == FinalizingPartial
+}
+
+// begun tells whether Velero may have taken it up, and it has not ended.
+func (b *Backup) begun() bool { return b.running() || b.finishing() }
+
+// holds is how long it takes a slot.
+func (b *Backup) holds() durations.Estimate {
+	if b.Holds.Known() && b.Holds.Mid < b.Takes.Mid {
+		return b.Holds
+	}
+	return b.Takes
+}
 
 // Config of the queue.
 type Config struct {
@@ -66,10 +91,14 @@ type Settings struct {
 	Enabled bool          `yaml:"enabled" why:"Whether this queue starts Backups. Velero's server must then run with --disable-controllers=backup-queue, otherwise two queues start them. When it is disabled, the queue is handed back to Velero: every position is written exactly."`
 	Resync  time.Duration `yaml:"resync" why:"How often the queue is reconciled without an event: time alone ages Backups and makes them stuck."`
 	Config  `yaml:",inline"`
+
+	Deadlines DeadlineSettings `yaml:"deadlines" why:"Deadlines of Backups: how old the newest good one may become, and in which time of the day they run."`
 }
 
 // DefaultSettings are those of a fresh install: disabled, Velero's own queue works.
-func DefaultSettings() Settings { return Settings{Resync: time.Minute, Config: DefaultConfig()} }
+func DefaultSettings() Settings {
+	return Settings{Resync: time.Minute, Config: DefaultConfig(), Deadlines: DeadlineSettings{OnMiss: OnMissRun}}
+}
 
 // DefaultConfig is that of a fresh install.
 func DefaultConfig() Config {
@@ -93,9 +122,9 @@ func (c Config) Validate(at problems.Section) {
 	at.Duration("stuckAfter", c.StuckAfter, 0, problems.MaxDuration)
 }
 
-// queue are the waiting Backups in a total order: first in, first out, by their
-// turns; where any has an objective, by deadlines. While the queue is handed back they are ordered by the written positions,
-// because turns are removed one by one.
+// queue are the waiting Backups in a total order: first in, first out, by their turns;
+// where any has an objective, by deadlines. While the queue is handed back they are ordered
+// by the written positions, because turns are removed one by one.
 func (in *Input) queue() []*Backup {
 	var list []*Backup
 	for i := range in.Backups {

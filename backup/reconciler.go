@@ -27,8 +27,8 @@ import (
 // moment starts nothing that overlaps with what runs, because it can change only
 // objects of the version that it has seen (optimistic concurrency).
 type Reconciler struct {
-	Backups    dynamic.NamespaceableResourceInterface
-	Namespaces metadata.Getter
+	Backups, Schedules dynamic.NamespaceableResourceInterface
+	Namespaces         metadata.Getter
 	// Of are the namespaces of the Veleros; none: all namespaces with a Backup.
 	Of []string
 	// Abilities of the installed Velero; read in each round.
@@ -40,17 +40,23 @@ type Reconciler struct {
 
 	loop     reconcile.Loop[[]Report]
 	counters counters.Group[Counts]
+	foreseen foreseen
 
 	// Owned by Run's goroutine.
 	cache        *objectCache
 	names        *Namespaces
 	namesVersion uint64             // the version of the namespaces that names is built from
 	velero       map[string]*velero // by namespace
+	watching     time.Time          // since when Schedules are
+	unlisted     bool               // it was said that they cannot be listed
 }
 
 // velero is the state of one Velero between two rounds; losing it only repeats log
-// lines.
+// lines and Events, and durations of slots are learned anew.
 type velero struct {
+	learned
+	aims           map[string]Aim            // by UID; nil: deadlines are not enabled
+	foreseen       time.Time                 // when its night was last played
 	published      map[string]publishedState // by UID
 	seed           maphash.Seed
 	sum            uint64    // hash of the waiting and running Backups
@@ -59,6 +65,14 @@ type velero struct {
 
 // Reports on each Velero, sorted; nil before the first round.
 func (r *Reconciler) Reports() []Report { return r.loop.Report() }
+
+// Nights that are foreseen, by namespace; nil: deadlines are not enabled, or another replica
+// is the leader.
+func (r *Reconciler) Nights() []Night { return r.foreseen.list() }
+
+// Wanted of a Backup that has begun; the zero value: nothing, or another replica is the
+// leader.
+func (r *Reconciler) Wanted(namespace, name string) Wanted { return r.foreseen.wanted(namespace, name) }
 
 // Decided tells whether this replica, as the leader, has decided about all there is.
 func (r *Reconciler) Decided() bool { return r.loop.Published() }
@@ -73,6 +87,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		r.loop.Watch(func() { store.Run(ctx, s, r.Backups.Namespace(namespace), "") })
 	}
 	r.loop.Watch(func() { store.Run(ctx, r.cache.namespaces, r.Namespaces, "") })
+	defer r.foreseen.end()
 	r.loop.Run(ctx, r.cache.wake, func(ctx context.Context) reconcile.Pause { return reconcile.Pause{Longest: r.reconcile(ctx)} })
 	return nil
 }
@@ -80,6 +95,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 // reset resets the state of an earlier term.
 func (r *Reconciler) reset() {
 	r.cache, r.velero, r.names, r.namesVersion = newObjectCache(r.Of), map[string]*velero{}, nil, 0
+	r.watching, r.unlisted = time.Time{}, false
+	r.foreseen.begin()
 }
 
 // retry is the delay after a failed write, conflicts excepted.
@@ -100,11 +117,22 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 		return s.Resync
 	}
 	r.refreshNames()
+	if !r.schedulesReady(ctx, s) {
+		return min(retry, s.Resync)
+	}
 	now, failed := time.Now(), false
 	var reports []Report
-	for namespace, objects := range r.cache.objects() {
+	all, left := r.cache.objects()
+	if s.Deadlines.Enabled { // a Schedule may miss its deadline while no Backup waits
+		for namespace := range r.cache.scheduling() {
+			all[namespace] = append([]*Object{}, all[namespace]...)
+		}
+	}
+	r.foreseen.keep(all)
+	for namespace, objects := range all {
 		v := r.veleroOf(namespace)
 		in := Input{Time: now, Config: s.Config, Namespaces: r.names, Backups: Backups(objects), Exact: v.quiet(now, objects)}
+		r.deadlines(s, namespace, v, &in, objects, left[namespace])
 		d := Decide(in)
 		reports = append(reports, NewReport(namespace, in, d))
 		p := planner{now: now.UTC().Truncate(time.Second), config: s.Config, quiet: in.Exact, objects: byUID(objects)}
@@ -123,8 +151,10 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 // handBack hands the queues back to Velero: those that have our annotations.
 func (r *Reconciler) handBack(ctx context.Context, s Settings) time.Duration {
 	r.loop.Publish([]Report{})
+	r.foreseen.forget()
 	r.refreshNames()
-	for namespace, objects := range r.cache.objects() {
+	all, _ := r.cache.objects()
+	for namespace, objects := range all {
 		if !slices.ContainsFunc(objects, func(o *Object) bool { return o.Annotated && o.active() }) {
 			continue
 		}
@@ -150,7 +180,7 @@ func (r *Reconciler) refreshNames() {
 func (r *Reconciler) veleroOf(namespace string) *velero {
 	v := r.velero[namespace]
 	if v == nil {
-		v = &velero{published: map[string]publishedState{}, seed: maphash.MakeSeed()}
+		v = &velero{published: map[string]publishedState{}, seed: maphash.MakeSeed(), learned: learned{inProgress: map[types.UID]bool{}}}
 		r.velero[namespace] = v
 	}
 	return v

@@ -39,6 +39,10 @@ type QueuedBackup struct {
 	Schedule    string    `json:"schedule,omitempty"`
 	Created     time.Time `json:"created"`
 	WaitSeconds float64   `json:"waitSeconds"`
+	// Opens is when its window opens, and Deadline by when it is to be complete; absent: no
+	// window that is not open yet, no deadline.
+	Opens    time.Time `json:"opens,omitzero"`
+	Deadline time.Time `json:"deadline,omitzero"`
 	// Reason why it waits; starts: it becomes ReadyToStart at once.
 	Reason     Code     `json:"reason"`
 	BlockedBy  string   `json:"blockedBy,omitempty"`
@@ -66,7 +70,7 @@ func NewReport(namespace string, in Input, d Decision) Report {
 		e := &d.Queue[i]
 		p := QueuedBackup{
 			Name: e.Name, Place: e.Place, Position: e.Position, Phase: cmp.Or(e.Phase, New), Priority: e.Priority, Schedule: e.Schedule,
-			Created: e.Created, WaitSeconds: in.Time.Sub(e.Created).Seconds(),
+			Opens: e.Due.Opens, Deadline: e.Due.Deadline, Created: e.Created, WaitSeconds: in.Time.Sub(e.Created).Seconds(),
 			Reason: e.Wait.Code, BlockedBy: names[e.Wait.By], Namespaces: e.Wait.Namespaces, Shared: e.Wait.Shared,
 		}
 		if e.Start {
@@ -106,7 +110,7 @@ func (p *QueuedBackup) Why() string {
 	case CodeLimit:
 		why = "the limit of running Backups is reached"
 	case CodeWindow:
-		why = "its backup window is not open yet"
+		why = "its backup window opens at " + p.Opens.Format(time.RFC3339)
 	case CodeNew:
 		why = "it is not queued yet"
 	case CodeStarts:

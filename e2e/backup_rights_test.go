@@ -49,7 +49,7 @@ func TestControllerUsesExactlyItsRights(t *testing.T) {
 	h.patch(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), h.namespace+"/one", `{"spec":{"volumeName":"none"}}`)
 	configure := func(loads bool) {
 		write(t, f.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: %s}, {namespace: %s}]\n"+
-			"election: {duration: 1s}\nbackups: {enabled: true, resync: 1s, limit: 1}\nagents: {monitorGracePeriod: 3s, taintRemovalDelay: 3s}\nvgdp: {enabled: %t, leaseDuration: 5s, diagnoseAfter: 1s}\n", f.namespace, h.namespace, loads))
+			"election: {duration: 1s}\nbackups: {enabled: true, resync: 1s, limit: 1, deadlines: {enabled: true}}\nagents: {monitorGracePeriod: 3s, taintRemovalDelay: 3s}\nvgdp: {enabled: %t, leaseDuration: 5s, diagnoseAfter: 1s}\n", f.namespace, h.namespace, loads))
 	}
 	configure(false)
 	a := f.controller().start()

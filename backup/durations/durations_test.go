@@ -1,7 +1,6 @@
 package durations
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -208,40 +207,31 @@ func TestHistory(t *testing.T) {
 	t.Run("has a bound", func(t *testing.T) {
 		h := largest()
 		require.Len(t, h.schedules, maxSchedules)
-		data, err := json.Marshal(h)
-		require.NoError(t, err)
-		t.Logf("%d KiB", len(data)>>10)
-		assert.Less(t, len(data), 1<<20)
+		for name, s := range h.schedules {
+			require.Len(t, s.Runs, maxRuns, name)
+			require.Len(t, s.Failed, maxRuns, name)
+		}
 	})
-	t.Run("survives as JSON", func(t *testing.T) {
-		var h, again History
-		for i := range 40 {
-			r := good("a", i, float64(10+i%3))
-			r.Good, r.Bytes = i%7 > 0, int64(i)<<30
+	t.Run("a run older than those that are kept changes nothing", func(t *testing.T) {
+		var h History
+		for i := range maxRuns + 1 {
+			h.Add(good("a", i, 10))
+		}
+		before := h.Next("a", Unknown, 0)
+		h.Add(good("a", 0, 10))
+		assert.NotNil(t, h.schedules["a"].errors, "not to be derived again")
+		assert.Equal(t, before, h.Next("a", Unknown, 0))
+	})
+	t.Run("knows the newest good one", func(t *testing.T) {
+		var h History
+		assert.Zero(t, h.Newest("a"))
+		r := good("a", 5, 10)
+		failed := good("a", 6, 10)
+		failed.Good = false
+		for _, r := range []Run{r, good("a", 4, 10), failed} {
 			h.Add(r)
-			h.Add(good("b", i, 5))
 		}
-		data, err := json.Marshal(&h)
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal(data, &again))
-		for _, of := range []string{"a", "b", "c"} {
-			assert.Equal(t, h.Next(of, Incremental, 3<<30), again.Next(of, Incremental, 3<<30))
-		}
-		assert.True(t, again.Next("a", Unknown, 0).Known())
-	})
-	t.Run("what is not in order is refused", func(t *testing.T) {
-		for text, want := range map[string]string{
-			`[]`: "history of durations", `{"schedules":{"a":null}}`: "not in order",
-			`{"schedules":{"a":{"runs":[[2,5,0,0],[1,5,0,0]]}}}`:                               "not in order",
-			`{"schedules":{"a":{"failed":[2,1]}}}`:                                             "not in order",
-			`{"schedules":{"a":{"runs":[[1,-5,0,0]]}}}`:                                        "a run with end, seconds, MiB and kind",
-			`{"schedules":{"a":{"runs":[[1,5,0,9]]}}}`:                                         "a run with end, seconds, MiB and kind",
-			`{"schedules":{"a":{"runs":[` + strings.Repeat(`[1,5,0,0],`, 30) + `[1,5,0,0]]}}}`: "more than 30 runs",
-		} {
-			h := largest()
-			require.ErrorContains(t, json.Unmarshal([]byte(text), h), want)
-			assert.Len(t, h.schedules, maxSchedules, "unchanged")
-		}
+		assert.True(t, r.Started.Equal(h.Newest("a")))
 	})
 	t.Run("the Schedule that ended nothing for longest is forgotten", func(t *testing.T) {
 		var h History
@@ -250,26 +240,6 @@ func TestHistory(t *testing.T) {
 		}
 		assert.NotContains(t, h.schedules, fmt.Sprint(maxSchedules-1))
 		assert.Contains(t, h.schedules, fmt.Sprint(maxSchedules))
-	})
-}
-
-func FuzzHistory(f *testing.F) {
-	f.Add([]byte(`{"schedules":{"a":{"runs":[[1,5,0,0],[2,6,3,2],[3,7,0,1]],"failed":[1]}}}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var h History
-		if json.Unmarshal(data, &h) != nil {
-			return
-		}
-		for name := range h.schedules {
-			e := h.Next(name, Full, 5)
-			assert.True(t, e.Low <= e.Mid && e.Mid <= e.High, e)
-			left := e.Left(time.Hour)
-			assert.True(t, left.Low <= left.Mid && left.Mid <= left.High, left)
-		}
-		written, err := json.Marshal(&h)
-		require.NoError(t, err)
-		var again History
-		require.NoError(t, json.Unmarshal(written, &again))
 	})
 }
 

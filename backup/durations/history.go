@@ -2,8 +2,6 @@ package durations
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -46,7 +44,7 @@ type Run struct {
 	Bytes int64
 }
 
-// The bounds of a History. As JSON it then has 580 KiB at most.
+// The bounds of a History.
 const (
 	maxRuns      = 30 // of a Schedule: the newest
 	maxSchedules = 500
@@ -63,37 +61,19 @@ type History struct {
 // series is what is kept of a Schedule.
 type series struct {
 	// Runs are the good ones, the oldest first.
-	Runs []run `json:"runs,omitempty"`
+	Runs []run
 	// Failed are the ends of failed ones, the oldest first.
-	Failed []int64 `json:"failed,omitempty"`
+	Failed []int64
 
 	errors []float64 // sorted; nil: to be derived
 }
 
-// run is a good run: end (Unix seconds), seconds, MiB and kind; as JSON an array.
+// run is a good run: end (Unix seconds), seconds, MiB and kind.
 type run struct {
 	end     int64
 	seconds float64
 	mib     float64
 	kind    Kind
-}
-
-// MarshalJSON writes an array.
-func (r run) MarshalJSON() ([]byte, error) {
-	return fmt.Appendf(nil, "[%d,%.0f,%.0f,%d]", r.end, r.seconds, r.mib, r.kind), nil
-}
-
-// UnmarshalJSON reads what MarshalJSON writes.
-func (r *run) UnmarshalJSON(data []byte) error {
-	var all [4]float64
-	if err := json.Unmarshal(data, &all); err != nil {
-		return err
-	}
-	*r = run{int64(all[0]), all[1], all[2], Kind(all[3])}
-	if r.seconds < 1 || r.seconds > longest.Seconds() || r.mib < 0 || r.mib > 1<<40 || all[3] < 0 || all[3] > float64(Incremental) || math.Abs(all[0]) > 1<<40 {
-		return fmt.Errorf("a run with end, seconds, MiB and kind: %s", data)
-	}
-	return nil
 }
 
 // Add a run that has ended. The same one again changes nothing. One without a Schedule, or
@@ -120,7 +100,7 @@ func (h *History) Add(r Run) {
 		return
 	}
 	i, known := slices.BinarySearchFunc(s.Runs, end, func(r run, end int64) int { return cmp.Compare(r.end, end) })
-	if known {
+	if known || i == 0 && len(s.Runs) == maxRuns { // or older than those that are kept
 		return
 	}
 	s.Runs = newest(slices.Insert(s.Runs, i, run{end, math.Round(took.Seconds()), math.Round(float64(max(0, r.Bytes)) / (1 << 20)), r.Kind}))
@@ -145,6 +125,25 @@ func (h *History) bound() {
 	h.pool = nil
 }
 
+// Clone is a History of its own, for another goroutine.
+func (h *History) Clone() *History {
+	out := &History{schedules: make(map[string]*series, len(h.schedules))}
+	for name, s := range h.schedules {
+		out.schedules[name] = &series{Runs: slices.Clone(s.Runs), Failed: slices.Clone(s.Failed)}
+	}
+	return out
+}
+
+// Newest is when the newest good run of a Schedule was started; zero: none is known.
+func (h *History) Newest(schedule string) time.Time {
+	s := h.schedules[schedule]
+	if s == nil || len(s.Runs) == 0 {
+		return time.Time{}
+	}
+	r := s.Runs[len(s.Runs)-1]
+	return time.Unix(r.end, 0).Add(-span(r.seconds))
+}
+
 // last is when its last run ended; 0: it has none yet.
 func (s *series) last() int64 {
 	var last int64
@@ -155,37 +154,4 @@ func (s *series) last() int64 {
 		last = max(last, s.Failed[n-1])
 	}
 	return last
-}
-
-// document is a History as JSON.
-type document struct {
-	Schedules map[string]*series `json:"schedules"`
-}
-
-// MarshalJSON writes a History, less than 1 MiB.
-func (h *History) MarshalJSON() ([]byte, error) { return json.Marshal(document{h.schedules}) }
-
-// UnmarshalJSON reads what MarshalJSON writes. What is not in order is an error, and the
-// History is unchanged: the caller begins with an empty one, which learns from the Backups
-// that are there.
-func (h *History) UnmarshalJSON(data []byte) error {
-	var d document
-	if err := json.Unmarshal(data, &d); err != nil {
-		return fmt.Errorf("history of durations: %w", err)
-	}
-	if len(d.Schedules) > maxSchedules {
-		return fmt.Errorf("history of durations: %d schedules, at most %d are kept", len(d.Schedules), maxSchedules)
-	}
-	for name, s := range d.Schedules {
-		if s == nil || len(name) > maxName || !inOrder(s) {
-			return fmt.Errorf("history of durations: schedule %.64q: more than %d runs, or not in order", name, maxRuns)
-		}
-	}
-	*h = History{schedules: d.Schedules}
-	return nil
-}
-
-func inOrder(s *series) bool {
-	return len(s.Runs) <= maxRuns && len(s.Failed) <= maxRuns && slices.IsSorted(s.Failed) &&
-		slices.IsSortedFunc(s.Runs, func(a, b run) int { return cmp.Compare(a.end, b.end) })
 }

@@ -59,6 +59,19 @@ type Source struct {
 	Annotations map[string]string
 }
 
+// Of are those of an object's annotations that say what is wanted; nil: none.
+func Of(annotations map[string]string) (of map[string]string) {
+	for _, key := range []string{names.RPO, names.Window, names.Priority} {
+		if text, there := annotations[key]; there {
+			if of == nil {
+				of = map[string]string{}
+			}
+			of[key] = text
+		}
+	}
+	return of
+}
+
 // Problem is an annotation that is not followed, or not as it is written.
 type Problem struct {
 	Kind Kind

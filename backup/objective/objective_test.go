@@ -134,12 +134,12 @@ func TestPeriod(t *testing.T) {
 		"0 1 * * 1-5": 3 * day, "* 8-17 * * 1-5": 62*time.Hour + time.Minute, "0 0 1 * *": 31 * day,
 		"CRON_TZ=Europe/Berlin 0 22 * * *": day + time.Hour, // in the night when clocks are put back
 	} {
-		got, err := Period(expression, from)
+		c, err := ParseCron(expression)
 		require.NoError(t, err, expression)
-		assert.Equal(t, want, got, expression)
+		assert.Equal(t, want, c.Period(from), expression)
 	}
 	for _, expression := range []string{"", " ", "x", "* * *", "TZ=UTC", "CRON_TZ=", "TZ=Nowhere * * * * *"} {
-		_, err := Period(expression, from)
+		_, err := ParseCron(expression)
 		require.ErrorContains(t, err, "cron expression: ", expression)
 	}
 }
@@ -150,7 +150,9 @@ func FuzzPeriod(f *testing.F) {
 	}
 	from := time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, expression string) {
-		period, err := Period(expression, from)
+		c, err := ParseCron(expression)
+		period := c.Period(from)
 		assert.True(t, period >= 0 && (err == nil || period == 0))
+		assert.True(t, err == nil || c.Next(from).IsZero())
 	})
 }

@@ -13,23 +13,40 @@ import (
 // firings bounds how far ahead a cron expression is read: a week of minutes.
 const firings = 7 * minutesOfDay
 
-// Period is the longest time between two Backups of a cron expression, which it reads as
-// Velero does: over 400 days after from, and at most firings.
-func Period(expression string, from time.Time) (longest time.Duration, err error) {
+// Cron is when a Schedule creates Backups, read as Velero does. The zero value: never.
+type Cron struct{ schedule cron.Schedule }
+
+// ParseCron reads a cron expression.
+func ParseCron(expression string) (Cron, error) {
 	if _, rest, zoned := strings.Cut(expression, "TZ="); expression == "" || zoned && !strings.Contains(rest, " ") { // the parser panics
-		return 0, fmt.Errorf("cron expression: want one such as %q, got %s", "0 22 * * *", problems.Quote(expression))
+		return Cron{}, fmt.Errorf("cron expression: want one such as %q, got %s", "0 22 * * *", problems.Quote(expression))
 	}
 	s, err := cron.ParseStandard(expression)
 	if err != nil {
-		return 0, fmt.Errorf("cron expression: %w", err)
+		return Cron{}, fmt.Errorf("cron expression: %w", err)
 	}
-	last := s.Next(from)
+	return Cron{s}, nil
+}
+
+// Next is when the next Backup is created after t; zero: never. Without a zone of its own
+// an expression is in that of t.
+func (c Cron) Next(t time.Time) time.Time {
+	if c.schedule == nil {
+		return time.Time{}
+	}
+	return c.schedule.Next(t)
+}
+
+// Period is the longest time between two Backups, over 400 days after from, and at most
+// firings; 0: there are no two.
+func (c Cron) Period(from time.Time) (longest time.Duration) {
+	last := c.Next(from)
 	for range firings {
-		next := s.Next(last)
+		next := c.Next(last)
 		if next.IsZero() || next.Sub(from) > 400*24*time.Hour {
 			break
 		}
 		longest, last = max(longest, next.Sub(last)), next
 	}
-	return longest, nil
+	return longest
 }

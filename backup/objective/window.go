@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	_ "time/tzdata" // an image of one file has no /usr/share/zoneinfo
 )
@@ -43,10 +44,24 @@ func ParseWindow(text string) (Window, error) {
 	w.to %= minutesOfDay
 	var err error
 	// "Local" would be the zone of the controller's machine, and "" UTC.
-	if w.zone, err = time.LoadLocation(zone); err != nil || zone == "" || zone == "Local" {
+	if w.zone, err = location(zone); err != nil || zone == "" || zone == "Local" {
 		return Window{}, fmt.Errorf("%w, with a zone of the IANA database: unknown zone", errWindow)
 	}
 	return w, nil
+}
+
+// zones are those that were read before, by name: each reading opens a file.
+var zones sync.Map
+
+func location(name string) (*time.Location, error) {
+	if known, there := zones.Load(name); there {
+		return known.(*time.Location), nil
+	}
+	zone, err := time.LoadLocation(name)
+	if err == nil {
+		zones.Store(name, zone)
+	}
+	return zone, err
 }
 
 // parseClock reads "06:00" in minutes; -1: it is none.

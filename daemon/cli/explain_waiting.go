@@ -27,8 +27,11 @@ func explainBackupCommand() *cobra.Command {
 }
 
 func askBackup(ctx context.Context, file *config.FileOf[config.Controller], clients *controller.Clients, namespace, name string, now time.Time) (*explain.Backup, error) {
-	return explain.AskBackup(ctx, clients.Dynamic.Resource(backup.Resource()).Namespace(namespace),
-		clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), namespace, name, file.Current().Backups.Config, now)
+	of := explain.Of{
+		Backups: clients.Dynamic.Resource(backup.Resource()).Namespace(namespace), Schedules: clients.Dynamic.Resource(backup.ScheduleResource()).Namespace(namespace),
+		Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
+	}
+	return explain.AskBackup(ctx, of, namespace, name, file.Current().Backups, now)
 }
 
 func explainLoadCommand() *cobra.Command {

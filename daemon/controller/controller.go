@@ -103,7 +103,7 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 		Config: file, Log: log, started: time.Now(), events: events, liveness: beats, api: api,
 		election: &election{config: c.Election, leases: clients.leases, identity: identity, log: log},
 		queue: &backup.Reconciler{
-			Backups: clients.Dynamic.Resource(backup.Resource()), Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
+			Backups: clients.Dynamic.Resource(backup.Resource()), Schedules: clients.Dynamic.Resource(backup.ScheduleResource()), Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
 			Of: of, Abilities: can.Now, Settings: func() backup.Settings { beats.Record(loopBackups); return file.Current().Backups }, Log: log,
 			Events: recorder,
 		},

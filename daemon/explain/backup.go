@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 // ErrNoBackup means that no Backup has the name.
@@ -33,32 +35,68 @@ type Backup struct {
 	AnnotationError string `json:"odd,omitempty"`
 	// Place in the queue; nil: it does not wait.
 	Place *backup.QueuedBackup `json:"place,omitempty"`
+	// Wanted of it; nil: deadlines are not enabled, or it has ended.
+	Wanted *Wanted `json:"wanted,omitempty"`
 	// Queue of its Velero.
 	Queue backup.Report `json:"queue"`
+}
+
+// Wanted is what is wanted of a Backup.
+type Wanted struct {
+	// RPOSeconds is how old the newest good Backup may become; 0: any age.
+	RPOSeconds float64 `json:"rpoSeconds,omitempty"`
+	Window     string  `json:"window,omitempty"`
+	Priority   int32   `json:"priority,omitempty"`
+	// Opens is when its window opens, and Deadline by when it is to be complete; absent: no
+	// window that is not open yet, no deadline.
+	Opens    time.Time `json:"opens,omitzero"`
+	Deadline time.Time `json:"deadline,omitzero"`
+	// It is expected to take UsualSeconds, from LeastSeconds to LongestSeconds with a
+	// probability of 90 %; absent: Unknown says why.
+	UsualSeconds   float64 `json:"usualSeconds,omitempty"`
+	LeastSeconds   float64 `json:"leastSeconds,omitempty"`
+	LongestSeconds float64 `json:"longestSeconds,omitempty"`
+	Unknown        string  `json:"unknown,omitempty"`
+	// Problems are the annotations that are not followed.
+	Problems []string `json:"problems,omitempty"`
 }
 
 // backupTimeout bounds all requests to the API server together.
 const backupTimeout = 30 * time.Second
 
+// Of are the objects that AskBackup reads, all of one Velero but the namespaces.
+type Of struct {
+	Backups, Schedules dynamic.ResourceInterface
+	Namespaces         metadata.Getter
+}
+
 // AskBackup reads a Backup and decides about its queue as the controller with
 // these settings would now. The error wraps ErrNoBackup if there is none.
-func AskBackup(ctx context.Context, backups dynamic.ResourceInterface, namespaces metadata.Getter, namespace, name string, c backup.Config, now time.Time) (*Backup, error) {
+func AskBackup(ctx context.Context, of Of, namespace, name string, s backup.Settings, now time.Time) (*Backup, error) {
 	ctx, cancel := context.WithTimeout(ctx, backupTimeout)
 	defer cancel()
-	list, err := backups.List(ctx, metav1.ListOptions{})
+	list, err := of.Backups.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("%w: the cluster has no Backup resource", ErrNoBackup)
 		}
 		return nil, fmt.Errorf("list backups: %w", err)
 	}
-	known, err := namespaces.List(ctx, metav1.ListOptions{})
+	known, err := of.Namespaces.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", err)
 	}
 	var names []string
+	annotations := map[string]map[string]string{}
 	for i := range known.Items {
 		names = append(names, known.Items[i].Name)
+		annotations[known.Items[i].Name] = known.Items[i].Annotations
+	}
+	var schedules []*backup.Schedule
+	if s.Deadlines.Enabled {
+		if schedules, err = readSchedules(ctx, of.Schedules); err != nil {
+			return nil, err
+		}
 	}
 	var objects []*backup.Object
 	for i := range list.Items {
@@ -68,8 +106,42 @@ func AskBackup(ctx context.Context, backups dynamic.ResourceInterface, namespace
 	if at < 0 {
 		return nil, fmt.Errorf("%s/%s: %w", namespace, name, ErrNoBackup)
 	}
-	in := backup.Input{Time: now, Config: c, Namespaces: backup.NewNamespaces(names), Backups: backup.Backups(objects)}
-	return backupOf(objects[at], backup.NewReport(namespace, in, backup.Decide(in))), nil
+	in := backup.Input{Time: now, Config: s.Config, Namespaces: backup.NewNamespaces(names), Backups: backup.Backups(objects)}
+	aims := in.WithDeadlines(s.Deadlines, objects, schedules, annotations)
+	b := backupOf(objects[at], backup.NewReport(namespace, in, backup.Decide(in)))
+	if i := slices.IndexFunc(in.Backups, func(b backup.Backup) bool { return b.Name == name }); i >= 0 {
+		if a, followed := aims[in.Backups[i].UID]; followed {
+			b.Wanted = wantedOf(a, &in.Backups[i])
+			b.AnnotationError = "" // one of Problems
+		}
+	}
+	return b, nil
+}
+
+func readSchedules(ctx context.Context, from dynamic.ResourceInterface) ([]*backup.Schedule, error) {
+	list, err := from.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list schedules: %w", err)
+	}
+	var schedules []*backup.Schedule
+	for i := range list.Items {
+		schedules = append(schedules, backup.ReadSchedule(&list.Items[i]))
+	}
+	return schedules, nil
+}
+
+func wantedOf(a backup.Aim, b *backup.Backup) *Wanted {
+	w := &Wanted{
+		RPOSeconds: a.RPO.Seconds(), Priority: a.Priority, Opens: b.Due.Opens, Deadline: b.Due.Deadline,
+		UsualSeconds: b.Takes.Mid.Seconds(), LeastSeconds: b.Takes.Low.Seconds(), LongestSeconds: b.Takes.High.Seconds(), Unknown: b.Takes.Why,
+	}
+	if a.Window.Set() {
+		w.Window = a.Window.String()
+	}
+	for _, p := range a.Problems {
+		w.Problems = append(w.Problems, string(p.Kind)+" "+p.Name+": "+p.Text)
+	}
+	return w
 }
 
 func backupOf(o *backup.Object, queue backup.Report) *Backup {
@@ -97,6 +169,9 @@ func WriteBackup(w io.Writer, b *Backup, now time.Time) error {
 		if b.Phase == backup.Ready && b.Waiting != nil {
 			t.line("It may start for %s now, and Velero has not started it yet.", age(now, b.Waiting.Since))
 		}
+		if b.Wanted != nil {
+			b.Wanted.write(&t)
+		}
 		return t.writeTo(w)
 	}
 	p := b.Place
@@ -111,12 +186,51 @@ func WriteBackup(w io.Writer, b *Backup, now time.Time) error {
 	if b.AnnotationError != "" {
 		t.line("%s.", b.AnnotationError)
 	}
+	if b.Wanted != nil {
+		b.Wanted.write(&t)
+	}
 	t.line("")
 	t.line("%d of %d run in %s:", b.Queue.Running, b.Queue.Limit, b.Queue.Namespace)
 	if err := t.writeTo(w); err != nil {
 		return err
 	}
 	return writeQueue(w, b, now)
+}
+
+// write says what is wanted, by when, and how long it takes.
+func (w *Wanted) write(t *text) {
+	var list []string
+	if w.RPOSeconds > 0 {
+		list = append(list, "RPO "+problems.Duration(seconds(w.RPOSeconds)))
+	}
+	if w.Window != "" {
+		list = append(list, "window "+w.Window)
+	}
+	if w.Priority != 0 {
+		list = append(list, "priority "+strconv.Itoa(int(w.Priority)))
+	}
+	if len(list) == 0 {
+		list = []string{"nothing; it has no deadline"}
+	}
+	t.line("Wanted: %s.", strings.Join(list, ", "))
+	if !w.Opens.IsZero() {
+		t.line("It may start at %s.", w.Opens.Format(time.RFC3339))
+	}
+	if !w.Deadline.IsZero() {
+		t.line("It is to be complete by %s.", w.Deadline.Format(time.RFC3339))
+	}
+	if w.Unknown != "" {
+		t.line("How long it takes is not known: %s.", w.Unknown)
+	} else {
+		t.line("It usually takes %s, and with a probability of 90 %% from %s to %s.", problems.Duration(seconds(w.UsualSeconds)), problems.Duration(seconds(w.LeastSeconds)), problems.Duration(seconds(w.LongestSeconds)))
+	}
+	for _, p := range w.Problems {
+		t.line("%s.", p)
+	}
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(time.Second)
 }
 
 // placesShown bounds the Backups ahead that are listed.

@@ -1,0 +1,269 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/backup/durations"
+	"github.com/plimsoll-dev/plimsoll/problems"
+	"github.com/plimsoll-dev/plimsoll/store"
+)
+
+// learned is what is known of the durations of one Velero's Backups. The runs are those of
+// the Backups that exist, so each leader knows the same and nothing is stored. When a Backup
+// leaves its slot no field tells: that is seen, or not known.
+type learned struct {
+	runs, slots durations.History
+	inProgress  map[types.UID]bool // in the last round
+}
+
+// see what has ended, and what has left its slot.
+func (l *learned) see(now time.Time, objects, left []*Object) {
+	was := l.inProgress
+	l.inProgress = map[types.UID]bool{}
+	for _, o := range objects {
+		if o.Backup.Phase == InProgress {
+			l.inProgress[o.UID] = true
+		}
+	}
+	for _, o := range left {
+		if was[o.UID] {
+			l.slots.Add(durations.Run{Schedule: o.Backup.Schedule, Started: o.Backup.Began, Completed: now, Good: !o.failed()})
+		}
+		if !o.Completed.IsZero() {
+			l.runs.Add(o.run())
+		}
+	}
+}
+
+// foreseen is what other loops and pages read of deadlines.
+type foreseen struct {
+	running sync.WaitGroup
+	busy    atomic.Bool // a night is being played
+
+	mu     sync.Mutex
+	on     bool
+	last   time.Time // when the last was begun
+	nights map[string]Night
+	wants  map[types.NamespacedName]Wanted
+	// late are the deadlines that the last forecast, and those before it, said will be
+	// missed: how often.
+	late map[types.NamespacedName]int
+}
+
+func (f *foreseen) begin() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.on, f.last, f.nights, f.wants, f.late = true, time.Time{}, nil, nil, nil
+}
+
+// end of a term.
+func (f *foreseen) end() {
+	f.running.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.on, f.nights, f.wants = false, nil, nil
+}
+
+// forget while deadlines are not followed.
+func (f *foreseen) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.nights, f.wants = nil, nil
+}
+
+// keep only what concerns these Veleros.
+func (f *foreseen) keep(veleros map[string][]*Object) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.nights, func(namespace string, _ Night) bool { _, there := veleros[namespace]; return !there })
+	maps.DeleteFunc(f.wants, func(of types.NamespacedName, _ Wanted) bool { _, there := veleros[of.Namespace]; return !there })
+}
+
+func (f *foreseen) list() []Night {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.SortedFunc(maps.Values(f.nights), func(a, b Night) int { return cmp.Compare(a.Namespace, b.Namespace) })
+}
+
+func (f *foreseen) wanted(namespace, name string) Wanted {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.wants[types.NamespacedName{Namespace: namespace, Name: name}]
+}
+
+// listing is how long decisions wait for the Schedules, which may be forbidden to list.
+const listing = 10 * time.Second
+
+// schedulesReady tells whether the Schedules are listed, or no longer waited for. They are
+// watched from the first round on in which deadlines are enabled.
+func (r *Reconciler) schedulesReady(ctx context.Context, s Settings) bool {
+	if !s.Deadlines.Enabled {
+		return true
+	}
+	if r.watching.IsZero() {
+		r.watching = time.Now()
+		for namespace, schedules := range r.cache.schedules {
+			r.loop.Watch(func() { store.Run(ctx, schedules, r.Schedules.Namespace(namespace), "") })
+		}
+	}
+	if r.cache.schedulesListed() {
+		r.unlisted = false
+		return true
+	}
+	late := time.Since(r.watching) >= listing
+	if late && !r.unlisted {
+		r.unlisted = true
+		r.Log.Warn("failed to list velero's schedules; deadlines follow the annotations of backups and namespaces only; may the controller list and watch schedules.velero.io?")
+	}
+	return late
+}
+
+// deadlines sets what is wanted of the Backups of an input, and foresees their night.
+func (r *Reconciler) deadlines(s Settings, namespace string, v *velero, in *Input, objects, left []*Object) {
+	v.see(in.Time, objects, left)
+	v.aims = nil
+	if !s.Deadlines.Enabled {
+		r.foreseen.forget()
+		return
+	}
+	w := newWanted(in.Time, s.Deadlines, r.cache.schedulesOf(namespace), r.cache.annotations(), &v.learned)
+	v.aims = w.setAll(in.Backups, byUID(objects))
+	wants := map[types.NamespacedName]Wanted{}
+	for _, o := range slices.Concat(objects, left) {
+		if o.Backup.begun() {
+			wants[types.NamespacedName{Namespace: namespace, Name: o.Name}] = w.of(o)
+		}
+	}
+	r.foreseen.want(namespace, wants)
+	r.foresee(w, namespace, *in, objects, left)
+}
+
+func (f *foreseen) want(namespace string, wants map[types.NamespacedName]Wanted) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.wants == nil {
+		f.wants = map[types.NamespacedName]Wanted{}
+	}
+	maps.DeleteFunc(f.wants, func(n types.NamespacedName, _ Wanted) bool { return n.Namespace == namespace })
+	maps.Copy(f.wants, wants)
+}
+
+// foreseeEvery is how often a night is played at most: it takes up to two seconds of a
+// processor.
+const foreseeEvery = time.Minute
+
+// foresee plays the night beside the rounds, with values of its own.
+func (r *Reconciler) foresee(w *wanted, namespace string, in Input, objects, left []*Object) {
+	f := &r.foreseen
+	if w.now.Sub(r.velero[namespace].foreseen) < foreseeEvery || !f.busy.CompareAndSwap(false, true) {
+		return
+	}
+	r.velero[namespace].foreseen = w.now
+	own := *w
+	own.runs, own.slots, own.estimates = w.runs.Clone(), w.slots.Clone(), map[string][2]durations.Estimate{}
+	in.Backups, in.Namespaces = slices.Clone(in.Backups), in.Namespaces.clone()
+	for _, o := range left {
+		if o.Backup.finishing() {
+			b := o.Backup
+			own.set(&b, o.Annotations)
+			in.Backups = append(in.Backups, b)
+		}
+	}
+	f.running.Go(func() {
+		defer f.busy.Store(false)
+		r.publishNight(own.night(namespace, in, objects, left), own.schedules)
+	})
+}
+
+// Reasons of Events about deadlines.
+const (
+	ReasonInvalidObjective = "InvalidObjective"
+	ReasonWillMiss         = "DeadlineWillBeMissed"
+	ReasonMissed           = "DeadlineMissed"
+)
+
+// publishNight publishes what was foreseen: two forecasts that say the same, because one
+// close call may turn.
+func (r *Reconciler) publishNight(n Night, schedules map[string]*Schedule) {
+	f := &r.foreseen
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.on {
+		return
+	}
+	if f.nights == nil {
+		f.nights = map[string]Night{}
+	}
+	f.nights[n.Namespace] = n
+	was := f.late
+	f.late = map[types.NamespacedName]int{}
+	for key, times := range was {
+		if key.Namespace != n.Namespace {
+			f.late[key] = times
+		}
+	}
+	byName := map[string]*Schedule{}
+	for _, s := range schedules {
+		byName[s.Name] = s
+	}
+	for i := range n.Backups {
+		b := &n.Backups[i]
+		s := schedules[b.Schedule]
+		if b.LateSeconds == 0 || s == nil || !b.Deadline.After(n.From) {
+			continue
+		}
+		key := types.NamespacedName{Namespace: n.Namespace, Name: "will miss " + s.Name + " " + b.Deadline.String()}
+		f.late[key] = was[key] + 1
+		if f.late[key] == 2 {
+			text := fmt.Sprintf("will miss its deadline %s by %s, because %s", b.Deadline.Format(time.RFC3339), problems.Duration(time.Duration(b.LateSeconds*float64(time.Second)).Round(time.Minute)), b.Because)
+			for _, h := range b.Helps {
+				text += "; would be in time with " + h
+			}
+			r.Log.Warn("schedule will miss a deadline", "schedule", n.Namespace+"/"+s.Name, "backup", cmp.Or(b.Name, "to come"), "deadline", b.Deadline, "why", text)
+			r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonWillMiss, text)
+		}
+	}
+	for i := range n.Schedules {
+		state := &n.Schedules[i]
+		s := byName[state.Name]
+		for _, p := range state.Problems {
+			r.publishOnce(was, types.NamespacedName{Namespace: n.Namespace, Name: "problem " + s.Name + " " + p}, func() {
+				r.Log.Warn("an annotation is not followed", "schedule", n.Namespace+"/"+s.Name, "why", p)
+				r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonInvalidObjective, p)
+			})
+		}
+		if !state.Missed {
+			continue
+		}
+		r.publishOnce(was, types.NamespacedName{Namespace: n.Namespace, Name: "missed " + s.Name + " " + state.Deadline.String()}, func() {
+			text := fmt.Sprintf("no good Backup was complete by %s", state.Deadline.Format(time.RFC3339))
+			if !state.Newest.IsZero() {
+				text += "; the newest good one was started at " + state.Newest.Format(time.RFC3339)
+			}
+			r.Log.Warn("schedule has missed its deadline", "schedule", n.Namespace+"/"+s.Name, "deadline", state.Deadline, "why", text)
+			r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonMissed, text)
+		})
+	}
+}
+
+// publishOnce says something the first time.
+func (r *Reconciler) publishOnce(was map[types.NamespacedName]int, key types.NamespacedName, say func()) {
+	if r.foreseen.late[key] = was[key] + 1; was[key] == 0 {
+		say()
+	}
+}
+
+// reference is the object of an Event.
+func (s *Schedule) reference() *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "velero.io/v1", Kind: "Schedule", Namespace: s.Namespace, Name: s.Name, UID: s.UID}
+}

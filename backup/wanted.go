@@ -1,0 +1,314 @@
+package backup
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/backup/durations"
+	"github.com/plimsoll-dev/plimsoll/backup/objective"
+	"github.com/plimsoll-dev/plimsoll/problems"
+)
+
+// OnMiss is what becomes of a Backup that does not keep its window.
+type OnMiss string
+
+// The values.
+const (
+	OnMissRun      OnMiss = "run"
+	OnMissPostpone OnMiss = "postpone"
+)
+
+// DeadlineSettings are those of deadlines.
+type DeadlineSettings struct {
+	Enabled bool          `yaml:"enabled" why:"Whether the queue follows the annotations plimsoll.dev/rpo, plimsoll.dev/window and plimsoll.dev/priority of Schedules, Backups and namespaces, and foresees which Backups will be late. Without such an annotation or default the queue is as without deadlines."`
+	RPO     time.Duration `yaml:"rpo" why:"How old the newest good Backup of a schedule may become, from its start, where no annotation says; 0: any age."`
+	Window  string        `yaml:"window" unit:"HH:MM-HH:MM zone" why:"The backup window where no annotation says, such as 22:00-06:00 Europe/Berlin: the time of day in which a Backup starts and is complete; empty: any time."`
+	OnMiss  OnMiss        `yaml:"onMiss" unit:"run or postpone" why:"What becomes of a Backup that did not start in its window, and of uploads that did not begin in it. run: they start all the same. postpone: they wait for the next window, uploads no longer than Velero's timeout allows."`
+}
+
+// maxRPO is longer than any that an annotation may have.
+const maxRPO = 366 * 24 * time.Hour
+
+// Validate says which values must not be used.
+func (d DeadlineSettings) Validate(at problems.Section) {
+	at.Duration("rpo", d.RPO, 0, maxRPO)
+	at.OneOf("onMiss", string(d.OnMiss), string(OnMissRun), string(OnMissPostpone))
+	if d.Window != "" {
+		if _, err := objective.ParseWindow(d.Window); err != nil {
+			at.Must(false, err.Error()+", got "+problems.Quote(d.Window), "window")
+		}
+	}
+}
+
+// defaults of an objective.
+func (d DeadlineSettings) defaults() objective.Objective {
+	o := objective.Objective{RPO: d.RPO}
+	if d.Window != "" {
+		o.Window, _ = objective.ParseWindow(d.Window) // a bad one is no configuration
+	}
+	return o
+}
+
+// wanted is what is wanted of the Backups of one Velero, and what was learned of them.
+type wanted struct {
+	now      time.Time
+	settings DeadlineSettings
+	defaults objective.Objective
+	bounds   objective.Bounds
+	// schedules by the label of their Backups.
+	schedules map[string]*Schedule
+	// annotations of the namespaces.
+	annotations map[string]map[string]string
+	// runs are the Backups as a whole, and slots only the time in which they take a slot.
+	runs, slots *durations.History
+	pace        float64
+	// estimates of the two, by schedule.
+	estimates map[string][2]durations.Estimate
+}
+
+// Aim is the objective of a Backup, and the annotations that are not followed.
+type Aim struct {
+	objective.Objective
+
+	Problems []objective.Problem
+}
+
+// newWanted is what is wanted in a round. annotations are those of the namespaces.
+func newWanted(now time.Time, d DeadlineSettings, schedules []*Schedule, annotations map[string]map[string]string, l *learned) *wanted {
+	w := &wanted{
+		now: now, settings: d, defaults: d.defaults(), bounds: objective.DefaultBounds(), schedules: map[string]*Schedule{},
+		annotations: annotations, runs: &l.runs, slots: &l.slots, pace: l.runs.Pace(now), estimates: map[string][2]durations.Estimate{},
+	}
+	for _, s := range schedules {
+		w.schedules[s.label()] = s
+	}
+	return w
+}
+
+// WithDeadlines sets what is wanted of the Backups of an input, as the controller does, and
+// returns it by UID. objects are all Backups of one Velero, annotations those of the
+// namespaces.
+func (in *Input) WithDeadlines(d DeadlineSettings, objects []*Object, schedules []*Schedule, annotations map[string]map[string]string) map[string]Aim {
+	if !d.Enabled {
+		return nil
+	}
+	var l learned
+	l.see(in.Time, nil, objects)
+	w := newWanted(in.Time, d, schedules, annotations, &l)
+	return w.setAll(in.Backups, byUID(objects))
+}
+
+// setAll does so for each of a list.
+func (w *wanted) setAll(list []Backup, objects map[string]*Object) map[string]Aim {
+	aims := make(map[string]Aim, len(list))
+	for i := range list {
+		b := &list[i]
+		aims[b.UID] = w.set(b, objects[b.UID].Annotations)
+	}
+	return aims
+}
+
+// aimOf is what is wanted of a Backup with these annotations.
+func (w *wanted) aimOf(b *Backup, annotations map[string]string) Aim {
+	var sources []objective.Source
+	period := time.Duration(0)
+	if s := w.schedules[b.Schedule]; s != nil && b.Schedule != "" {
+		period = s.Period
+		sources = append(sources, objective.Source{Kind: objective.Schedule, Name: s.Name, Annotations: s.Annotations})
+	}
+	sources = append(sources, objective.Source{Kind: objective.Backup, Name: b.Name, Annotations: annotations})
+	if name, alone := onlyNamespace(b); alone {
+		sources = append(sources, objective.Source{Kind: objective.Namespace, Name: name, Annotations: w.annotations[name]})
+	}
+	o, found := objective.Resolve(w.defaults, w.bounds, period, sources...)
+	return Aim{o, found}
+}
+
+// onlyNamespace is the namespace of a Backup of one alone.
+func onlyNamespace(b *Backup) (name string, alone bool) {
+	if len(b.Include) != 1 || strings.ContainsAny(b.Include[0], "*?[") {
+		return "", false
+	}
+	return b.Include[0], true
+}
+
+// due is when a Backup with that objective is due. One that waits beyond its window is due
+// in the next one, where it is postponed.
+func (w *wanted) due(o objective.Objective, b *Backup, newest time.Time) objective.Due {
+	if w.settings.OnMiss == OnMissPostpone && o.Window.Set() && b.waits() {
+		if _, closes := o.Window.Next(b.Created); !w.now.Before(closes) {
+			return o.Due(w.bounds, w.now, newest)
+		}
+	}
+	return o.Due(w.bounds, b.Created, newest)
+}
+
+// set fills in what is wanted of a Backup, when it is due and how long it takes.
+func (w *wanted) set(b *Backup, annotations map[string]string) Aim {
+	a := w.aimOf(b, annotations)
+	b.Priority = a.Priority
+	b.Due = w.due(a.Objective, b, w.runs.Newest(b.Schedule))
+	w.estimate(b)
+	return a
+}
+
+func (w *wanted) estimate(b *Backup) {
+	e, known := w.estimates[b.Schedule]
+	if !known {
+		e = [2]durations.Estimate{w.runs.Next(b.Schedule, durations.Unknown, 0).Scaled(w.pace), w.slots.Next(b.Schedule, durations.Unknown, 0).Scaled(w.pace)}
+		if b.Schedule == "" {
+			e[0].Why = "no schedule created it, so no other Backup tells how long it takes"
+		}
+		w.estimates[b.Schedule] = e
+	}
+	b.Takes, b.Holds = e[0], e[1]
+}
+
+// mostToCome bounds the Backups that are foreseen before they are created: a Schedule may
+// create one each minute.
+const mostToCome = 2000
+
+// coming are the Backups that Schedules create after now and until then, at most
+// mostToCome, the first; until is earlier where there are more.
+func (w *wanted) coming(until time.Time) (list []Backup, last time.Time) {
+	for _, s := range w.schedules {
+		if s.Paused {
+			continue
+		}
+		n := 0
+		for at := s.Cron.Next(w.now); !at.IsZero() && !at.After(until) && n < mostToCome; at = s.Cron.Next(at) {
+			list = append(list, s.backupAt(at))
+			n++
+		}
+	}
+	slices.SortFunc(list, func(a, b Backup) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	})
+	if len(list) > mostToCome {
+		until, list = list[mostToCome].Created, list[:mostToCome]
+	}
+	for i := range list {
+		w.set(&list[i], w.schedules[list[i].Schedule].Annotations)
+	}
+	return list, until
+}
+
+// foreseenFor is how far a night is played forward.
+const foreseenFor = 24 * time.Hour
+
+// night is what is foreseen, and what became of each Schedule. left are the Backups that
+// have left the queue. It may be called beside other rounds: in and w are its own.
+func (w *wanted) night(namespace string, in Input, objects, left []*Object) Night {
+	coming, until := w.coming(w.now.Add(foreseenFor))
+	annotations := map[string]map[string]string{}
+	for _, o := range objects {
+		annotations[string(o.UID)] = o.Annotations
+	}
+	dues := func(b *Backup, newest time.Time) objective.Due {
+		of := annotations[b.UID]
+		if s := w.schedules[b.Schedule]; of == nil && s != nil {
+			of = s.Annotations
+		}
+		return w.due(w.aimOf(b, of).Objective, b, newest)
+	}
+	n := Night{Namespace: namespace, From: w.now, Until: until, Limit: max(1, in.Config.Limit), Backups: []Foreseen{}, Schedules: []ScheduleState{}}
+	for _, o := range Forecast(in, coming, dues, until) {
+		n.Backups = append(n.Backups, o.foreseen())
+	}
+	slices.SortStableFunc(n.Backups, func(a, b Foreseen) int {
+		return cmp.Or(compareBool(!a.Begins.IsZero(), !b.Begins.IsZero()), a.Begins.Compare(b.Begins), cmp.Compare(a.Schedule, b.Schedule), cmp.Compare(a.Name, b.Name))
+	})
+	ended := map[string][]*Object{}
+	for _, o := range slices.Concat(objects, left) {
+		if o.Backup.Schedule != "" {
+			ended[o.Backup.Schedule] = append(ended[o.Backup.Schedule], o)
+		}
+	}
+	for label, s := range w.schedules {
+		n.Schedules = append(n.Schedules, w.stateOf(s, ended[label]))
+	}
+	slices.SortFunc(n.Schedules, func(a, b ScheduleState) int { return cmp.Compare(a.Name, b.Name) })
+	return n
+}
+
+// foreseen is an Outlook for people.
+func (o *Outlook) foreseen() Foreseen {
+	f := Foreseen{
+		Name: o.Name, Schedule: o.Schedule, Phase: o.Phase, Created: o.Created, Opens: o.Due.Opens, Deadline: o.Due.Deadline,
+		Begins: o.Begins, Ends: o.Ends, Earliest: o.Earliest, Latest: o.Latest,
+		LateSeconds: o.Late.Seconds(), Because: o.Because, Helps: o.Helps, Why: o.Why,
+	}
+	if strings.HasPrefix(o.UID, "to come: ") {
+		f.Name = ""
+	}
+	return f
+}
+
+// stateOf a Schedule with its Backups. Each Backup since the newest good one has a deadline,
+// and so has the Schedule, where it has an RPO: the first of them is the Schedule's.
+func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
+	next := s.backupAt(w.now)
+	a := w.aimOf(&next, s.Annotations)
+	state := ScheduleState{
+		Name: s.Name, Cron: s.Expression, Paused: s.Paused, RPOSeconds: a.RPO.Seconds(), Priority: a.Priority,
+		Newest: w.runs.Newest(s.label()),
+	}
+	if a.Window.Set() {
+		state.Window = a.Window.String()
+	}
+	for _, p := range a.Problems {
+		state.Problems = append(state.Problems, string(p.Kind)+" "+p.Name+": "+p.Text)
+	}
+	if s.CronErr != nil {
+		state.Problems = append(state.Problems, s.CronErr.Error())
+	}
+	by := func(t time.Time) {
+		if !t.IsZero() && (state.Deadline.IsZero() || t.Before(state.Deadline)) {
+			state.Deadline = t
+		}
+	}
+	if from := later(state.Newest, s.CreationTimestamp.Time); a.RPO > 0 && !s.Paused {
+		by(from.Add(a.RPO))
+	}
+	for _, o := range backups {
+		if o.Backup.Created.After(state.Newest) && !o.good() && o.DeletionTimestamp == nil {
+			by(a.Due(w.bounds, o.Backup.Created, state.Newest).Deadline)
+		}
+	}
+	state.Missed = !state.Deadline.IsZero() && w.now.After(state.Deadline)
+	e := w.runs.Next(s.label(), durations.Unknown, 0)
+	state.Runs, state.UsualSeconds, state.LeastSeconds, state.LongestSeconds = e.Runs, e.Mid.Seconds(), e.Low.Seconds(), e.High.Seconds()
+	return state
+}
+
+// Wanted is what is wanted of a Backup that runs.
+type Wanted struct {
+	// LatestStart is when what is left of it must begin, taking as long as expected, to be
+	// complete by its deadline; zero: it has none.
+	LatestStart time.Time
+	// PostponedUntil is when its next window opens; zero: it is not postponed.
+	PostponedUntil time.Time
+}
+
+// of a Backup that has begun.
+func (w *wanted) of(o *Object) Wanted {
+	b := o.Backup // a copy
+	a := w.set(&b, o.Annotations)
+	var out Wanted
+	if !b.Due.Deadline.IsZero() {
+		elapsed := time.Duration(0)
+		if !b.Began.IsZero() {
+			elapsed = max(0, w.now.Sub(b.Began))
+		}
+		out.LatestStart = b.Due.Deadline.Add(-b.Takes.Left(elapsed).Mid)
+	}
+	if w.settings.OnMiss == OnMissPostpone && a.Window.Set() {
+		_, closes := a.Window.Next(later(b.Created, b.Began))
+		if opens, _ := a.Window.Next(w.now); !w.now.Before(closes) && opens.After(w.now) {
+			out.PostponedUntil = opens
+		}
+	}
+	return out
+}

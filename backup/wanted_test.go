@@ -1,0 +1,273 @@
+package backup
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/names"
+)
+
+// schedule as the API server has it.
+func schedule(name, cron string, annotations ...string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"schedule": cron, "template": map[string]any{"includedNamespaces": []any{"of-" + name}},
+	}}}
+	u.SetName(name)
+	u.SetNamespace("velero")
+	u.SetCreationTimestamp(metav1.NewTime(noon.AddDate(0, -2, 0)))
+	texts := map[string]string{}
+	for i := 0; i < len(annotations); i += 2 {
+		texts[annotations[i]] = annotations[i+1]
+	}
+	u.SetAnnotations(texts)
+	return u
+}
+
+// ran is a Backup of a schedule that has ended.
+func ran(of string, started time.Time, took time.Duration, phase Phase) *Object {
+	name := fmt.Sprintf("%s-%d", of, started.Unix())
+	return &Object{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "velero", UID: types.UID(name), CreationTimestamp: metav1.NewTime(started)},
+		Backup:     Backup{UID: name, Name: name, Namespace: "velero", Phase: phase, Created: started, Began: started, Schedule: of, Include: []string{"of-" + of}},
+		Completed:  started.Add(took),
+	}
+}
+
+// goodMonth of nightly Backups that take about d.
+func goodMonth(of string, at time.Time, d time.Duration) (list []*Object) {
+	for day := 30; day > 0; day-- {
+		list = append(list, ran(of, at.AddDate(0, 0, -day), d+time.Duration(day%5)*time.Minute, Completed))
+	}
+	return list
+}
+
+// waiting Backup of a schedule.
+func waitingOf(of string, created time.Time) *Object {
+	o := ran(of, created, 0, Queued)
+	o.Backup.Began, o.Completed = time.Time{}, time.Time{}
+	o.Backup.Version = 7
+	return o
+}
+
+func wantedOf(d DeadlineSettings, now time.Time, objects []*Object, schedules ...*unstructured.Unstructured) *wanted {
+	d.Enabled = true
+	var l learned
+	l.see(now, nil, objects)
+	var list []*Schedule
+	for _, u := range schedules {
+		list = append(list, ReadSchedule(u))
+	}
+	return newWanted(now, d, list, map[string]map[string]string{"tenant": {names.RPO: "1m", names.Priority: "9"}}, &l)
+}
+
+func TestReadSchedule(t *testing.T) {
+	s := ReadSchedule(schedule("db", "0 22 * * *", names.RPO, "30h", "other", "x"))
+	assert.Equal(t, 24*time.Hour, s.Period)
+	assert.Equal(t, map[string]string{names.RPO: "30h"}, s.Annotations)
+	assert.Equal(t, []string{"of-db"}, s.Include)
+	b := s.backupAt(noon)
+	assert.Equal(t, "db-"+noon.UTC().Format("20060102150405"), b.Name)
+	assert.Equal(t, "db", b.Schedule)
+	t.Run("a long name is shortened as Velero does", func(t *testing.T) {
+		s := ReadSchedule(schedule(strings.Repeat("a", 70), "@daily"))
+		assert.Len(t, s.label(), 63)
+		assert.NotEqual(t, s.label(), ReadSchedule(schedule(strings.Repeat("a", 71), "@daily")).label())
+	})
+	t.Run("a bad expression", func(t *testing.T) {
+		s := ReadSchedule(schedule("db", "at ten"))
+		require.Error(t, s.CronErr)
+		assert.True(t, s.Cron.Next(noon).IsZero())
+	})
+	t.Run("fields of a wrong type", func(t *testing.T) {
+		u := schedule("db", "@daily")
+		u.Object["spec"] = "odd"
+		assert.Error(t, ReadSchedule(u).CronErr)
+	})
+}
+
+func TestWantedDue(t *testing.T) {
+	ten := time.Date(2026, 3, 10, 22, 0, 0, 0, time.UTC)
+	past := goodMonth("db", ten, 30*time.Minute)
+	window := schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC", names.RPO, "30h")
+	t.Run("of the schedule, with the newest good one and durations", func(t *testing.T) {
+		w := wantedOf(DeadlineSettings{}, ten.Add(time.Hour), past, window)
+		b := waitingOf("db", ten).Backup
+		aim := w.set(&b, nil)
+		assert.Empty(t, aim.Problems)
+		assert.Equal(t, ten.AddDate(0, 0, -1).Add(30*time.Hour), b.Due.Deadline.UTC(), "30 h after the start of last night's")
+		assert.Equal(t, 32*time.Minute, b.Takes.Mid)
+		assert.False(t, b.Holds.Known(), "when it leaves its slot was not seen")
+	})
+	t.Run("by default of the configuration", func(t *testing.T) {
+		w := wantedOf(DeadlineSettings{RPO: 50 * time.Hour, Window: "01:00-05:00 UTC"}, ten, nil)
+		b := waitingOf("", ten).Backup
+		w.set(&b, nil)
+		assert.Equal(t, ten.Add(3*time.Hour), b.Due.Opens.UTC())
+		assert.Equal(t, ten.Add(7*time.Hour), b.Due.Deadline.UTC())
+		assert.Equal(t, "no schedule created it, so no other Backup tells how long it takes", b.Takes.Why)
+	})
+	t.Run("a tenant's is bounded", func(t *testing.T) {
+		w := wantedOf(DeadlineSettings{}, ten, nil)
+		b := waitingOf("", ten).Backup
+		b.Include = []string{"tenant"}
+		aim := w.set(&b, nil)
+		assert.Equal(t, ten.Add(4*time.Hour), b.Due.Deadline.UTC())
+		assert.Zero(t, b.Priority)
+		require.Len(t, aim.Problems, 1)
+		b.Include = []string{"tenant", "other"}
+		w.set(&b, nil)
+		assert.Zero(t, b.Due, "it is not the tenant's alone")
+		b.Include = []string{"tenan?"}
+		w.set(&b, nil)
+		assert.Zero(t, b.Due)
+	})
+	t.Run("postponed to the next window", func(t *testing.T) {
+		noonAfter := ten.Add(14 * time.Hour)
+		for onMiss, want := range map[OnMiss]time.Time{OnMissRun: {}, OnMissPostpone: ten.AddDate(0, 0, 1)} {
+			w := wantedOf(DeadlineSettings{OnMiss: onMiss}, noonAfter, past, window)
+			b := waitingOf("db", ten).Backup
+			w.set(&b, nil)
+			assert.True(t, want.Equal(b.Due.Opens), "%s: %s", onMiss, b.Due.Opens)
+		}
+		w := wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten.AddDate(0, 0, 1).Add(time.Hour), past, window)
+		b := waitingOf("db", ten).Backup
+		w.set(&b, nil)
+		assert.True(t, b.Due.Opens.IsZero(), "it is open now")
+	})
+}
+
+func TestWantedOfRunning(t *testing.T) {
+	ten := time.Date(2026, 3, 10, 22, 0, 0, 0, time.UTC)
+	past := goodMonth("db", ten, 30*time.Minute)
+	window := schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC")
+	runs := ran("db", ten.Add(7*time.Hour), 0, WaitingForOperations)
+	runs.Completed = time.Time{}
+	w := wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten.Add(7*time.Hour+10*time.Minute), past, window)
+	got := w.of(runs)
+	assert.InDelta(t, ten.Add(8*time.Hour-22*time.Minute).Unix(), got.LatestStart.Unix(), 180, "what is left takes about 22 of 32 minutes")
+	assert.Zero(t, got.PostponedUntil)
+	w = wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten.Add(9*time.Hour), past, window)
+	assert.True(t, ten.AddDate(0, 0, 1).Equal(w.of(runs).PostponedUntil))
+	w = wantedOf(DeadlineSettings{OnMiss: OnMissRun}, ten.Add(9*time.Hour), past, window)
+	assert.Zero(t, w.of(runs).PostponedUntil)
+	w = wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten.AddDate(0, 0, 1).Add(time.Hour), past, window)
+	assert.Zero(t, w.of(runs).PostponedUntil, "the next window is open")
+	assert.Zero(t, wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten, nil).of(runs), "nothing is wanted")
+}
+
+func TestNight(t *testing.T) {
+	ten := time.Date(2026, 3, 10, 22, 0, 0, 0, time.UTC)
+	past := slices.Concat(goodMonth("db", ten, 4*time.Hour), goodMonth("web", ten, 30*time.Minute))
+	db := schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC", names.RPO, "30h")
+	web := schedule("web", "0 1 * * *", names.Window, "01:00-02:00 UTC", names.RPO, "24h")
+	objects := []*Object{waitingOf("db", ten)}
+	at := ten.Add(time.Minute)
+	night := func(limit int) Night {
+		w := wantedOf(DeadlineSettings{}, at, past, db, web)
+		in := Input{Time: at, Config: Config{Limit: limit, Aging: 24 * time.Hour}, Namespaces: NewNamespaces([]string{"of-db", "of-web"}), Backups: Backups(objects)}
+		w.setAll(in.Backups, byUID(objects))
+		return w.night("velero", in, objects, past)
+	}
+	n := night(1)
+	require.Len(t, n.Backups, 3, "one waits, two are to come")
+	first, second, third := n.Backups[0], n.Backups[1], n.Backups[2]
+	assert.Equal(t, "db", first.Schedule)
+	assert.True(t, at.Equal(first.Begins))
+	assert.InDelta(t, (4*time.Hour + 2*time.Minute).Seconds(), first.Ends.Sub(first.Begins).Seconds(), 60)
+	assert.True(t, first.Earliest.Before(first.Ends) && first.Ends.Before(first.Latest))
+	assert.Equal(t, "web", second.Schedule)
+	assert.Empty(t, second.Name, "it is to come")
+	assert.Positive(t, second.LateSeconds)
+	assert.Contains(t, second.Because, "as many run as may, which is 1")
+	assert.Equal(t, []string{"limit 2 instead of 1"}, second.Helps)
+	assert.Equal(t, "db", third.Schedule, "tomorrow's")
+	assert.Zero(t, night(2).Backups[1].LateSeconds)
+	require.Len(t, n.Schedules, 2)
+	assert.Equal(t, "db", n.Schedules[0].Name)
+	assert.Equal(t, 30*3600.0, n.Schedules[0].RPOSeconds)
+	assert.True(t, ten.AddDate(0, 0, -1).Equal(n.Schedules[0].Newest))
+	assert.False(t, n.Schedules[0].Missed)
+	assert.Equal(t, []string{`Schedule web: annotation plimsoll.dev/rpo: want more than 24h, the longest time between two Backups of its schedule, got "24h"; using the default, none`}, n.Schedules[1].Problems)
+	t.Run("a paused one creates none", func(t *testing.T) {
+		u := schedule("web", "0 1 * * *")
+		require.NoError(t, unstructured.SetNestedField(u.Object, true, "spec", "paused"))
+		coming, _ := wantedOf(DeadlineSettings{}, at, past, u).coming(at.Add(48 * time.Hour))
+		assert.Empty(t, coming)
+	})
+	t.Run("one each minute is bounded", func(t *testing.T) {
+		coming, until := wantedOf(DeadlineSettings{}, at, nil, schedule("a", "* * * * *"), schedule("b", "* * * * *")).coming(at.Add(24 * time.Hour))
+		assert.Len(t, coming, mostToCome)
+		assert.Equal(t, at.Add((mostToCome/2+1)*time.Minute), until)
+	})
+}
+
+func TestScheduleState(t *testing.T) {
+	ten := time.Date(2026, 3, 10, 22, 0, 0, 0, time.UTC)
+	past := goodMonth("db", ten, 30*time.Minute)
+	for name, tt := range map[string]struct {
+		now      time.Time
+		more     []*Object
+		schedule *unstructured.Unstructured
+		deadline time.Time
+		missed   bool
+	}{
+		"nothing is wanted":        {ten, nil, schedule("db", "0 22 * * *"), time.Time{}, false},
+		"the RPO":                  {ten, nil, schedule("db", "0 22 * * *", names.RPO, "30h"), ten.Add(6 * time.Hour), false},
+		"the RPO is over":          {ten.Add(7 * time.Hour), nil, schedule("db", "0 22 * * *", names.RPO, "30h"), ten.Add(6 * time.Hour), true},
+		"a good one in time":       {ten.Add(7 * time.Hour), []*Object{ran("db", ten, time.Hour, Completed)}, schedule("db", "0 22 * * *", names.RPO, "30h"), ten.Add(30 * time.Hour), false},
+		"a window without Backup":  {ten, nil, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), time.Time{}, false},
+		"one failed in the window": {ten.Add(7 * time.Hour), []*Object{ran("db", ten, time.Hour, "Failed")}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), false},
+		"and the window is over":   {ten.Add(9 * time.Hour), []*Object{ran("db", ten, time.Hour, "PartiallyFailed")}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true},
+		"waits beyond it":          {ten.Add(9 * time.Hour), []*Object{waitingOf("db", ten)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true},
+		"good by day":              {ten.Add(12 * time.Hour), []*Object{ran("db", ten, time.Hour, "Failed"), ran("db", ten.Add(10*time.Hour), time.Hour, Completed)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), time.Time{}, false},
+		"never ran, an old RPO":    {ten, nil, schedule("new", "0 22 * * *", names.RPO, "30h"), noon.AddDate(0, -2, 0).Add(30 * time.Hour), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := slices.Concat(past, tt.more)
+			w := wantedOf(DeadlineSettings{}, tt.now, all, tt.schedule)
+			s := ReadSchedule(tt.schedule)
+			if s.Name != "db" {
+				all = nil
+			}
+			state := w.stateOf(s, all)
+			assert.True(t, tt.deadline.Equal(state.Deadline), "%s", state.Deadline)
+			assert.Equal(t, tt.missed, state.Missed)
+		})
+	}
+}
+
+// Once a Backup was seen to leave its slot a few times, it is planned for that time alone.
+func TestSlotsAreLearned(t *testing.T) {
+	l := learned{inProgress: map[types.UID]bool{}}
+	var past []*Object
+	at := noon
+	for range 25 {
+		runs := ran("db", at, 0, InProgress)
+		runs.Completed = time.Time{}
+		l.see(at.Add(time.Minute), []*Object{runs}, past)
+		uploads := *runs
+		uploads.Backup.Phase = WaitingForOperations
+		l.see(at.Add(10*time.Minute), nil, slices.Concat(past, []*Object{&uploads}))
+		past = append(past, ran("db", at, time.Hour, Completed))
+		l.see(at.Add(time.Hour), nil, past)
+		at = at.Add(2 * time.Hour)
+	}
+	w := newWanted(at, DeadlineSettings{Enabled: true}, nil, nil, &l)
+	b := waitingOf("db", at).Backup
+	w.set(&b, nil)
+	assert.Equal(t, time.Hour, b.Takes.Mid)
+	assert.Equal(t, 10*time.Minute, b.holds().Mid)
+	in := Input{Time: at, Config: Config{Limit: 1, Aging: time.Hour}, Namespaces: NewNamespaces([]string{"of-db", "of-web"}), Backups: []Backup{b, {UID: "web", Name: "web", Phase: Queued, Created: at, Version: 8, Include: []string{"of-web"}}}}
+	list := Forecast(in, nil, nil, at.Add(24*time.Hour))
+	assert.True(t, at.Add(time.Hour).Equal(list[0].Ends))
+	assert.False(t, list[1].Ends.IsZero() && list[1].Why == "")
+}
