@@ -145,6 +145,7 @@ func (r *Reconciler) deadlines(s Settings, namespace string, v *velero, in *Inpu
 		}
 	}
 	r.foreseen.want(namespace, wants)
+	r.publishProblems(v, w)
 	r.foresee(w, namespace, *in, objects, left)
 }
 
@@ -236,12 +237,6 @@ func (r *Reconciler) publishNight(n Night, schedules map[string]*Schedule) {
 	for i := range n.Schedules {
 		state := &n.Schedules[i]
 		s := byName[state.Name]
-		for _, p := range state.Problems {
-			r.publishOnce(was, types.NamespacedName{Namespace: n.Namespace, Name: "problem " + s.Name + " " + p}, func() {
-				r.Log.Warn("an annotation is not followed", "schedule", n.Namespace+"/"+s.Name, "why", p)
-				r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonInvalidObjective, p)
-			})
-		}
 		if !state.Missed {
 			continue
 		}
@@ -254,6 +249,28 @@ func (r *Reconciler) publishNight(n Night, schedules map[string]*Schedule) {
 			r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonMissed, text)
 		})
 	}
+}
+
+// publishProblems says once which annotations of Schedules are not followed.
+func (r *Reconciler) publishProblems(v *velero, w *wanted) {
+	was := v.problems
+	v.problems = map[problemOf]bool{}
+	for _, s := range w.schedules {
+		next := s.backupAt(w.now)
+		for _, p := range s.problems(w.aimOf(&next, s.Annotations)) {
+			key := problemOf{s.UID, p}
+			if v.problems[key] = true; !was[key] {
+				r.Log.Warn("an annotation of a schedule is not followed; correct it", "schedule", s.Namespace+"/"+s.Name, "why", p)
+				r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonInvalidObjective, p)
+			}
+		}
+	}
+}
+
+// problemOf a Schedule.
+type problemOf struct {
+	schedule types.UID
+	text     string
 }
 
 // publishOnce says something the first time.

@@ -57,6 +57,7 @@ type velero struct {
 	learned
 	aims           map[string]Aim            // by UID; nil: deadlines are not enabled
 	foreseen       time.Time                 // when its night was last played
+	problems       map[problemOf]bool        // that were said
 	published      map[string]publishedState // by UID
 	seed           maphash.Seed
 	sum            uint64    // hash of the waiting and running Backups

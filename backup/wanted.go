@@ -258,12 +258,7 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 	if a.Window.Set() {
 		state.Window = a.Window.String()
 	}
-	for _, p := range a.Problems {
-		state.Problems = append(state.Problems, string(p.Kind)+" "+p.Name+": "+p.Text)
-	}
-	if s.CronErr != nil {
-		state.Problems = append(state.Problems, s.CronErr.Error())
-	}
+	state.Problems = s.problems(a)
 	by := func(t time.Time) {
 		if !t.IsZero() && (state.Deadline.IsZero() || t.Before(state.Deadline)) {
 			state.Deadline = t
@@ -281,6 +276,17 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 	e := w.runs.Next(s.label(), durations.Unknown, 0)
 	state.Runs, state.UsualSeconds, state.LeastSeconds, state.LongestSeconds = e.Runs, e.Mid.Seconds(), e.Low.Seconds(), e.High.Seconds()
 	return state
+}
+
+// problems of a Schedule with this aim, for people.
+func (s *Schedule) problems(a Aim) (list []string) {
+	for _, p := range a.Problems {
+		list = append(list, string(p.Kind)+" "+p.Name+": "+p.Text)
+	}
+	if s.CronErr != nil {
+		list = append(list, s.CronErr.Error())
+	}
+	return list
 }
 
 // Wanted is what is wanted of a Backup that runs.

@@ -9,14 +9,19 @@ import (
 	"io/fs"
 )
 
-//go:generate go -C ../tools/velero run . ../../velero velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml velero.io_backuprepositories.yaml
-//go:generate go -C ../tools/velero run . @v1.16.2 ../../velero/older/v1.16.2 velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml
-//go:generate go -C ../tools/velero run . @v1.17.2 ../../velero/older/v1.17.2 velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml
+//go:generate go -C ../tools/velero run . ../../velero velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml velero.io_schedules.yaml velero.io_backuprepositories.yaml
+//go:generate go -C ../tools/velero run . @v1.16.2 ../../velero/older/v1.16.2 velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml velero.io_schedules.yaml
+//go:generate go -C ../tools/velero run . @v1.17.2 ../../velero/older/v1.17.2 velero.io_backups.yaml velero.io_datauploads.yaml velero.io_datadownloads.yaml velero.io_podvolumebackups.yaml velero.io_podvolumerestores.yaml velero.io_schedules.yaml
 
 // Backups is Velero's CustomResourceDefinition of Backups.
 //
 //go:embed velero.io_backups.yaml
 var Backups []byte
+
+// Schedules is Velero's CustomResourceDefinition of Schedules.
+//
+//go:embed velero.io_schedules.yaml
+var Schedules []byte
 
 // BackupRepositories is Velero's CustomResourceDefinition of backup repositories.
 //
@@ -44,10 +49,10 @@ const Newest = "v1.18.3"
 // Older are the versions whose CustomResourceDefinitions [Definitions] has as well.
 func Older() []string { return []string{"v1.16.2", "v1.17.2"} }
 
-// Definitions are the CustomResourceDefinitions of Backups and loads of a version.
+// Definitions are the CustomResourceDefinitions of Backups, Schedules and loads of a version.
 func Definitions(version string) ([][]byte, error) {
 	if version == Newest {
-		return [][]byte{Backups, DataUploads, DataDownloads, PodVolumeBackups, PodVolumeRestores}, nil
+		return [][]byte{Backups, Schedules, DataUploads, DataDownloads, PodVolumeBackups, PodVolumeRestores}, nil
 	}
 	dir := "older/" + version
 	entries, err := older.ReadDir(dir)
