@@ -48,11 +48,12 @@ func newCapacity(in *Input) *capacity {
 	}
 	for namespace, v := range in.Veleros {
 		r.veleros[namespace] = &velero{
-			Velero: v, shares: map[string]*share{}, limited: v.PrepareLimit > 0, mine: make([]int, n), heldByPressure: make([]int, n), running: make([]int, n),
+			Velero: v, shares: map[string]*share{}, limited: v.PrepareLimit > 0 || v.Postponing, mine: make([]int, n), heldByPressure: make([]int, n), running: make([]int, n),
 			agents: in.Topology.agentsOf(namespace), agentLimit: in.Topology.prepare[namespace],
 		}
 	}
 	r.applyPressure()
+	r.applyPostponements()
 	r.urgent = r.selectUrgent()
 	r.countLoads()
 	return r
@@ -82,6 +83,16 @@ func (r *capacity) applyPressure() {
 			if v := r.veleros[namespace]; v != nil && r.underPressure[i] {
 				v.limited = true
 			}
+		}
+	}
+}
+
+// applyPostponements limits the Veleros with a postponed load, which must not be accepted.
+func (r *capacity) applyPostponements() {
+	for i := range r.in.Loads {
+		l := &r.in.Loads[i]
+		if v := r.veleros[l.Namespace]; v != nil && l.Holdable() && !l.canceling() && l.postponed(r.in.Time) {
+			v.limited = true
 		}
 	}
 }
