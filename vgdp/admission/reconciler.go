@@ -183,7 +183,8 @@ func (r *Reconciler) Preview(ctx context.Context, namespace string) (*Preview, e
 	v.config.read(ctx, r.Core.ConfigMaps(namespace), configMapOf(v.Velero, r.cluster.agents.List()), time.Now())
 	s := r.Settings()
 	s.Enabled = true // as if admission were enabled
-	if r.Wanted == nil { // what the controller wrote counts
+	if r.Wanted == nil {
+		// What the controller wrote counts.
 		r.Wanted = func(string, string) vgdp.Wanted { return vgdp.Wanted{Unknown: true} }
 	}
 	r.observeVersion(ctx)
