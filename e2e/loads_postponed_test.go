@@ -36,12 +36,10 @@ func postponedLoads(t *testing.T, c *cluster.Cluster) {
 	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"globalConfig":5}}`, "")
 	opens := time.Now().Add(time.Hour).Truncate(time.Second)
 	wanted := map[string]vgdp.Wanted{"night": {PostponedUntil: opens}, "hooked": {PostponedUntil: opens}, "short": {PostponedUntil: opens.Add(9 * time.Hour)}}
+	h.backup("night", nil, nil)
+	h.backup("short", nil, nil)
+	h.backup("hooked", nil, map[string]any{"hooks": map[string]any{"resources": []any{map[string]any{"name": "freeze", "pre": []any{map[string]any{"exec": map[string]any{"command": []any{"fsfreeze"}}}}}}}})
 	for name := range wanted {
-		var spec map[string]any
-		if name == "hooked" {
-			spec = map[string]any{"hooks": map[string]any{"resources": []any{map[string]any{"name": "freeze", "pre": []any{map[string]any{"exec": map[string]any{"command": []any{"fsfreeze"}}}}}}}}
-		}
-		h.backup(name, nil, spec)
 		_, err := h.client.Resource(velero.Resource()).Namespace(h.namespace).Patch(t.Context(), name, types.MergePatchType, []byte(`{"status":{"phase":"InProgress"}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
@@ -62,31 +60,19 @@ func postponedLoads(t *testing.T, c *cluster.Cluster) {
 	h.load(vgdp.DataUpload, "other-0", "other", nil)
 	h.load(vgdp.DataDownload, "back-0", "back", nil)
 	h.become(others, vgdp.Completed)
-	until := func() map[string]string {
-		all := map[string]string{}
-		for _, kind := range admission.Kinds() {
-			list, err := h.client.Resource(admission.Resource(kind)).Namespace(h.namespace).List(t.Context(), metav1.ListOptions{})
-			require.NoError(t, err)
-			for i := range list.Items {
-				if text, is := list.Items[i].GetAnnotations()[gate.PostponedUntil]; is {
-					all[list.Items[i].GetName()] = text
-				}
-			}
-		}
-		return all
-	}
 	eventually(t, "it is written until when", func() error {
-		if is := until(); len(is) < postponed {
+		want := map[string]string{}
+		for i := range postponed {
+			want[fmt.Sprintf("night-%d", i)] = opens.UTC().Format(time.RFC3339)
+		}
+		if is := h.postponedUntil(); !maps.Equal(is, want) {
 			return fmt.Errorf("%v", is)
 		}
 		return nil
 	})
-	for _, text := range until() {
-		assert.Equal(t, opens.UTC().Format(time.RFC3339), text)
-	}
 	eventually(t, "those of many are hidden", func() error {
-		if n := first.Reports()[0].Hidden; n != 3 {
-			return fmt.Errorf("%d", n)
+		if list := first.Reports(); len(list) != 1 || list[0].Hidden != 3 {
+			return fmt.Errorf("%+v", list)
 		}
 		return nil
 	})
@@ -116,6 +102,22 @@ func postponedLoads(t *testing.T, c *cluster.Cluster) {
 	assert.Equal(t, map[vgdp.Phase]int{vgdp.New: postponed, vgdp.Completed: others}, h.phases())
 	known.Store(true) // and that none is postponed any more
 	h.allEnd(postponed+others, patience)
+}
+
+// postponedUntil is what the controller wrote, by the load's name.
+func (h *veleroWorld) postponedUntil() map[string]string {
+	h.t.Helper()
+	all := map[string]string{}
+	for _, kind := range admission.Kinds() {
+		list, err := h.client.Resource(admission.Resource(kind)).Namespace(h.namespace).List(h.t.Context(), metav1.ListOptions{})
+		require.NoError(h.t, err)
+		for i := range list.Items {
+			if text, is := list.Items[i].GetAnnotations()[gate.PostponedUntil]; is {
+				all[list.Items[i].GetName()] = text
+			}
+		}
+	}
+	return all
 }
 
 // eventList has the Events of a reconciler.

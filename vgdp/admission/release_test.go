@@ -54,6 +54,7 @@ func TestLoadRelease(t *testing.T) {
 func TestStaleRelease(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(ago time.Duration) *metav1.MicroTime { return new(metav1.NewMicroTime(now.Add(-ago))) }
+	in := func(d time.Duration) string { return utc(now.Add(d)) }
 	fresh := gate.Spec{Limited: true, RenewTime: at(29 * time.Second), LeaseDurationSeconds: 30}
 	stale := gate.Spec{Limited: true, RenewTime: at(31 * time.Second), LeaseDurationSeconds: 30}
 	moves := fresh
@@ -63,7 +64,7 @@ func TestStaleRelease(t *testing.T) {
 		gate      *gate.Spec
 		age       time.Duration
 		spec      map[string]any
-		postponed time.Duration // from now
+		postponed string
 		deleted   bool
 		want      string
 		notHidden bool
@@ -75,11 +76,11 @@ func TestStaleRelease(t *testing.T) {
 		"it was never renewed":                   {gate: &gate.Spec{Limited: true}, want: back},
 		"it is too old to be held":               {gate: &fresh, age: 30 * time.Minute, want: back},
 		"it is old, and others are on their way": {gate: &moves, age: 2 * time.Hour},
-		"it is old, and was just postponed":      {gate: &fresh, age: 2 * time.Hour, postponed: -29 * time.Minute},
-		"it is postponed":                        {gate: &fresh, age: 2 * time.Hour, postponed: 10 * time.Hour},
-		"it was postponed":                       {gate: &fresh, age: 2 * time.Hour, postponed: -30 * time.Minute, want: back},
-		"it is postponed for ever":               {gate: &fresh, age: 25*time.Hour + 30*time.Minute, postponed: 99 * time.Hour, want: back},
-		"it is postponed, the Gate is stale":     {gate: &stale, age: 2 * time.Hour, postponed: 10 * time.Hour, want: back},
+		"it is old, and was just postponed":      {gate: &fresh, age: 2 * time.Hour, postponed: in(-29 * time.Minute)},
+		"it is postponed":                        {gate: &fresh, age: 2 * time.Hour, postponed: in(10 * time.Hour)},
+		"it was postponed":                       {gate: &fresh, age: 2 * time.Hour, postponed: in(-30 * time.Minute), want: back},
+		"it is postponed for ever":               {gate: &fresh, age: 25*time.Hour + 30*time.Minute, postponed: in(99 * time.Hour), want: back},
+		"it is postponed, the Gate is stale":     {gate: &stale, age: 2 * time.Hour, postponed: in(10 * time.Hour), want: back},
 		"it is cancelled":                        {gate: &fresh, spec: map[string]any{"cancel": true}, want: back},
 		"it is deleted":                          {gate: &fresh, deleted: true, want: back},
 		"it is not hidden, and there is no Gate": {spec: map[string]any{"datamover": "velero"}, notHidden: true},
@@ -87,14 +88,11 @@ func TestStaleRelease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := &unstructured.Unstructured{Object: map[string]any{
-				"metadata": map[string]any{"resourceVersion": "7", "annotations": map[string]any{"plimsoll.dev/held-datamover": "velero", "plimsoll.dev/waiting": "{}"}},
+				"metadata": map[string]any{"resourceVersion": "7", "annotations": map[string]any{"plimsoll.dev/held-datamover": "velero", "plimsoll.dev/waiting": "{}", "plimsoll.dev/postponed-until": row.postponed}},
 				"spec":     map[string]any{"datamover": "plimsoll.dev/held"},
 			}}
 			for key, value := range row.spec {
 				require.NoError(t, unstructured.SetNestedField(u.Object, value, "spec", key))
-			}
-			if row.postponed != 0 {
-				require.NoError(t, unstructured.SetNestedField(u.Object, utc(now.Add(row.postponed)), "metadata", "annotations", gate.PostponedUntil))
 			}
 			u.SetCreationTimestamp(metav1.NewTime(now.Add(-row.age)))
 			if row.deleted {
