@@ -21,6 +21,7 @@ type capacity struct {
 	unstarted  []*Load // with an expired ticket to start
 	placements map[placementKey]*placements
 	urgent     map[*Load]bool // an application is frozen until it is done
+	deadlines  bool           // a load has a latest start
 }
 
 // velero is the remaining capacity of one installation.
@@ -53,7 +54,7 @@ func newCapacity(in *Input) *capacity {
 		}
 	}
 	r.applyPressure()
-	r.applyPostponements()
+	r.applyWanted()
 	r.urgent = r.selectUrgent()
 	r.countLoads()
 	return r
@@ -87,10 +88,11 @@ func (r *capacity) applyPressure() {
 	}
 }
 
-// applyPostponements limits the Veleros with a postponed load, which must not be accepted.
-func (r *capacity) applyPostponements() {
+// applyWanted limits the Veleros with a postponed load, which must not be accepted.
+func (r *capacity) applyWanted() {
 	for i := range r.in.Loads {
 		l := &r.in.Loads[i]
+		r.deadlines = r.deadlines || !l.Wanted.LatestStart.IsZero()
 		if v := r.veleros[l.Namespace]; v != nil && l.Holdable() && !l.canceling() && l.postponed(r.in.Time) {
 			v.limited = true
 		}

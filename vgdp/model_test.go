@@ -266,6 +266,8 @@ func (m *model) rank(l Load) int {
 func (m *model) ahead(a, b Load) bool {
 	shareA, shareB := m.shares[a.Namespace+"/"+a.Backup], m.shares[b.Namespace+"/"+b.Backup]
 	dueA, dueB := a.Wanted.LatestStart, b.Wanted.LatestStart
+	late := slices.ContainsFunc(m.in.Loads, func(l Load) bool { return !l.Wanted.LatestStart.IsZero() })
+	firstA, firstB := late && (m.restores(a) || m.urgent(a)), late && (m.restores(b) || m.urgent(b))
 	switch {
 	case m.later(a) != m.later(b):
 		return m.later(b)
@@ -273,9 +275,11 @@ func (m *model) ahead(a, b Load) bool {
 		return m.rank(a) > m.rank(b)
 	case a.Note.Unused != b.Note.Unused && !m.later(a):
 		return a.Note.Unused < b.Note.Unused
-	case dueA.IsZero() != dueB.IsZero():
+	case firstA != firstB:
+		return firstA
+	case dueA.IsZero() != dueB.IsZero() && !firstA:
 		return dueB.IsZero()
-	case !dueA.Equal(dueB):
+	case !dueA.Equal(dueB) && !firstA:
 		return dueA.Before(dueB)
 	case shareA != shareB:
 		return shareA < shareB

@@ -51,21 +51,21 @@ func (l *Load) rank(now time.Time, urgent bool) int {
 // sortKey is the sort key of a load, without fair sharing.
 type sortKey struct {
 	tier    int64 // the lower comes first: rank, then unused tickets
-	latest  int64 // the latest start of its Backup
+	latest  int64 // the latest start
 	created int64
 	uid8    uint64 // the first bytes of the UID, which mostly decide without a string comparison
 	*candidate
 }
 
-func (a *candidate) sortKey(now time.Time) sortKey {
+func (r *capacity) sortKey(a *candidate) sortKey {
 	l := a.load
-	tier := int64(-l.rank(now, a.urgent))<<32 + int64(l.Note.Unused)
-	if l.postponed(now) { // behind all others, for which it does not wait
+	tier := int64(-l.rank(r.in.Time, a.urgent))<<32 + int64(l.Note.Unused)
+	if l.postponed(r.in.Time) { // behind all others, for which it does not wait
 		tier = math.MaxInt64
 	}
 	var uid [8]byte
 	copy(uid[:], l.UID)
-	return sortKey{tier, l.latestStart(), l.Created.UnixNano(), binary.BigEndian.Uint64(uid[:]), a}
+	return sortKey{tier, r.latestStart(a), l.Created.UnixNano(), binary.BigEndian.Uint64(uid[:]), a}
 }
 
 func (s sortKey) compare(o sortKey) int {
@@ -104,7 +104,7 @@ type share struct {
 }
 
 // queue of candidates: by rank; loads with unused tickets behind the others; then by the
-// latest start of the Backup; then fairly by Backup, the one with fewest loads on their way
+// latest start of the Backup, restores and urgent loads first; then fairly by Backup, the one with fewest loads on their way
 // first; then by creation and UID.
 type queue struct {
 	rest     []sortKey // of all that are not in byBackup, sorted
@@ -138,7 +138,7 @@ func newQueue(r *capacity) *queue {
 				load: l, velero: v, backup: v.share(l), reach: r.in.Topology.ReachOf(l),
 				urgent: r.urgent[l], exempt: r.exempt(l), neverHeld: r.neverHeld(l), notReady: r.in.notReady(l).Code != "",
 			})
-			ln.rest = append(ln.rest, all[len(all)-1].sortKey(r.in.Time))
+			ln.rest = append(ln.rest, r.sortKey(&all[len(all)-1]))
 		}
 	}
 	slices.SortFunc(ln.rest, sortKey.compare)

@@ -28,12 +28,16 @@ type Wanted struct {
 // the year has 25 h. The admission policies contain the same number (gate.MaxPostponement).
 const MaxPostponement = 25 * time.Hour
 
-// latestStart orders loads: the lower comes first. A load that has none comes last.
-func (l *Load) latestStart() int64 {
-	if l.Wanted.LatestStart.IsZero() {
+// latestStart orders the loads of a rank: the lower comes first. Where any load has a latest
+// start, restores and urgent loads come before it; those that have none come last.
+func (r *capacity) latestStart(a *candidate) int64 {
+	switch {
+	case r.deadlines && (a.load.restore() || a.urgent):
+		return math.MinInt64
+	case a.load.Wanted.LatestStart.IsZero():
 		return math.MaxInt64
 	}
-	return l.Wanted.LatestStart.Unix()
+	return a.load.Wanted.LatestStart.Unix()
 }
 
 // postponement is until when its Backup is postponed, where that concerns it; zero: it

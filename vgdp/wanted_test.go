@@ -88,6 +88,20 @@ func TestOrderLatestStartWithinRank(t *testing.T) {
 	}, admitted(d))
 }
 
+// Loads of a late Backup that have aged to the rank of a restore, or of an urgent load, do
+// not pass it: within the rank they did not before either.
+func TestOrderAgedLateBehindRestore(t *testing.T) {
+	aged := func(hours int) func(*Load) { return made(at(-time.Duration(hours)*time.Hour - time.Minute)) }
+	loads := []Load{load("late 4", DataUpload, of("l"), aged(4)), load("late 3", DataUpload, of("l"), aged(3)), load("runs", DataUpload, of("l"), in(InProgress), on("n9")),
+		load("restore", DataDownload, of("r")), load("urgent", PodVolumeBackup, on("n8"), of("u"), hooks)}
+	want := []string{"restore", "late 4", "urgent", "late 3"}
+	assert.Equal(t, want, admitted(Decide(world(99, nodes(9, 9), loads...))))
+	for i := range loads[:3] {
+		loads[i].Wanted.LatestStart = at(-time.Hour)
+	}
+	assert.Equal(t, want, admitted(Decide(world(99, nodes(9, 9), loads...))))
+}
+
 // Of prepared loads on a node under pressure the late Backup's starts first.
 func TestStartLatestStartFirst(t *testing.T) {
 	ready := func(l *Load) { l.Phase, l.PreparedAt = Prepared, noon }
@@ -110,7 +124,8 @@ func TestOrderLatestStartAgingBound(t *testing.T) {
 		base := func(l Load) time.Duration { return time.Duration(l.rank(l.Created, l.Hooks)) }
 		later.Created = at(max(0, (base(later)-base(first)+1)*Aging))
 		now := later.Created.Add(time.Duration(r.IntN(10000)) * time.Minute)
-		key := func(l *Load) sortKey { return (&candidate{load: l, urgent: l.Hooks}).sortKey(now) }
+		c := &capacity{in: &Input{Time: now}, deadlines: true}
+		key := func(l *Load) sortKey { return c.sortKey(&candidate{load: l, urgent: l.Hooks}) }
 		require.Negative(t, key(&first).compare(key(&later)), "%+v\n%+v", first, later)
 	}
 }
