@@ -57,7 +57,7 @@ type sortKey struct {
 	*candidate
 }
 
-func (r *capacity) sortKey(a *candidate) sortKey {
+func newSortKey(r *capacity, a *candidate) sortKey {
 	l := a.load
 	tier := int64(-l.rank(r.in.Time, a.urgent))<<32 + int64(l.Note.Unused)
 	if l.postponed(r.in.Time) { // behind all others, for which it does not wait
@@ -65,7 +65,7 @@ func (r *capacity) sortKey(a *candidate) sortKey {
 	}
 	var uid [8]byte
 	copy(uid[:], l.UID)
-	return sortKey{tier, r.latestStart(a), l.Created.UnixNano(), binary.BigEndian.Uint64(uid[:]), a}
+	return sortKey{tier, latestStart(r, a), l.Created.UnixNano(), binary.BigEndian.Uint64(uid[:]), a}
 }
 
 func (s sortKey) compare(o sortKey) int {
@@ -138,7 +138,7 @@ func newQueue(r *capacity) *queue {
 				load: l, velero: v, backup: v.share(l), reach: r.in.Topology.ReachOf(l),
 				urgent: r.urgent[l], exempt: r.exempt(l), neverHeld: r.neverHeld(l), notReady: r.in.notReady(l).Code != "",
 			})
-			ln.rest = append(ln.rest, r.sortKey(&all[len(all)-1]))
+			ln.rest = append(ln.rest, newSortKey(r, &all[len(all)-1]))
 		}
 	}
 	slices.SortFunc(ln.rest, sortKey.compare)

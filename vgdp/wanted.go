@@ -30,7 +30,7 @@ const MaxPostponement = 25 * time.Hour
 
 // latestStart orders the loads of a rank: the lower comes first. Where any load has a latest
 // start, restores and urgent loads come before it; those that have none come last.
-func (r *capacity) latestStart(a *candidate) int64 {
+func latestStart(r *capacity, a *candidate) int64 {
 	switch {
 	case r.deadlines && (a.load.restore() || a.urgent):
 		return math.MinInt64

@@ -92,8 +92,10 @@ func TestOrderLatestStartWithinRank(t *testing.T) {
 // not pass it: within the rank they did not before either.
 func TestOrderAgedLateBehindRestore(t *testing.T) {
 	aged := func(hours int) func(*Load) { return made(at(-time.Duration(hours)*time.Hour - time.Minute)) }
-	loads := []Load{load("late 4", DataUpload, of("l"), aged(4)), load("late 3", DataUpload, of("l"), aged(3)), load("runs", DataUpload, of("l"), in(InProgress), on("n9")),
-		load("restore", DataDownload, of("r")), load("urgent", PodVolumeBackup, on("n8"), of("u"), hooks)}
+	loads := []Load{
+		load("late 4", DataUpload, of("l"), aged(4)), load("late 3", DataUpload, of("l"), aged(3)), load("runs", DataUpload, of("l"), in(InProgress), on("n9")),
+		load("restore", DataDownload, of("r")), load("urgent", PodVolumeBackup, on("n8"), of("u"), hooks),
+	}
 	want := []string{"restore", "late 4", "urgent", "late 3"}
 	assert.Equal(t, want, admitted(Decide(world(99, nodes(9, 9), loads...))))
 	for i := range loads[:3] {
@@ -125,7 +127,7 @@ func TestOrderLatestStartAgingBound(t *testing.T) {
 		later.Created = at(max(0, (base(later)-base(first)+1)*Aging))
 		now := later.Created.Add(time.Duration(r.IntN(10000)) * time.Minute)
 		c := &capacity{in: &Input{Time: now}, deadlines: true}
-		key := func(l *Load) sortKey { return c.sortKey(&candidate{load: l, urgent: l.Hooks}) }
+		key := func(l *Load) sortKey { return newSortKey(c, &candidate{load: l, urgent: l.Hooks}) }
 		require.Negative(t, key(&first).compare(key(&later)), "%+v\n%+v", first, later)
 	}
 }
