@@ -102,6 +102,7 @@ func TestGateComesBack(t *testing.T) {
 			require.NoError(t, q.patch(q.velero, "DataUpload", "still-hidden", fmt.Sprintf(`{"metadata":{"labels":{"touched":"%d"}}}`, time.Now().UnixNano())))
 			return mover(q.get("DataUpload", "still-hidden"))
 		})
+		q.postponements(short)
 		q.noGate(gate.Holds)
 		q.gate(gate.Main, fresh(nil))
 		require.NoError(t, c.Apply(t.Context(), GateMutating))
@@ -113,6 +114,45 @@ func TestGateComesBack(t *testing.T) {
 		q.remove(Gate, GateMutating, GateCRD)
 		q.until(passes, accepted)
 	})
+}
+
+// postponements of loads, with policies by which none is held for more than a second.
+func (q *gateFixture) postponements(policies string) {
+	q.t.Helper()
+	until := func(after time.Duration) string { return time.Now().Add(after).UTC().Format(time.RFC3339) }
+	for name, row := range map[string]struct{ until, becomes string }{
+		"postponed": {until(time.Hour), held}, "was-postponed": {until(-time.Hour), passes}, "no-time": {"tomorrow", passes},
+	} {
+		for kind := range kinds {
+			_, err := q.load(kind, name, "")
+			require.NoError(q.t, err)
+			q.annotate(kind, name, gate.PostponedUntil, row.until)
+			q.until(row.becomes, func() string { return q.accepts(kind, name, "n1") })
+		}
+	}
+	touched := func(name string) string {
+		require.NoError(q.t, q.patch(q.velero, "DataUpload", name, fmt.Sprintf(`{"metadata":{"labels":{"touched":"%d"}}}`, time.Now().UnixNano())))
+		return mover(q.get("DataUpload", name))
+	}
+	// Loads are hidden while another is on its way.
+	q.gate(gate.Main, fresh(func(s *gate.Spec) { s.ProgressTime = &metav1.MicroTime{Time: time.Now().Add(time.Hour)} }))
+	q.until(hides[""], func() string { return q.hidden("DataUpload", "new-", "") })
+	for _, name := range []string{"hidden-later", "hidden-now"} {
+		require.Equal(q.t, hides[""], q.hidden("DataUpload", name, ""))
+	}
+	q.annotate("DataUpload", "hidden-later", gate.PostponedUntil, until(time.Hour))
+	q.gate(gate.Main, fresh(nil))
+	q.until(isBack[""], func() string { return touched("hidden-now") })
+	assert.Equal(q.t, hides[""], touched("hidden-later"))
+	for kind := range kinds {
+		assert.Equal(q.t, held, q.accepts(kind, "postponed", "n1"), "%s, longer ago than any other is held for", kind)
+		q.annotate(kind, "postponed", gate.Admitted, "*@7")
+		assert.Equal(q.t, passes, q.accepts(kind, "postponed", "n1"), "%s with a ticket", kind)
+	}
+	never := strings.ReplaceAll(policies, "duration('25h')", "duration('1s')")
+	require.NoError(q.t, q.c.Apply(q.t.Context(), []byte(never)))
+	q.until(isBack[""], func() string { return touched("hidden-later") })
+	q.until(passes, func() string { return q.accepts("DataUpload", "hidden-later", "n1") })
 }
 
 // openFor says how long it is until a load is held again. New ones are made all

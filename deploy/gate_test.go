@@ -153,7 +153,7 @@ func TestGateOnlyControllerWritesTickets(t *testing.T) {
 		_, err := q.load(kind, "l", "")
 		require.NoError(t, err)
 		q.until(held, func() string { return q.accepts(kind, "l", "n1") })
-		for _, key := range []string{gate.Admitted, gate.Started, gate.Waiting, gate.Diagnosis, gate.OriginalDataMover} {
+		for _, key := range []string{gate.Admitted, gate.Started, gate.Waiting, gate.PostponedUntil, gate.Diagnosis, gate.OriginalDataMover} {
 			assert.Equal(t, refused, q.became(q.patch(q.velero, kind, "l", annotation(key, "n1@7"), metav1.DryRunAll)), "%s %s", kind, key)
 			assert.Equal(t, passes, q.became(q.patch(q.controller, kind, "l", annotation(key, "n1@7"), metav1.DryRunAll)), "%s %s", kind, key)
 		}

@@ -42,6 +42,7 @@ func TestLoadsOfDataMovers(t *testing.T) {
 		"go despite pressure in time for Velero, which would cancel them":              pressureWithinVeleroTimeout,
 		"stay in order in a queue that is longer than one is held at most":             aLongQueueStaysInOrder,
 		"are named when their node dies, and others go on":                             deadNodeStopsOwnLoads,
+		"are postponed until the backup window of their Backup opens":                  postponedLoads,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}

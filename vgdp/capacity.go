@@ -21,6 +21,7 @@ type capacity struct {
 	unstarted  []*Load // with an expired ticket to start
 	placements map[placementKey]*placements
 	urgent     map[*Load]bool // an application is frozen until it is done
+	deadlines  bool           // a load has a latest start
 }
 
 // velero is the remaining capacity of one installation.
@@ -48,11 +49,12 @@ func newCapacity(in *Input) *capacity {
 	}
 	for namespace, v := range in.Veleros {
 		r.veleros[namespace] = &velero{
-			Velero: v, shares: map[string]*share{}, limited: v.PrepareLimit > 0, mine: make([]int, n), heldByPressure: make([]int, n), running: make([]int, n),
+			Velero: v, shares: map[string]*share{}, limited: v.PrepareLimit > 0 || v.Postponing, mine: make([]int, n), heldByPressure: make([]int, n), running: make([]int, n),
 			agents: in.Topology.agentsOf(namespace), agentLimit: in.Topology.prepare[namespace],
 		}
 	}
 	r.applyPressure()
+	r.applyWanted()
 	r.urgent = r.selectUrgent()
 	r.countLoads()
 	return r
@@ -82,6 +84,17 @@ func (r *capacity) applyPressure() {
 			if v := r.veleros[namespace]; v != nil && r.underPressure[i] {
 				v.limited = true
 			}
+		}
+	}
+}
+
+// applyWanted limits the Veleros with a postponed load, which must not be accepted.
+func (r *capacity) applyWanted() {
+	for i := range r.in.Loads {
+		l := &r.in.Loads[i]
+		r.deadlines = r.deadlines || !l.Wanted.LatestStart.IsZero()
+		if v := r.veleros[l.Namespace]; v != nil && l.Holdable() && !l.canceling() && l.postponed(r.in.Time) {
+			v.limited = true
 		}
 	}
 }

@@ -26,6 +26,9 @@ type Velero struct {
 	Epoch int64 // of its Gate, a fencing token: tickets of another epoch are void
 	// PrepareLimit is how many of its loads may be Accepted or Prepared; 0: no limit.
 	PrepareLimit int
+	// Postponing: a Backup of it that runs is postponed, so that its loads need tickets
+	// before there is any.
+	Postponing bool
 }
 
 // Pressure of a node, as its agent published it.
@@ -71,6 +74,10 @@ type Grant struct {
 	// Overdue: the ticket is issued in spite of pressure, because Velero would cancel the
 	// load.
 	Overdue bool
+	// NotPostponed is when the window of its Backup opens, where that is postponed and the
+	// ticket is issued all the same, because Velero would cancel the load before, or soon
+	// after; zero: it is not so.
+	NotPostponed time.Time
 }
 
 // Revocation of a ticket.
@@ -184,6 +191,7 @@ func (d *decider) admit(a *candidate) Wait {
 func (d *decider) grant(a *candidate) {
 	g := Grant{Load: a.load, Ticket: Ticket{Epoch: a.velero.Epoch, At: d.in.Time}}
 	g.Overdue = a.exempt && !a.neverHeld && d.capacity.allPressed(a.reach)
+	g.NotPostponed = a.load.postponement(d.in.Time)
 	d.out.Admit = append(d.out.Admit, g)
 }
 
@@ -210,6 +218,10 @@ func (in *Input) notReady(l *Load) Wait {
 	}
 	if l.bound() && l.Node == "" {
 		return Wait{Code: CodeNotReady, Detail: "its pod is not scheduled yet"}
+	}
+	if l.postponed(in.Time) { // what is frozen is known once it is ready
+		at, clock := l.CancelledAt()
+		return Wait{Code: CodePostponed, Until: l.postponement(in.Time), Detail: "Velero cancels it at " + utc(at) + " (" + clock + ")"}
 	}
 	if at := l.retry(); in.Time.Before(at) {
 		return Wait{Code: CodeBackoff, Until: at}

@@ -70,6 +70,8 @@ type Load struct {
 	Repository RepositoryKey
 	// Backup is the Backup or Restore that it is part of, the unit of fair sharing.
 	Backup string
+	// Wanted of that Backup; zero for a restore.
+	Wanted Wanted
 	// Scheduled: a Schedule created the Backup.
 	Scheduled bool
 	// Hooks: a hook runs before the pod is backed up, so that the application may be

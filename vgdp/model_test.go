@@ -142,6 +142,21 @@ func (m *model) spared(l Load) bool {
 	return !since.IsZero() && m.in.Time.Sub(since) >= longest
 }
 
+// later than now, when the window of its Backup opens.
+func (m *model) later(l Load) bool {
+	opens := l.Wanted.PostponedUntil
+	if l.Wanted.Unknown {
+		opens = l.Note.PostponedUntil
+	}
+	lasts := 4 * time.Hour
+	if l.Timeout > 0 {
+		lasts = l.Timeout
+	}
+	frozen := l.Kind == PodVolumeBackup && l.Hooks
+	waits := (l.Phase == "" || l.Phase == New) && !m.restores(l) && !frozen && opens.After(m.in.Time)
+	return waits && opens.Sub(l.Created) <= 25*time.Hour && !opens.Add(lasts/4).After(l.Created.Add(lasts))
+}
+
 func (m *model) delayed(l Load) bool {
 	delay := 30 * time.Second
 	for range l.Note.Unused - 1 {
@@ -182,6 +197,8 @@ func (m *model) code(l Load) Code {
 	switch {
 	case l.NotReady != "":
 		return CodeNotReady
+	case m.later(l):
+		return CodePostponed
 	case m.delayed(l):
 		return CodeBackoff
 	}
@@ -209,8 +226,13 @@ func (m *model) code(l Load) Code {
 }
 
 func (m *model) limited(velero string) bool {
-	if m.in.Veleros[velero].PrepareLimit > 0 {
+	if m.in.Veleros[velero].PrepareLimit > 0 || m.in.Veleros[velero].Postponing {
 		return true
+	}
+	for _, l := range m.in.Loads {
+		if l.Namespace == velero && m.builtin(l) && !l.Direct && !l.Cancel && !l.Deleted && m.later(l) {
+			return true
+		}
 	}
 	return slices.ContainsFunc(m.in.Topology.nodes, func(n Node) bool {
 		_, there := n.Agents[velero]
@@ -231,7 +253,11 @@ func (m *model) rank(l Load) int {
 	if m.urgent(l) {
 		rank = max(rank, 3)
 	}
-	for waited := m.in.Time.Sub(l.Created); waited >= time.Hour; waited -= time.Hour {
+	since := l.Created
+	if l.Note.PostponedUntil.After(since) {
+		since = l.Note.PostponedUntil
+	}
+	for waited := m.in.Time.Sub(since); waited >= time.Hour; waited -= time.Hour {
 		rank++
 	}
 	return rank
@@ -239,11 +265,22 @@ func (m *model) rank(l Load) int {
 
 func (m *model) ahead(a, b Load) bool {
 	shareA, shareB := m.shares[a.Namespace+"/"+a.Backup], m.shares[b.Namespace+"/"+b.Backup]
+	dueA, dueB := a.Wanted.LatestStart, b.Wanted.LatestStart
+	late := slices.ContainsFunc(m.in.Loads, func(l Load) bool { return !l.Wanted.LatestStart.IsZero() })
+	firstA, firstB := late && (m.restores(a) || m.urgent(a)), late && (m.restores(b) || m.urgent(b))
 	switch {
-	case m.rank(a) != m.rank(b):
+	case m.later(a) != m.later(b):
+		return m.later(b)
+	case m.rank(a) != m.rank(b) && !m.later(a):
 		return m.rank(a) > m.rank(b)
-	case a.Note.Unused != b.Note.Unused:
+	case a.Note.Unused != b.Note.Unused && !m.later(a):
 		return a.Note.Unused < b.Note.Unused
+	case firstA != firstB:
+		return firstA
+	case dueA.IsZero() != dueB.IsZero() && !firstA:
+		return dueB.IsZero()
+	case !dueA.Equal(dueB) && !firstA:
+		return dueA.Before(dueB)
 	case shareA != shareB:
 		return shareA < shareB
 	case !a.Created.Equal(b.Created):

@@ -14,6 +14,9 @@ type Note struct {
 	// Unused counts tickets that were revoked unused, UnusedAt is when the last was.
 	Unused   int       `json:"unusedTickets,omitempty"`
 	UnusedAt time.Time `json:"unusedAt,omitzero"`
+	// PostponedUntil is until when it is, or was, postponed. It is stored in an annotation
+	// of its own, which the admission policies read.
+	PostponedUntil time.Time `json:"-"`
 }
 
 // Debouncing of notes, to save writes.
@@ -32,8 +35,8 @@ type NoteWrite struct {
 }
 
 // Notes are the notes worth a write: the first of a load, the beginning of
-// pressure (which starts its time limit), a changed reason after NoteInterval, and a
-// revoked ticket.
+// pressure (which starts its time limit), a changed postponement, a changed reason after
+// NoteInterval, and a revoked ticket.
 func (d *Decision) Notes(now time.Time) []NoteWrite {
 	var list []NoteWrite
 	for i := range d.Waiting {
@@ -62,7 +65,13 @@ func (w *Waiting) NextNote(now time.Time) (n Note, news bool) {
 		n.PressureSince = w.Wait.Since
 	}
 	switch {
-	case pressed:
+	case w.Wait.Code == CodePostponed:
+		n.PostponedUntil = w.Wait.Until.Truncate(time.Second)
+	case n.PostponedUntil.After(now) && !w.postponed(now): // it waits for its turn from now on
+		n.PostponedUntil = now.Truncate(time.Second)
+	}
+	switch {
+	case pressed, !n.PostponedUntil.Equal(w.Load.Note.PostponedUntil):
 		return n, true
 	case w.Load.Note.Reason == "":
 		return n, now.Sub(w.Created) >= NoteMinAge

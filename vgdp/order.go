@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"encoding/binary"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +25,10 @@ const (
 
 // Aging is the waiting time that raises a load by one rank, so that none starves: it is
 // overtaken only by loads created less than (their rank - its own + 1) times Aging
-// later, at most (HighestPriority - LowestPriority + 1) times.
+// later, at most (HighestPriority - LowestPriority + 1) times. So a load of a Backup that
+// has no deadline is overtaken, for the deadlines of others, by loads of its own rank that
+// were created less than one Aging later. A load that was postponed counts as created when
+// that ended.
 const Aging = time.Hour
 
 // rank of a waiting load, its aging included.
@@ -41,29 +45,35 @@ func (l *Load) rank(now time.Time, urgent bool) int {
 	if urgent {
 		base = max(base, RankUrgent)
 	}
-	return base + int(max(0, now.Sub(l.Created))/Aging)
+	return base + int(max(0, now.Sub(l.waitsSince()))/Aging)
 }
 
 // sortKey is the sort key of a load, without fair sharing.
 type sortKey struct {
 	tier    int64 // the lower comes first: rank, then unused tickets
+	latest  int64 // the latest start
 	created int64
 	uid8    uint64 // the first bytes of the UID, which mostly decide without a string comparison
 	*candidate
 }
 
-func (a *candidate) sortKey(now time.Time) sortKey {
+func newSortKey(r *capacity, a *candidate) sortKey {
 	l := a.load
-	tier := int64(-l.rank(now, a.urgent))<<32 + int64(l.Note.Unused)
+	tier := int64(-l.rank(r.in.Time, a.urgent))<<32 + int64(l.Note.Unused)
+	if l.postponed(r.in.Time) { // behind all others, for which it does not wait
+		tier = math.MaxInt64
+	}
 	var uid [8]byte
 	copy(uid[:], l.UID)
-	return sortKey{tier, l.Created.UnixNano(), binary.BigEndian.Uint64(uid[:]), a}
+	return sortKey{tier, latestStart(r, a), l.Created.UnixNano(), binary.BigEndian.Uint64(uid[:]), a}
 }
 
 func (s sortKey) compare(o sortKey) int {
 	switch {
 	case s.tier != o.tier:
 		return cmp.Compare(s.tier, o.tier)
+	case s.latest != o.latest:
+		return cmp.Compare(s.latest, o.latest)
 	case s.created != o.created:
 		return cmp.Compare(s.created, o.created)
 	case s.uid8 != o.uid8:
@@ -83,22 +93,22 @@ type candidate struct {
 	exempt    bool       // exempt from pressure now
 	neverHeld bool       // exempt from the beginning
 	notReady  bool       // it could not use a ticket now
-	place     int        // in its tier, before fair sharing
-	next      *candidate // of its tier and its Backup
+	place     int        // in its group, before fair sharing
+	next      *candidate // of its group and its Backup
 }
 
 // share of a Backup: how many of its loads are on their way, for fair sharing.
 type share struct {
 	taken       int
-	first, last *candidate // those of one tier that wait, in order
+	first, last *candidate // those of one group that wait, in order
 }
 
-// newQueue is the queue of candidates: by rank; loads with unused tickets behind the
-// others; then fairly by Backup, the one with fewest loads on their way first; then by
-// creation and UID.
+// queue of candidates: by rank; loads with unused tickets behind the others; then by the
+// latest start of the Backup, restores and urgent loads first; then fairly by Backup, the one with fewest loads on their way
+// first; then by creation and UID.
 type queue struct {
-	rest     []sortKey // of all that are not in tied, sorted
-	byBackup shares    // the current tier, by Backup
+	rest     []sortKey // of all that are not in byBackup, sorted
+	byBackup shares    // the current group, by Backup
 	front    *share    // of the load returned last
 }
 
@@ -128,7 +138,7 @@ func newQueue(r *capacity) *queue {
 				load: l, velero: v, backup: v.share(l), reach: r.in.Topology.ReachOf(l),
 				urgent: r.urgent[l], exempt: r.exempt(l), neverHeld: r.neverHeld(l), notReady: r.in.notReady(l).Code != "",
 			})
-			ln.rest = append(ln.rest, all[len(all)-1].sortKey(r.in.Time))
+			ln.rest = append(ln.rest, newSortKey(r, &all[len(all)-1]))
 		}
 	}
 	slices.SortFunc(ln.rest, sortKey.compare)
@@ -149,17 +159,17 @@ func (ln *queue) next(took bool) *candidate {
 		}
 		ln.front = nil
 	}
-	if len(ln.byBackup) == 0 && !ln.nextTier() {
+	if len(ln.byBackup) == 0 && !ln.nextGroup() {
 		return nil
 	}
 	ln.front = ln.byBackup[0]
 	return ln.front.first
 }
 
-// nextTier takes the next tier: loads that only fair sharing orders.
-func (ln *queue) nextTier() bool {
+// nextGroup takes the next group: loads that only fair sharing orders.
+func (ln *queue) nextGroup() bool {
 	n := 0
-	for n < len(ln.rest) && ln.rest[n].tier == ln.rest[0].tier {
+	for n < len(ln.rest) && ln.rest[n].tier == ln.rest[0].tier && ln.rest[n].latest == ln.rest[0].latest {
 		a := ln.rest[n].candidate
 		b := a.backup
 		if b.first == nil {

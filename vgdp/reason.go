@@ -20,11 +20,12 @@ const (
 	CodeNotReady      Code = "not-ready"     // no node-agent could accept it now
 	CodeBackoff       Code = "backoff"       // no node-agent used its last ticket
 	CodeAgent         Code = "node-agent"    // node-agents use an older, lower limit
+	CodePostponed     Code = "postponed"     // the backup window of its Backup is over
 )
 
 // Codes are all values of Wait.Code.
 func Codes() []Code {
-	return []Code{CodeLimit, CodeFull, CodePressure, CodeUnschedulable, CodeNotReady, CodeBackoff, CodeAgent}
+	return []Code{CodeLimit, CodeFull, CodePressure, CodeUnschedulable, CodeNotReady, CodeBackoff, CodeAgent, CodePostponed}
 }
 
 // Wait is why a load waits; the zero value: it does not.
@@ -40,7 +41,7 @@ type Wait struct {
 	// Detail from the source of the reason.
 	Detail string
 	// Since is when pressure first held it, which must be stored, and Until the latest end
-	// of that, or of the delay after an unused ticket.
+	// of that, of the delay after an unused ticket, or of its postponement.
 	Since, Until time.Time
 
 	reach *Reach
@@ -69,15 +70,17 @@ func (w *Wait) Sentence() string {
 	case CodeFull:
 		return "the concurrency limit is reached on " + w.where()
 	case CodePressure:
-		return fmt.Sprintf("pressure on %s: %s; held until %s at the latest", w.where(), w.Detail, w.Until.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("pressure on %s: %s; held until %s at the latest", w.where(), w.Detail, utc(w.Until))
 	case CodeUnschedulable:
 		return "unschedulable: " + w.reach.String()
 	case CodeNotReady:
 		return "no node-agent can accept it yet: " + w.Detail
 	case CodeBackoff:
-		return fmt.Sprintf("no node-agent used its last ticket; next ticket at %s", w.Until.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("no node-agent used its last ticket; next ticket at %s", utc(w.Until))
 	case CodeAgent:
 		return fmt.Sprintf("the node-agent still has prepareQueueLength %d from its start; restart it", w.Count)
+	case CodePostponed:
+		return fmt.Sprintf("postponed until %s, when the backup window of its Backup opens; %s", utc(w.Until), w.Detail)
 	}
 	return ""
 }

@@ -7,7 +7,7 @@ import "slices"
 func (d *decider) start() {
 	list := make([]sortKey, 0, len(d.capacity.prepared))
 	for _, l := range d.capacity.prepared {
-		list = append(list, (&candidate{load: l, urgent: d.capacity.urgent[l]}).sortKey(d.in.Time))
+		list = append(list, newSortKey(d.capacity, &candidate{load: l, urgent: d.capacity.urgent[l]}))
 	}
 	slices.SortFunc(list, sortKey.compare)
 	for _, s := range list {

@@ -79,12 +79,11 @@ func hide(w *vgdp.Waiting, now time.Time) (edit, error) {
 	if !news && w.Note.Reason != "" {
 		return e, nil
 	}
-	text, err := noteText(note)
-	e.annotations[gate.Waiting] = text
-	return e, err
+	return e, annotate(e.annotations, note)
 }
 
-// admit is the edit with the ticket. The note keeps its counters, without a reason.
+// admit is the edit with the ticket. The note keeps its counters, without a reason; until
+// when it was postponed stays as it is.
 func admit(g *vgdp.Grant) (edit, error) {
 	node := g.Ticket.Node
 	if node == "" {
@@ -98,14 +97,22 @@ func admit(g *vgdp.Grant) (edit, error) {
 	if note == (vgdp.Note{}) {
 		return e, nil
 	}
-	note.Reason, note.Since, note.BlockedBy = "", time.Time{}, ""
+	note.Reason, note.Since, note.BlockedBy, note.PostponedUntil = "", time.Time{}, "", time.Time{}
 	if note == (vgdp.Note{}) {
 		e.annotations[gate.Waiting] = nil
 		return e, nil
 	}
-	text, err := noteText(note)
-	e.annotations[gate.Waiting] = text
-	return e, err
+	return e, annotate(e.annotations, note)
+}
+
+// annotate adds the annotations of a note.
+func annotate(annotations map[string]any, n vgdp.Note) error {
+	text, err := noteText(n)
+	annotations[gate.Waiting] = text
+	if !n.PostponedUntil.IsZero() {
+		annotations[gate.PostponedUntil] = utc(n.PostponedUntil)
+	}
+	return err
 }
 
 func noteText(n vgdp.Note) (string, error) {

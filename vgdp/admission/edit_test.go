@@ -54,6 +54,28 @@ func TestEditAdmitEndsWait(t *testing.T) {
 	}
 }
 
+// Until when a load is postponed is an annotation of its own, for the policies. It stays
+// when the load is admitted: its rank depends on it.
+func TestEditPostponement(t *testing.T) {
+	opens := noon().Add(10 * time.Hour)
+	l := &vgdp.Load{Created: noon(), Timeout: 20 * time.Hour, Wanted: vgdp.Wanted{PostponedUntil: opens}}
+	d := &vgdp.Decision{Waiting: []vgdp.Waiting{{Load: l, Wait: vgdp.Wait{Code: vgdp.CodePostponed, Until: opens}}}}
+	const both = `"plimsoll.dev/waiting":"{\"reason\":\"postponed\",\"since\":\"2026-03-01T12:00:00Z\"}","plimsoll.dev/postponed-until":"2026-03-01T22:00:00Z"`
+	list, err := edits(d, nil, noon())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.JSONEq(t, `{"metadata":{"resourceVersion":"41","annotations":{`+both+`}}}`, bodyOf(t, list[0]))
+	list, err = edits(d, []*vgdp.Waiting{&d.Waiting[0]}, noon())
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	assert.JSONEq(t, `{"metadata":{"resourceVersion":"41","annotations":{`+both+`,"plimsoll.dev/held-datamover":""}},"spec":{"datamover":"plimsoll.dev/held"}}`, bodyOf(t, list[0]))
+
+	l.Note = vgdp.Note{Reason: vgdp.CodePostponed, Since: noon(), PostponedUntil: opens}
+	list, err = edits(&vgdp.Decision{Admit: []vgdp.Grant{{Load: l, Ticket: vgdp.Ticket{Epoch: 7}}}}, nil, noon())
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"metadata":{"resourceVersion":"41","annotations":{"plimsoll.dev/admitted":"*@7","plimsoll.dev/waiting":null}}}`, bodyOf(t, list[0]))
+}
+
 func TestEditRevokeOneWrite(t *testing.T) {
 	l := &vgdp.Load{Ticket: &vgdp.Ticket{Epoch: 7}}
 	for start, key := range map[bool]string{false: "plimsoll.dev/admitted", true: "plimsoll.dev/started"} {

@@ -52,17 +52,17 @@ type gateState struct {
 	main    *gate.Gate // nil: it does not exist
 }
 
-// holdsUntil is until when the Gate holds a load created at that time at most.
-func (g gateState) holdsUntil(created time.Time) time.Time {
+// holdsUntil is until when the Gate holds a load at most.
+func (g gateState) holdsUntil(l *vgdp.Load) time.Time {
 	if g.main == nil {
-		return created
+		return l.Created
 	}
-	return g.main.Spec.HoldsUntil(created)
+	return g.main.Spec.HoldsUntil(l.Created, l.Note.PostponedUntil)
 }
 
 // needsTicket tells whether the policies require a ticket of a load.
 func (g gateState) needsTicket(l *vgdp.Load, now time.Time) bool {
-	return g.epoch > 0 && g.limited && l.Holdable() && now.Before(g.holdsUntil(l.Created))
+	return g.epoch > 0 && g.limited && l.Holdable() && now.Before(g.holdsUntil(l))
 }
 
 // keeper writes the Gates of one namespace. None exists until something is limited or a

@@ -135,6 +135,7 @@ func (o *Object) readAnnotations(words map[string]string) {
 	if text, there := words[gate.Waiting]; there && json.Unmarshal([]byte(text), &l.Note) != nil {
 		l.Note = vgdp.Note{} // not written by a controller: replaced later
 	}
+	l.Note.PostponedUntil = timeOf(words[gate.PostponedUntil])
 	text, there := words[gate.Priority]
 	if !there {
 		return
@@ -183,8 +184,11 @@ func (f fields) yes(path ...string) bool {
 	return err == nil && is
 }
 
-func (f fields) time(path ...string) time.Time {
-	t, err := time.Parse(time.RFC3339, f.text(path...))
+func (f fields) time(path ...string) time.Time { return timeOf(f.text(path...)) }
+
+// timeOf a text; zero: it is none.
+func timeOf(text string) time.Time {
+	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return time.Time{}
 	}

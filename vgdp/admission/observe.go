@@ -129,10 +129,18 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 		known := vgdp.Velero{Epoch: v.keeper.epoch}
 		if s.Enabled {
 			known.PrepareLimit = vgdp.InForce(v.config.live.PrepareLimit(), v.PrepareQueueLength)
+			known.Postponing = v.postponing(r.Wanted, now)
 		}
 		in.Veleros[namespace] = known
 		v.keeper.heldInto(in.Holds)
 		in.Loads = v.current(in.Loads, objects)
+	}
+	if s.Enabled && r.Wanted != nil {
+		for i := range in.Loads {
+			if l := &in.Loads[i]; !l.Kind.Facts().Restores {
+				l.Wanted = r.Wanted(l.Namespace, objects[l.UID].Backup)
+			}
+		}
 	}
 	r.addTargets(ctx, in.Loads, objects, now)
 	r.dropStale(objects)

@@ -159,7 +159,7 @@ func (o *observation) hides(p *plan, gates map[string]gateState) (list []*vgdp.W
 func (o *observation) expiredHides(gates map[string]gateState) (list []edit) {
 	for i := range o.Loads {
 		l := &o.Loads[i]
-		if l.Hidden && isNew(l) && !o.Time.Before(gates[l.Namespace].holdsUntil(l.Created)) {
+		if l.Hidden && isNew(l) && !o.Time.Before(gates[l.Namespace].holdsUntil(l)) {
 			list = append(list, edit{load: l, kind: KindRelease, restoreMover: true, annotations: map[string]any{}})
 		}
 	}
@@ -241,12 +241,11 @@ func noteEdits(d *vgdp.Decision, now time.Time) (revokes, notes []edit, err erro
 		waits[d.Waiting[i].Load] = &d.Waiting[i].Wait
 	}
 	for _, n := range d.Notes(now) {
-		text, bad := noteText(n.Note)
-		if bad != nil {
+		e := edit{load: n.Load, kind: KindNote, annotations: map[string]any{}, wait: waits[n.Load], note: &n.Note}
+		if bad := annotate(e.annotations, n.Note); bad != nil {
 			err = errors.Join(err, bad)
 			continue
 		}
-		e := edit{load: n.Load, kind: KindNote, annotations: map[string]any{gate.Waiting: text}, wait: waits[n.Load], note: &n.Note}
 		if ticket, is := revoked[n.Load]; is {
 			e.kind, e.annotations[ticket] = KindRevoke, nil
 			revokes = append(revokes, e)

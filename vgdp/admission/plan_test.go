@@ -99,6 +99,12 @@ func TestDecide(t *testing.T) {
 		p, err = decide(o)
 		require.NoError(t, err)
 		assert.Zero(t, kindsOf(p.edits)[KindRelease])
+
+		o.Loads[0].Created = noon().Add(-10 * time.Hour)
+		o.Loads[0].Note.PostponedUntil = noon().Add(time.Hour)
+		p, err = decide(o)
+		require.NoError(t, err)
+		assert.Zero(t, kindsOf(p.edits)[KindRelease], "it is postponed")
 	})
 	t.Run("a load on its way is progress", func(t *testing.T) {
 		o := observed(1)

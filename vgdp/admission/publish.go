@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -21,6 +20,9 @@ const (
 	ReasonPressure = "LoadHeldByPressure"
 	ReasonOverdue  = "LoadOverdue"
 	ReasonNoNode   = "LoadUnschedulable"
+	// ReasonPostponed and ReasonNotPostponed are of loads of a postponed Backup.
+	ReasonPostponed    = "LoadPostponed"
+	ReasonNotPostponed = "LoadNotPostponed"
 	// ReasonUnknownMover is that of a load whose data mover Velero's node-agents serve, and
 	// this program does not know.
 	ReasonUnknownMover = "LoadUnknownDataMover"
@@ -55,6 +57,7 @@ func (p *publisher) logWrite(e *edit) {
 		p.counters.Change(func(c *Counts) { c.Waits.Add(l.Kind, waited, Buckets()) })
 		p.log.Info("issued ticket to accept data mover load", "load", name(l), "waited", waited.Round(time.Millisecond), "epoch", e.grant.Ticket.Epoch, "overdue", e.grant.Overdue)
 		p.publishOverdue(e)
+		p.publishNotPostponed(e)
 	case KindStart:
 		p.log.Info("issued ticket to start data mover load", "load", name(l), "node", e.grant.Ticket.Node, "overdue", e.grant.Overdue)
 		p.publishOverdue(e)
@@ -77,8 +80,19 @@ func (p *publisher) publishOverdue(e *edit) {
 	}
 	p.counters.Change(func(c *Counts) { c.Overdue++ })
 	l := e.load
-	clock := cmp.Or(l.Clock, fmt.Sprintf("Velero's %s, counted from %s", vgdp.VeleroTimeout, utc(l.Created)))
+	_, clock := l.CancelledAt()
 	p.events.Event(reference(l), corev1.EventTypeWarning, ReasonOverdue, "overdue: goes on despite pressure, before Velero cancels it ("+clock+")")
+}
+
+// publishNotPostponed publishes a ticket outside of the backup window.
+func (p *publisher) publishNotPostponed(e *edit) {
+	if e.grant.NotPostponed.IsZero() {
+		return
+	}
+	at, clock := e.load.CancelledAt()
+	p.events.Event(reference(e.load), corev1.EventTypeWarning, ReasonNotPostponed, fmt.Sprintf(
+		"not postponed until %s, when the backup window of its Backup opens: Velero cancels it at %s (%s), and a quarter of that time must be left to run; set a longer one to postpone it",
+		utc(e.grant.NotPostponed), utc(at), clock))
 }
 
 func (p *publisher) logWait(e *edit) {
@@ -91,6 +105,8 @@ func (p *publisher) logWait(e *edit) {
 		p.events.Event(reference(e.load), corev1.EventTypeNormal, ReasonPressure, e.wait.Sentence())
 	case vgdp.CodeUnschedulable:
 		p.events.Event(reference(e.load), corev1.EventTypeWarning, ReasonNoNode, e.wait.Sentence())
+	case vgdp.CodePostponed:
+		p.events.Event(reference(e.load), corev1.EventTypeNormal, ReasonPostponed, e.wait.Sentence())
 	case vgdp.CodeLimit, vgdp.CodeFull, vgdp.CodeNotReady, vgdp.CodeBackoff, vgdp.CodeAgent:
 	}
 }

@@ -39,6 +39,9 @@ type Reconciler struct {
 	// Grace is how long a Plimsoll agent's report counts without a heartbeat.
 	Grace  func() time.Duration
 	Events reconcile.Events
+	// Wanted is what is wanted of a Backup of a Velero, by their names; nil: nothing. It is
+	// called for each load in each round, and must answer at once.
+	Wanted func(velero, backup string) vgdp.Wanted
 	// JobWorks tells whether the CronJob plimsoll-release-hidden releases hidden loads; nil:
 	// it does not.
 	JobWorks func() bool
@@ -180,6 +183,10 @@ func (r *Reconciler) Preview(ctx context.Context, namespace string) (*Preview, e
 	v.config.read(ctx, r.Core.ConfigMaps(namespace), configMapOf(v.Velero, r.cluster.agents.List()), time.Now())
 	s := r.Settings()
 	s.Enabled = true // as if admission were enabled
+	if r.Wanted == nil {
+		// What the controller wrote counts.
+		r.Wanted = func(string, string) vgdp.Wanted { return vgdp.Wanted{Unknown: true} }
+	}
 	r.observeVersion(ctx)
 	a := &Preview{Gate: v.keeper.main}
 	a.Input, _ = r.input(ctx, s)

@@ -15,7 +15,7 @@ import (
 func ReleasePatch(u *unstructured.Unstructured) (body []byte, hidden bool, err error) {
 	was := u.GetAnnotations()
 	words := map[string]any{}
-	for _, word := range []string{gate.Admitted, gate.Started, gate.OriginalDataMover, gate.Waiting, gate.Diagnosis} {
+	for _, word := range []string{gate.Admitted, gate.Started, gate.OriginalDataMover, gate.Waiting, gate.PostponedUntil, gate.Diagnosis} {
 		if _, there := was[word]; there {
 			words[word] = nil
 		}
@@ -40,7 +40,7 @@ func StalePatch(u *unstructured.Unstructured, main *gate.Gate, now time.Time) (b
 		return nil, false, nil
 	}
 	leaves := fields(u.Object).yes("spec", "cancel") || u.GetDeletionTimestamp() != nil
-	if !leaves && main != nil && main.Spec.Fresh(now) && now.Before(main.Spec.HoldsUntil(u.GetCreationTimestamp().Time)) {
+	if !leaves && main != nil && main.Spec.Fresh(now) && now.Before(main.Spec.HoldsUntil(u.GetCreationTimestamp().Time, timeOf(u.GetAnnotations()[gate.PostponedUntil]))) {
 		return nil, true, nil
 	}
 	body, err = json.Marshal(map[string]any{

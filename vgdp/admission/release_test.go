@@ -20,9 +20,9 @@ func TestLoadRelease(t *testing.T) {
 	}{
 		"nothing of ours": {annotations: map[string]any{"theirs": "x", "plimsoll.dev/priority": "3"}},
 		"words": {
-			annotations: map[string]any{"theirs": "x", "plimsoll.dev/admitted": "*@1", "plimsoll.dev/started": "n@1", "plimsoll.dev/waiting": "{}", "plimsoll.dev/diagnosis": "{}"},
+			annotations: map[string]any{"theirs": "x", "plimsoll.dev/admitted": "*@1", "plimsoll.dev/started": "n@1", "plimsoll.dev/waiting": "{}", "plimsoll.dev/postponed-until": "", "plimsoll.dev/diagnosis": "{}"},
 			spec:        map[string]any{"datamover": "acme.io/m"},
-			want:        `{"metadata":{"resourceVersion":"7","annotations":{"plimsoll.dev/admitted":null,"plimsoll.dev/started":null,"plimsoll.dev/waiting":null,"plimsoll.dev/diagnosis":null}}}`,
+			want:        `{"metadata":{"resourceVersion":"7","annotations":{"plimsoll.dev/admitted":null,"plimsoll.dev/started":null,"plimsoll.dev/waiting":null,"plimsoll.dev/postponed-until":null,"plimsoll.dev/diagnosis":null}}}`,
 		},
 		"hidden": {
 			annotations: map[string]any{"plimsoll.dev/held-datamover": "velero"}, spec: map[string]any{"datamover": "plimsoll.dev/held"}, hidden: true,
@@ -54,6 +54,7 @@ func TestLoadRelease(t *testing.T) {
 func TestStaleRelease(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(ago time.Duration) *metav1.MicroTime { return new(metav1.NewMicroTime(now.Add(-ago))) }
+	in := func(d time.Duration) string { return utc(now.Add(d)) }
 	fresh := gate.Spec{Limited: true, RenewTime: at(29 * time.Second), LeaseDurationSeconds: 30}
 	stale := gate.Spec{Limited: true, RenewTime: at(31 * time.Second), LeaseDurationSeconds: 30}
 	moves := fresh
@@ -63,6 +64,7 @@ func TestStaleRelease(t *testing.T) {
 		gate      *gate.Spec
 		age       time.Duration
 		spec      map[string]any
+		postponed string
 		deleted   bool
 		want      string
 		notHidden bool
@@ -74,6 +76,11 @@ func TestStaleRelease(t *testing.T) {
 		"it was never renewed":                   {gate: &gate.Spec{Limited: true}, want: back},
 		"it is too old to be held":               {gate: &fresh, age: 30 * time.Minute, want: back},
 		"it is old, and others are on their way": {gate: &moves, age: 2 * time.Hour},
+		"it is old, and was just postponed":      {gate: &fresh, age: 2 * time.Hour, postponed: in(-29 * time.Minute)},
+		"it is postponed":                        {gate: &fresh, age: 2 * time.Hour, postponed: in(10 * time.Hour)},
+		"it was postponed":                       {gate: &fresh, age: 2 * time.Hour, postponed: in(-30 * time.Minute), want: back},
+		"it is postponed for ever":               {gate: &fresh, age: 25*time.Hour + 30*time.Minute, postponed: in(99 * time.Hour), want: back},
+		"it is postponed, the Gate is stale":     {gate: &stale, age: 2 * time.Hour, postponed: in(10 * time.Hour), want: back},
 		"it is cancelled":                        {gate: &fresh, spec: map[string]any{"cancel": true}, want: back},
 		"it is deleted":                          {gate: &fresh, deleted: true, want: back},
 		"it is not hidden, and there is no Gate": {spec: map[string]any{"datamover": "velero"}, notHidden: true},
@@ -81,7 +88,7 @@ func TestStaleRelease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := &unstructured.Unstructured{Object: map[string]any{
-				"metadata": map[string]any{"resourceVersion": "7", "annotations": map[string]any{"plimsoll.dev/held-datamover": "velero", "plimsoll.dev/waiting": "{}"}},
+				"metadata": map[string]any{"resourceVersion": "7", "annotations": map[string]any{"plimsoll.dev/held-datamover": "velero", "plimsoll.dev/waiting": "{}", "plimsoll.dev/postponed-until": row.postponed}},
 				"spec":     map[string]any{"datamover": "plimsoll.dev/held"},
 			}}
 			for key, value := range row.spec {

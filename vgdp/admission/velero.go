@@ -289,6 +289,13 @@ func (v *velero) parentOf(o *Object, l *vgdp.Load, timeout serverTimeout) {
 	}
 }
 
+// postponing tells whether one of its Backups that make loads is postponed.
+func (v *velero) postponing(wanted func(velero, backup string) vgdp.Wanted, now time.Time) bool {
+	return wanted != nil && slices.ContainsFunc(v.backups.List(), func(b *parentBackup) bool {
+		return b.Running && wanted(v.Namespace, b.Name).PostponedUntil.After(now)
+	})
+}
+
 // podVolumeClock sets the clock of a PodVolumeBackup or PodVolumeRestore. It counts from
 // the start of its Backup or Restore, of which only the Backup's is known.
 func (p *parentBackup) podVolumeClock(l *vgdp.Load, timeout serverTimeout) {

@@ -35,6 +35,8 @@ const (
 	OriginalDataMover = names.Prefix + "held-datamover"
 	// Waiting says why a load waits, as JSON.
 	Waiting = names.Waiting
+	// PostponedUntil is until when a load is, or was, postponed (RFC 3339).
+	PostponedUntil = names.Prefix + "postponed-until"
 	// Diagnosis says in lines why a load does not continue, at most 4 KiB.
 	Diagnosis = names.Prefix + "diagnosis"
 	// Priority is an int32, higher first.
@@ -48,11 +50,15 @@ const (
 // node-agents ignore data movers that they do not know.
 const HiddenMover = names.Prefix + "held"
 
-// MaxHold is the longest that a load is held after its creation, or after any load was
-// last on its way, whatever the Gate says: a controller that only renews it, or issues
-// tickets that cannot be used, must not hold loads for ever. The policies contain the
-// same number.
-const MaxHold = 30 * time.Minute
+// MaxHold is the longest that a load is held after its creation, after any load was last on
+// its way, or after it was postponed, whatever the Gate says: a controller that only renews
+// it, or issues tickets that cannot be used, must not hold loads for ever. A load is
+// postponed for at most MaxPostponement from its creation. The policies contain the same
+// numbers.
+const (
+	MaxHold         = 30 * time.Minute
+	MaxPostponement = 25 * time.Hour
+)
 
 // Resource of Gates.
 func Resource() schema.GroupVersionResource {
@@ -98,10 +104,18 @@ func (s *Spec) Fresh(now time.Time) bool {
 	return s.Limited && s.RenewTime != nil && now.Before(s.RenewTime.Add(time.Duration(s.LeaseDurationSeconds)*time.Second))
 }
 
-// HoldsUntil is until when a load created at that time is held at most.
-func (s *Spec) HoldsUntil(created time.Time) time.Time {
-	if s.ProgressTime != nil && s.ProgressTime.After(created) {
-		created = s.ProgressTime.Time
+// HoldsUntil is until when a load is held at most that was created at one time, and is
+// postponed until another; zero: it is not.
+func (s *Spec) HoldsUntil(created, postponed time.Time) time.Time {
+	from := created
+	if s.ProgressTime != nil && s.ProgressTime.After(from) {
+		from = s.ProgressTime.Time
 	}
-	return created.Add(MaxHold)
+	if longest := created.Add(MaxPostponement); postponed.After(longest) {
+		postponed = longest
+	}
+	if postponed.After(from) {
+		from = postponed
+	}
+	return from.Add(MaxHold)
 }

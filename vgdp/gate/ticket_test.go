@@ -56,7 +56,13 @@ func TestGateHoldsUntil(t *testing.T) {
 	created := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for progress, want := range map[time.Duration]time.Duration{-time.Hour: 30 * time.Minute, time.Hour: 90 * time.Minute} {
 		s := gate.Spec{ProgressTime: &metav1.MicroTime{Time: created.Add(progress)}}
-		assert.Equal(t, created.Add(want), s.HoldsUntil(created))
+		assert.Equal(t, created.Add(want), s.HoldsUntil(created, time.Time{}))
 	}
-	assert.Equal(t, created.Add(30*time.Minute), new(gate.Spec).HoldsUntil(created))
+	assert.Equal(t, created.Add(30*time.Minute), new(gate.Spec).HoldsUntil(created, time.Time{}))
+	for postponed, want := range map[time.Duration]time.Duration{
+		-time.Hour: 90 * time.Minute, 10 * time.Hour: 630 * time.Minute, 26 * time.Hour: 25*time.Hour + 30*time.Minute,
+	} {
+		s := gate.Spec{ProgressTime: &metav1.MicroTime{Time: created.Add(time.Hour)}}
+		assert.Equal(t, created.Add(want), s.HoldsUntil(created, created.Add(postponed)), postponed)
+	}
 }
