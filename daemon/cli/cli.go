@@ -124,7 +124,7 @@ func CommandsFor(program string) *cobra.Command {
   plimsoll explain eviction -n shop orders-6d4f`
 	root.SetHelpCommand(helpCommand(display))
 	root.CompletionOptions.DisableDefaultCmd = true // it would complete another name
-	root.AddCommand(whoCommand(), nodesCommand(), topCommand(false), explainCommand(false), doctorCommand(false), versionCommand())
+	root.AddCommand(whoCommand(), nodesCommand(), backupsCommand(), topCommand(false), explainCommand(false), doctorCommand(false), versionCommand())
 	inExamples(root, display)
 	return root
 }
@@ -151,7 +151,7 @@ func Commands() *cobra.Command {
 	root.Example = `  plimsoll agent --standalone     # watch this machine: http://127.0.0.1:9773/
   plimsoll top                    # its pressure, live
   plimsoll doctor                 # can this machine be measured and judged?`
-	root.AddCommand(agentCommand(), controllerCommand(), topCommand(true), pluginsCommand(), explainCommand(true), doctorCommand(true), whoCommand(), nodesCommand(),
+	root.AddCommand(agentCommand(), controllerCommand(), topCommand(true), pluginsCommand(), explainCommand(true), doctorCommand(true), whoCommand(), nodesCommand(), backupsCommand(),
 		releaseCommand(), replayCommand(), judgeCommand(), adviseCommand(), configCommand(), versionCommand())
 	completionCommand(root)
 	return root

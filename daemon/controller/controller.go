@@ -279,9 +279,10 @@ func (c *Controller) state() web.ControllerState {
 	_, bad, _ := c.Config.Status()
 	s := web.ControllerState{
 		Version: process.Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.leaderID(), IsLeader: c.election.isLeader.Load(), Problems: c.api.list(),
-		QueueEnabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Counts(), Agents: c.agents.Report(), AgentCounts: c.agents.Counts(),
+		QueueEnabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Counts(), Nights: c.queue.Nights(), Agents: c.agents.Report(), AgentCounts: c.agents.Counts(),
 		Capabilities: c.has.List(), AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: c.loads.Reports(), DataMoverCounts: c.loads.Counts(),
 	}
+	s.DeadlinesEnabled = s.Nights != nil
 	if s.IsLeader && (s.QueueEnabled || s.AdmissionEnabled) {
 		s.Capabilities = slices.Concat(s.Capabilities, c.abilities.Last().Capabilities())
 	}

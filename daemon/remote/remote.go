@@ -1,5 +1,5 @@
 // Package remote asks a cluster, from anywhere: what its agents report in their
-// heartbeats, and one agent through the API server.
+// heartbeats, and one agent or the leading controller through the API server.
 //
 // # Usage
 //
@@ -7,6 +7,8 @@
 //	all, err := c.Overview(ctx)
 //	agent, err := c.Agent(ctx, "worker-7", 15*time.Second)
 //	state, err := agent.State(ctx)
+//	controller, err := c.LeadingController(ctx, 15*time.Second)
+//	backups, err := controller.Backups(ctx)
 package remote
 
 import (

@@ -31,24 +31,43 @@ const requestTimeout = 5 * time.Second
 // maxAnswer is far more than the snapshot of 10,000 workloads.
 const maxAnswer = 256 << 20
 
-// Client calls the agent's API, on its local socket or over another connection.
+// Client calls the API of an agent, on its local socket or over another connection, or
+// that of a controller.
 type Client struct {
-	socket string // how messages call where the agent is
+	of     string // what is asked: an agent or a controller
+	socket string // how messages call where it is
 	http   http.Client
 }
 
-// NewClientOver asks an agent over connections that dial makes to its loopback
-// address; where is how messages call it.
-func NewClientOver(where string, timeout time.Duration, dial func(ctx context.Context, network, address string) (net.Conn, error)) *Client {
-	return &Client{socket: where, http: http.Client{Timeout: timeout, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+// The daemons that are asked.
+const (
+	agentDaemon      = "agent"
+	controllerDaemon = "controller"
+)
+
+// Dial makes connections to the loopback address of what is asked.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+func newClient(of, where string, timeout time.Duration, dial Dial) *Client {
+	return &Client{of: of, socket: where, http: http.Client{Timeout: timeout, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
-// Errors of an agent that answers, and not to what was asked.
+// NewClientOver asks an agent; where is how messages call it.
+func NewClientOver(where string, timeout time.Duration, dial Dial) *Client {
+	return newClient(agentDaemon, where, timeout, dial)
+}
+
+// NewControllerClient asks a controller.
+func NewControllerClient(where string, timeout time.Duration, dial Dial) *Client {
+	return newClient(controllerDaemon, where, timeout, dial)
+}
+
+// Errors of a daemon that answers, and not to what was asked.
 var (
-	// ErrUnknownPath: the agent is of a version without it.
-	ErrUnknownPath = errors.New("the agent is of a version that cannot answer this: upgrade it")
-	// ErrCredentials: web.config.file or web.tokenReview of the agent.
-	ErrCredentials = errors.New("the agent requires credentials on its web address (web.config.file or web.tokenReview), which are not sent there: ask on the node")
+	// ErrUnknownPath: it is of a version without it.
+	ErrUnknownPath = errors.New("is of a version that cannot answer this: upgrade it")
+	// ErrCredentials: its web.config.file or web.tokenReview.
+	ErrCredentials = errors.New("requires credentials on its web address (web.config.file or web.tokenReview), which are not sent there: ask on its machine")
 )
 
 // NewClient uses the socket at path.
@@ -56,7 +75,7 @@ func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
-	return &Client{socket: path, http: http.Client{Timeout: requestTimeout, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return newClient(agentDaemon, path, requestTimeout, dial)
 }
 
 // State is the agent's current state. ErrNoAgent if no agent listens.
@@ -102,6 +121,13 @@ func (c *Client) Decisions(ctx context.Context) ([]evict.Decision, error) {
 	return body.Decisions, err
 }
 
+// Backups is what a controller knows of its queues and nights.
+func (c *Client) Backups(ctx context.Context) (Backups, error) {
+	var b Backups
+	err := c.get(ctx, "/api/v1/backups", &b)
+	return b, err
+}
+
 func (c *Client) get(ctx context.Context, path string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1"+path, nil)
 	if err != nil {
@@ -112,29 +138,29 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 		return fmt.Errorf("%w on %s", ErrNoAgent, c.socket)
 	}
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("ask the agent: %w", &os.PathError{Op: "connect", Path: c.socket, Err: syscall.EACCES})
+		return fmt.Errorf("ask the %s: %w", c.of, &os.PathError{Op: "connect", Path: c.socket, Err: syscall.EACCES})
 	}
 	if err != nil {
-		return fmt.Errorf("ask the agent: %w", innermost(err))
+		return fmt.Errorf("ask the %s: %w", c.of, innermost(err))
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1)) // another node's agent may answer without end
 	switch {
 	case err != nil:
-		return fmt.Errorf("ask the agent: %w", err)
+		return fmt.Errorf("ask the %s: %w", c.of, err)
 	case len(body) > maxAnswer:
-		return fmt.Errorf("ask the agent: %s: its answer is larger than %d MiB", path, maxAnswer>>20)
+		return fmt.Errorf("ask the %s: %s: its answer is larger than %d MiB", c.of, path, maxAnswer>>20)
 	case resp.StatusCode == http.StatusServiceUnavailable:
 		return errNoSampleYet
 	case resp.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("%w (%s)", ErrUnknownPath, path)
+		return fmt.Errorf("the %s %w (%s)", c.of, ErrUnknownPath, path)
 	case resp.StatusCode == http.StatusUnauthorized, bytes.Contains(body, []byte("HTTP request to an HTTPS server")):
-		return ErrCredentials
+		return fmt.Errorf("the %s %w", c.of, ErrCredentials)
 	case resp.StatusCode != http.StatusOK:
-		return fmt.Errorf("ask the agent: %s: %s", path, strings.TrimSpace(string(body)))
+		return fmt.Errorf("ask the %s: %s: %s", c.of, path, strings.TrimSpace(string(body)))
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("ask the agent: %s: %w", path, err)
+		return fmt.Errorf("ask the %s: %s: %w", c.of, path, err)
 	}
 	return nil
 }

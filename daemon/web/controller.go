@@ -46,6 +46,10 @@ type ControllerState struct {
 	// Queues, one for each Velero; empty on a standby replica.
 	Queues []backup.Report
 	Counts backup.Counts
+	// DeadlinesEnabled: the controller forecasts the night. Nights, one for each Velero;
+	// empty on a standby replica.
+	DeadlinesEnabled bool
+	Nights           []backup.Night
 	// Agents is the report about the agents; nil on a standby replica.
 	Agents      *agents.Report
 	AgentCounts agents.Counts
@@ -67,11 +71,14 @@ type DataMoverLoads struct {
 
 // Backups is /api/v1/backups.
 type Backups struct {
-	// Leader is the current leader; only its own answer has queues.
+	// Leader is the current leader; only its own answer has queues and nights.
 	Leader  string          `json:"leader,omitempty"`
 	Leads   bool            `json:"leads"`
 	Enabled bool            `json:"enabled"`
 	Queues  []backup.Report `json:"queues"`
+	// Deadlines: the controller forecasts the night.
+	Deadlines bool           `json:"deadlines"`
+	Nights    []backup.Night `json:"nights"`
 }
 
 // Listen opens a TCP address. On a non-loopback address unauthenticated clients
@@ -102,7 +109,10 @@ func (c *Controller) restricted(mux *http.ServeMux) {
 
 func (c *Controller) backups(w http.ResponseWriter, _ *http.Request) {
 	s := c.State()
-	writeJSON(w, Backups{Leader: s.Leader, Leads: s.IsLeader, Enabled: s.QueueEnabled, Queues: append([]backup.Report{}, s.Queues...)})
+	writeJSON(w, Backups{
+		Leader: s.Leader, Leads: s.IsLeader, Enabled: s.QueueEnabled, Queues: append([]backup.Report{}, s.Queues...),
+		Deadlines: s.DeadlinesEnabled, Nights: append([]backup.Night{}, s.Nights...),
+	})
 }
 
 func (c *Controller) loads(w http.ResponseWriter, _ *http.Request) {

@@ -37,7 +37,7 @@ func withCulprits() ControllerState {
 }
 
 func controllerScenes() map[string]ControllerState {
-	return map[string]ControllerState{"watching": watching(), "culprits": withCulprits(), "leading": leading(), "standby": {Identity: "b_2", Leader: "a_1"}}
+	return map[string]ControllerState{"watching": watching(), "culprits": withCulprits(), "leading": leading(), "foreseeing": foreseeing(), "standby": {Identity: "b_2", Leader: "a_1"}}
 }
 
 func TestControllerNoCulprit(t *testing.T) {

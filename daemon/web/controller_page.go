@@ -10,6 +10,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
 	"github.com/plimsoll-dev/plimsoll/capability"
+	"github.com/plimsoll-dev/plimsoll/daemon/gantt"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
@@ -43,6 +44,7 @@ func controllerTemplates() *template.Template {
 		"firstUnread": firstRows[agents.UnreadableNode], "firstLoads": firstRows[admission.WaitingLoad], "moreLoads": moreRows[admission.WaitingLoad],
 		"firstMaintenances": firstRows[vgdp.PostponedMaintenance], "moreMaintenances": moreRows[vgdp.PostponedMaintenance],
 		"firstCulprits": firstRows[agents.Culprit], "moreCulprits": moreCulprits, "owner": ownerText, "ratio": view.Ratio, "clip": view.Clip, "printable": view.Printable,
+		"plots": func() template.CSS { return gantt.Style }, "gantt": gantt.SVG, "ganttkey": gantt.Key, "night": newNightPage,
 	}).ParseFS(pageHTML, "layout.html", "style.html", "controller*.html"))
 }
 
@@ -82,6 +84,36 @@ func ownerText(c agents.Culprit) string {
 
 // moreCulprits is how many are not shown.
 func moreCulprits(c *agents.Culprits) int { return c.More + moreRows(c.List) }
+
+// nightPage is a night as the page has it, in UTC like everything there.
+type nightPage struct {
+	*backup.Night
+	Counts             string
+	Missed, Unfollowed []*backup.ScheduleState
+	Rows               []nightRow
+	More               int
+}
+
+// nightRow is a row of the plot in words.
+type nightRow struct {
+	Name, Begins, Ends, Due, Verdict string
+	Late                             bool
+}
+
+func newNightPage(n backup.Night) nightPage {
+	p := nightPage{Night: &n, Counts: gantt.Counts(&n)}
+	p.Missed, p.Unfollowed = gantt.Missed(&n)
+	rows, more := gantt.First(&n)
+	p.More = more
+	for i := range rows {
+		r := &rows[i]
+		p.Rows = append(p.Rows, nightRow{r.Name(), gantt.BeginText(&n, r.First, time.UTC), gantt.EndText(&n, r.First, time.UTC), gantt.DueText(&n, r.First, time.UTC), r.Verdict(), r.Late() != ""})
+	}
+	return p
+}
+
+// Newest is how old the newest good Backup of a Schedule is.
+func (p nightPage) Newest(s *backup.ScheduleState) string { return gantt.NewestText(p.Night, s) }
 
 // maxRows of a table: a browser cannot show thousands of nodes.
 const maxRows = 50

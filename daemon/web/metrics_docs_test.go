@@ -49,7 +49,7 @@ func wholeAgent() []byte {
 
 // wholeController is the same of the controller's.
 func wholeController() []byte {
-	s := leading()
+	s := foreseeing()
 	s.Agents, s.AgentCounts = watching().Agents, watching().AgentCounts
 	s.AdmissionEnabled, s.DataMoverLoads, s.DataMoverCounts = true, letting().DataMoverLoads, letting().DataMoverCounts
 	s.Capabilities = letting().Capabilities

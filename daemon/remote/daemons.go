@@ -28,6 +28,12 @@ import (
 // agentLabels find the agents' pods, as the manifests label them.
 const agentLabels = "app.kubernetes.io/name=plimsoll,app.kubernetes.io/component=agent"
 
+// controllerLabels find the controllers' pods, as the manifests label them.
+const controllerLabels = "app.kubernetes.io/name=plimsoll,app.kubernetes.io/component=controller"
+
+// ErrNoController says that no leading controller can be asked.
+var ErrNoController = errors.New("no controller can be asked")
+
 // defaultPort of an agent whose pod names none.
 const defaultPort = 9773
 
@@ -42,28 +48,29 @@ func (c *Cluster) Agent(ctx context.Context, node string, timeout time.Duration)
 	if err != nil {
 		return nil, err
 	}
-	d := &agentDialer{cluster: c, node: node, pod: pod}
+	d := &podDialer{cluster: c, away: ErrAgentAway, find: func(ctx context.Context) (*corev1.Pod, error) { return c.agentPod(ctx, node) }, pod: pod}
 	return web.NewClientOver("node "+node, timeout, d.dial), nil
 }
 
-// agentDialer connects to a node's agent, also after its pod was replaced.
-type agentDialer struct {
+// podDialer connects to a pod, also after it was replaced.
+type podDialer struct {
 	cluster *Cluster
-	node    string
+	find    func(context.Context) (*corev1.Pod, error)
+	away    error // that nothing listens there
 
 	mu  sync.Mutex // guards pod: an HTTP client may dial from several goroutines
 	pod *corev1.Pod
 }
 
-func (d *agentDialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (d *podDialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	d.mu.Lock()
 	pod := d.pod
 	d.mu.Unlock()
-	conn, err := d.cluster.dial(ctx, pod)
+	conn, err := d.cluster.dial(ctx, pod, d.away)
 	if err == nil || ctx.Err() != nil {
 		return conn, err
 	}
-	newest, why := d.cluster.agentPod(ctx, d.node)
+	newest, why := d.find(ctx)
 	switch {
 	case why != nil:
 		return nil, why
@@ -73,7 +80,7 @@ func (d *agentDialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	d.mu.Lock()
 	d.pod = newest
 	d.mu.Unlock()
-	return d.cluster.dial(ctx, newest)
+	return d.cluster.dial(ctx, newest, d.away)
 }
 
 func (c *Cluster) agentPod(ctx context.Context, node string) (*corev1.Pod, error) {
@@ -95,6 +102,43 @@ func (c *Cluster) agentPod(ctx context.Context, node string) (*corev1.Pod, error
 		return nil, fmt.Errorf("%w: pod %s on node %s is %s: kubectl -n %s describe pod %s", ErrAgentAway, newest.Name, node, cmp.Or(string(newest.Status.Phase), "not started"), Namespace, newest.Name)
 	}
 	return &newest, nil
+}
+
+// LeadingController is the client of the controller that leads, by the same way as an
+// agent's.
+func (c *Cluster) LeadingController(ctx context.Context, timeout time.Duration) (*web.Client, error) {
+	pod, err := c.leaderPod(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &podDialer{cluster: c, away: ErrNoController, find: c.leaderPod, pod: pod}
+	return web.NewControllerClient("pod "+pod.Name, timeout, d.dial), nil
+}
+
+// leaderPod is the pod whose name begins the identity of the leader.
+func (c *Cluster) leaderPod(ctx context.Context) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	leader := c.controller(ctx)
+	if leader.Problem != "" {
+		return nil, fmt.Errorf("%w: %s", ErrNoController, leader.Problem)
+	}
+	host := leader.Leader
+	if i := strings.LastIndexByte(host, '_'); i >= 0 {
+		host = host[:i]
+	}
+	list, err := c.Core.Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: controllerLabels})
+	if err != nil {
+		return nil, told("the controllers' pods", err)
+	}
+	i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool { return p.Name == host })
+	switch {
+	case i < 0:
+		return nil, fmt.Errorf("%w: the leader %s is no pod of namespace %s: if it runs outside of the cluster, ask on its machine (http://127.0.0.1:9774/)", ErrNoController, leader.Leader, Namespace)
+	case running(&list.Items[i]) == 0:
+		return nil, fmt.Errorf("%w: the leader's pod %s does not run: wait until another replica leads, or kubectl -n %s describe pod %s", ErrNoController, host, Namespace, host)
+	}
+	return &list.Items[i], nil
 }
 
 // NodeOf a pod; of one that is deleted by the agent's Events about it.
@@ -144,15 +188,15 @@ func webPort(pod *corev1.Pod) int {
 	return defaultPort
 }
 
-// dial connects to the agent's port on the loopback address of its pod.
-func (c *Cluster) dial(ctx context.Context, pod *corev1.Pod) (net.Conn, error) {
+// dial connects to the daemon's port on the loopback address of its pod.
+func (c *Cluster) dial(ctx context.Context, pod *corev1.Pod, away error) (net.Conn, error) {
 	type dialed struct {
 		conn net.Conn
 		err  error
 	}
 	done := make(chan dialed, 1)
 	go func() { // client-go's dialers take no context
-		conn, err := c.forward(pod)
+		conn, err := c.forward(pod, away)
 		done <- dialed{conn, err}
 	}()
 	select {
@@ -166,7 +210,7 @@ func (c *Cluster) dial(ctx context.Context, pod *corev1.Pod) (net.Conn, error) {
 	}
 }
 
-func (c *Cluster) forward(pod *corev1.Pod) (net.Conn, error) {
+func (c *Cluster) forward(pod *corev1.Pod, away error) (net.Conn, error) {
 	url := c.Core.RESTClient().Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("portforward").URL()
 	transport, upgrader, err := spdy.RoundTripperFor(c.how)
 	if err != nil {
@@ -184,7 +228,7 @@ func (c *Cluster) forward(pod *corev1.Pod) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := streams(parent, webPort(pod))
+	conn, err := streams(parent, webPort(pod), away)
 	if err != nil {
 		return nil, errors.Join(err, parent.Close())
 	}
@@ -192,7 +236,7 @@ func (c *Cluster) forward(pod *corev1.Pod) (net.Conn, error) {
 }
 
 // streams opens the two streams of a forwarded connection: its errors and its data.
-func streams(parent httpstream.Connection, port int) (net.Conn, error) {
+func streams(parent httpstream.Connection, port int, away error) (net.Conn, error) {
 	headers := http.Header{}
 	headers.Set(corev1.PortHeader, strconv.Itoa(port))
 	headers.Set(corev1.PortForwardRequestIDHeader, "0")
@@ -209,7 +253,7 @@ func streams(parent httpstream.Connection, port int) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &forwarded{Stream: data, parent: parent, failed: make(chan string, 1)}
+	f := &forwarded{Stream: data, parent: parent, away: away, failed: make(chan string, 1)}
 	go func() {
 		text, _ := io.ReadAll(io.LimitReader(failures, maxFailure))
 		f.failed <- strings.TrimSpace(string(text))
@@ -229,6 +273,7 @@ type forwarded struct {
 	httpstream.Stream
 
 	parent httpstream.Connection
+	away   error
 	failed chan string
 	read   bool // some data
 }
@@ -243,7 +288,7 @@ func (f *forwarded) Read(p []byte) (int, error) {
 	select {
 	case why := <-f.failed:
 		if why != "" {
-			return 0, fmt.Errorf("%w: %s", ErrAgentAway, why)
+			return 0, fmt.Errorf("%w: %s", f.away, why)
 		}
 	case <-time.After(failurePatience):
 	}

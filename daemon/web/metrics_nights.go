@@ -1,0 +1,149 @@
+package web
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/backup"
+)
+
+// maxSchedules have series; a cluster has as many Schedules as its users make.
+const maxSchedules = 500
+
+// schedule is a Schedule with its Backup that is due first.
+type schedule struct {
+	velero string
+	*backup.ScheduleState
+	due *backup.Foreseen // nil: none is foreseen
+}
+
+// schedules of all nights, and how many are left out: those that are late or missed their
+// deadlines stay.
+func schedules(nights []backup.Night) (list []schedule, omitted int) {
+	for i := range nights {
+		n := &nights[i]
+		first := dueFirst(n)
+		for j := range n.Schedules {
+			s := &n.Schedules[j]
+			list = append(list, schedule{n.Namespace, s, first[s.Name]})
+		}
+	}
+	if len(list) > maxSchedules {
+		slices.SortStableFunc(list, func(a, b schedule) int { return cmp.Compare(b.troubled(), a.troubled()) })
+		omitted = len(list) - maxSchedules
+		list = list[:maxSchedules]
+		slices.SortStableFunc(list, func(a, b schedule) int {
+			return cmp.Or(strings.Compare(a.velero, b.velero), strings.Compare(a.Name, b.Name))
+		})
+	}
+	return list, omitted
+}
+
+func (s *schedule) troubled() int {
+	if s.Missed || s.due != nil && s.due.LateSeconds > 0 {
+		return 1
+	}
+	return 0
+}
+
+// dueFirst is the Backup of each Schedule that is due first; one without a deadline only
+// where none has one, and then the first.
+func dueFirst(n *backup.Night) map[string]*backup.Foreseen {
+	first := map[string]*backup.Foreseen{}
+	for i := range n.Backups {
+		f := &n.Backups[i]
+		if f.Schedule == "" {
+			continue
+		}
+		was := first[f.Schedule]
+		if was == nil || !f.Deadline.IsZero() && (was.Deadline.IsZero() || f.Deadline.Before(was.Deadline)) {
+			first[f.Schedule] = f
+		}
+	}
+	return first
+}
+
+// finish is a bound of when the Backup of a Schedule ends.
+type finish struct {
+	*schedule
+	bound string
+	at    time.Time
+}
+
+// appendTime appends nothing where there is none.
+func appendTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return b
+	}
+	return appendFloat(b, float64(t.UnixMilli())/1000)
+}
+
+// appendNights is what is foreseen of each Schedule.
+func appendNights(b []byte, nights []backup.Night) []byte {
+	list, omitted := schedules(nights)
+	if len(nights) == 0 {
+		return b
+	}
+	b = appendFamilies(b, []int{omitted}, noLabels, []family[int]{{
+		"plimsoll_backup_schedules_omitted", gauge, "Schedules without series, since there are more than 500; those that are late or missed a deadline have series first.",
+		func(b []byte, n *int) []byte { return appendCount(b, uint64(*n)) }, //nolint:gosec // a count
+	}})
+	b = appendFamilies(b, list, func(b []byte, s *schedule) []byte { return appendLabels(b, "velero", s.velero, "schedule", s.Name) }, scheduleFamilies())
+	var ends []finish
+	for i := range list {
+		if s := &list[i]; s.due != nil {
+			ends = append(ends, finish{s, "earliest", s.due.Earliest}, finish{s, "estimate", s.due.Ends}, finish{s, "latest", s.due.Latest})
+		}
+	}
+	label := func(b []byte, f *finish) []byte {
+		b = append(appendPair(append(b, '{'), "velero", f.velero), ',')
+		b = append(appendPair(b, "schedule", f.Name), ',')
+		return append(appendPair(b, "bound", f.bound), '}')
+	}
+	return appendFamilies(b, ends, label, []family[finish]{{
+		"plimsoll_backup_forecast_finish_timestamp_seconds", gauge, "When the Schedule's Backup that is due first will be complete: the estimate, and the earliest and latest with a probability of 90 %; absent while that is not known.",
+		func(b []byte, f *finish) []byte { return appendTime(b, f.at) },
+	}})
+}
+
+func scheduleFamilies() []family[schedule] {
+	return []family[schedule]{
+		{
+			"plimsoll_backup_deadline_timestamp_seconds", gauge, "By when the Schedule's Backup that is due first is to be complete; absent without a deadline.",
+			func(b []byte, s *schedule) []byte {
+				if s.due != nil && !s.due.Deadline.IsZero() {
+					return appendTime(b, s.due.Deadline)
+				}
+				return appendTime(b, s.Deadline)
+			},
+		},
+		{
+			"plimsoll_backup_forecast_late_seconds", gauge, "By how much the Schedule's Backup that is due first will miss its deadline; 0: it will not. Absent while that is not known.",
+			func(b []byte, s *schedule) []byte {
+				if s.due == nil || s.due.Deadline.IsZero() || s.due.Ends.IsZero() && s.due.LateSeconds == 0 {
+					return b
+				}
+				return appendFloat(b, s.due.LateSeconds)
+			},
+		},
+		{
+			"plimsoll_backup_rpo_seconds", gauge, "How old the Schedule's newest good Backup may become; absent where any age is good.",
+			func(b []byte, s *schedule) []byte {
+				if s.RPOSeconds == 0 {
+					return b
+				}
+				return appendFloat(b, s.RPOSeconds)
+			},
+		},
+		{
+			"plimsoll_backup_newest_good_timestamp_seconds", gauge, "When the Schedule's newest good Backup was started; absent without one.",
+			func(b []byte, s *schedule) []byte { return appendTime(b, s.Newest) },
+		},
+		{
+			"plimsoll_backup_schedule_missed", gauge, "1 while the Schedule has missed its deadline: no good Backup is complete by its RPO, or none was in its last backup window; else 0.",
+			func(b []byte, s *schedule) []byte { return appendBool(b, s.Missed) },
+		},
+	}
+}
