@@ -52,7 +52,7 @@ type foreseen struct {
 
 	mu     sync.Mutex
 	on     bool
-	last   time.Time // when the last was begun
+	known  bool // what is wanted was read in this term
 	nights map[string]Night
 	wants  map[types.NamespacedName]Wanted
 	// late are the deadlines that the last forecast, and those before it, said will be
@@ -63,7 +63,7 @@ type foreseen struct {
 func (f *foreseen) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.on, f.last, f.nights, f.wants, f.late = true, time.Time{}, nil, nil, nil
+	f.on, f.known, f.nights, f.wants, f.late = true, false, nil, nil, nil
 }
 
 // end of a term.
@@ -71,14 +71,14 @@ func (f *foreseen) end() {
 	f.running.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.on, f.nights, f.wants = false, nil, nil
+	f.on, f.known, f.nights, f.wants = false, false, nil, nil
 }
 
 // forget while deadlines are not followed.
 func (f *foreseen) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.nights, f.wants = nil, nil
+	f.known, f.nights, f.wants = true, nil, nil
 }
 
 // keep only what concerns these Veleros.
@@ -98,6 +98,9 @@ func (f *foreseen) list() []Night {
 func (f *foreseen) wanted(namespace, name string) Wanted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !f.known {
+		return Wanted{Unknown: true}
+	}
 	return f.wants[types.NamespacedName{Namespace: namespace, Name: name}]
 }
 
@@ -152,6 +155,7 @@ func (r *Reconciler) deadlines(s Settings, namespace string, v *velero, in *Inpu
 func (f *foreseen) want(namespace string, wants map[types.NamespacedName]Wanted) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.known = true
 	if f.wants == nil {
 		f.wants = map[types.NamespacedName]Wanted{}
 	}

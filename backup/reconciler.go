@@ -71,8 +71,7 @@ func (r *Reconciler) Reports() []Report { return r.loop.Report() }
 // is the leader.
 func (r *Reconciler) Nights() []Night { return r.foreseen.list() }
 
-// Wanted of a Backup that has begun; the zero value: nothing, or another replica is the
-// leader.
+// Wanted of a Backup that has begun; the zero value: nothing.
 func (r *Reconciler) Wanted(namespace, name string) Wanted { return r.foreseen.wanted(namespace, name) }
 
 // Decided tells whether this replica, as the leader, has decided about all there is.
@@ -115,6 +114,7 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 	}
 	if !r.Abilities(ctx).Queues() { // the API server would refuse each write; Velero starts Backups
 		r.loop.Publish([]Report{})
+		r.foreseen.forget()
 		return s.Resync
 	}
 	r.refreshNames()

@@ -292,10 +292,12 @@ func (s *Schedule) problems(a Aim) (list []string) {
 // Wanted is what is wanted of a Backup that runs.
 type Wanted struct {
 	// LatestStart is when what is left of it must begin, taking as long as expected, to be
-	// complete by its deadline; zero: it has none.
+	// complete by its deadline; zero: it has none, or cannot meet it any more.
 	LatestStart time.Time
 	// PostponedUntil is when its next window opens; zero: it is not postponed.
 	PostponedUntil time.Time
+	// Unknown: the Backups have not been read yet.
+	Unknown bool
 }
 
 // of a Backup that has begun.
@@ -308,7 +310,9 @@ func (w *wanted) of(o *Object) Wanted {
 		if !b.Began.IsZero() {
 			elapsed = max(0, w.now.Sub(b.Began))
 		}
-		out.LatestStart = b.Due.Deadline.Add(-b.Takes.Left(elapsed).Mid)
+		if left := b.Takes.Left(elapsed); !w.now.Add(left.Low).After(b.Due.Deadline) {
+			out.LatestStart = b.Due.Deadline.Add(-left.Mid)
+		}
 	}
 	if w.settings.OnMiss == OnMissPostpone && a.Window.Set() {
 		_, closes := a.Window.Next(later(b.Created, b.Began))

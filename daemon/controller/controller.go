@@ -33,6 +33,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/reconcile"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
@@ -99,14 +100,17 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 	loads.Settings = func() admission.Settings { beats.Record(loopLoads); return file.Current().VGDP }
 	has := &capabilities.Watcher{Client: clients.Core.RESTClient(), Now: clock.Now, Log: log}
 	loads.Events, loads.Log, loads.JobWorks = recorder, log, has.JobWorks
+	queue := &backup.Reconciler{
+		Backups: clients.Dynamic.Resource(backup.Resource()), Schedules: clients.Dynamic.Resource(backup.ScheduleResource()),
+		Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
+		Of:         of, Abilities: can.Now, Settings: func() backup.Settings { beats.Record(loopBackups); return file.Current().Backups }, Log: log,
+		Events: recorder,
+	}
+	loads.Wanted = func(velero, name string) vgdp.Wanted { return vgdp.Wanted(queue.Wanted(velero, name)) }
 	return &Controller{
 		Config: file, Log: log, started: time.Now(), events: events, liveness: beats, api: api,
 		election: &election{config: c.Election, leases: clients.leases, identity: identity, log: log},
-		queue: &backup.Reconciler{
-			Backups: clients.Dynamic.Resource(backup.Resource()), Schedules: clients.Dynamic.Resource(backup.ScheduleResource()), Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
-			Of: of, Abilities: can.Now, Settings: func() backup.Settings { beats.Record(loopBackups); return file.Current().Backups }, Log: log,
-			Events: recorder,
-		},
+		queue:    queue,
 		agents: &agents.Reconciler{
 			Nodes: clients.Core, Leases: clients.Coordination, Pods: clients.Core, Volumes: pods.VolumeResolver{Claims: clients.Core, Volumes: clients.Core},
 			Evictor: &kube.Evictor{REST: clients.Core.RESTClient()}, Settings: func() agents.Settings { beats.Record(loopAgents); return file.Current().Fleet },
@@ -282,7 +286,7 @@ func (c *Controller) state() web.ControllerState {
 		QueueEnabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Counts(), Nights: c.queue.Nights(), Agents: c.agents.Report(), AgentCounts: c.agents.Counts(),
 		Capabilities: c.has.List(), AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: c.loads.Reports(), DataMoverCounts: c.loads.Counts(),
 	}
-	s.DeadlinesEnabled = s.Nights != nil
+	s.DeadlinesEnabled = c.Config.Current().Backups.Deadlines.Enabled
 	if s.IsLeader && (s.QueueEnabled || s.AdmissionEnabled) {
 		s.Capabilities = slices.Concat(s.Capabilities, c.abilities.Last().Capabilities())
 	}

@@ -1,0 +1,141 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
+	"github.com/plimsoll-dev/plimsoll/names"
+)
+
+const (
+	nightSchedules = 20
+	nightRuns      = 5 // of a Schedule in a night
+)
+
+// nightApp is what a run of a Schedule backs up: a namespace of its own, so that how long
+// others take decides nothing but when it starts.
+func nightApp(schedule, run int) string { return fmt.Sprintf("app-%02d-%d", schedule, run) }
+
+// night of a real Velero, minutes long: a Backup of all runs, while the others come in any
+// order; then they start in the order that the queue plays forward.
+func (r *realBackupWorld) night(a *agent, random *rand.Rand, of int) {
+	t := r.t
+	t.Helper()
+	require.NoError(t, r.server.Store.Pause())
+	all := fmt.Sprintf("all-%d", of)
+	r.create(all)
+	r.become(map[string]string{all: "InProgress"})
+	var created []string
+	for run := range nightRuns {
+		for _, i := range random.Perm(nightSchedules) {
+			name := fmt.Sprintf("night-%d-%02d-%d", of, i, run)
+			r.create(name, nightApp(i, run))
+			r.of(name, nightApp(i, 0))
+			created = append(created, name)
+		}
+	}
+	within(t, 4*patience, "all are queued, in the order of their deadlines", func() error {
+		queued := 0
+		for _, w := range queues(a).Queues[0].Waiting {
+			if w.Phase == backup.Queued && !w.Deadline.IsZero() {
+				queued++
+			}
+		}
+		return wanted(queued, len(created))
+	})
+	played := r.foreseen(a, len(created))
+	require.NoError(t, r.server.Store.Resume())
+	within(t, 20*time.Minute, "all are complete", func() error {
+		for name, phase := range r.phases() {
+			if phase != "Completed" {
+				return fmt.Errorf("%s is %s", name, phase)
+			}
+		}
+		return nil
+	})
+	var want []string
+	in, known := 0, 0
+	for _, f := range played.Backups {
+		if !slices.Contains(created, f.Name) {
+			continue
+		}
+		want = append(want, f.Name)
+		if ended := r.get(f.Name).Completed; !f.Ends.IsZero() {
+			known++
+			if !ended.Before(f.Earliest.Truncate(time.Second)) && !ended.After(f.Latest) {
+				in++
+			}
+		}
+	}
+	t.Logf("night %d: %d of %d ends that were forecast before it came in their intervals", of, in, known)
+	assert.Equal(t, want, r.started(created), "they start in the order that is played")
+}
+
+// foreseen is the night as the controller plays it while so many Backups wait.
+func (r *realBackupWorld) foreseen(a *agent, waiting int) (n backup.Night) {
+	r.t.Helper()
+	within(r.t, 3*time.Minute, "the night is played with all of them", func() error {
+		var answer struct{ Nights []backup.Night }
+		if err := json.Unmarshal([]byte(a.mustGet("/api/v1/backups")), &answer); err != nil {
+			return err
+		}
+		if len(answer.Nights) == 0 {
+			return fmt.Errorf("none")
+		}
+		n = answer.Nights[0]
+		now := 0
+		for _, f := range n.Backups {
+			if f.Phase == backup.Queued {
+				now++
+			}
+		}
+		return wanted(now, waiting)
+	})
+	return n
+}
+
+// started are these Backups in the order in which they became ReadyToStart.
+func (r *realBackupWorld) started(of []string) (order []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.events {
+		if e.Backup.Phase == backup.Ready && slices.Contains(of, e.Name) && !slices.Contains(order, e.Name) {
+			order = append(order, e.Name)
+		}
+	}
+	return order
+}
+
+// Two nights of a hundred Backups each, by a real Velero: in the second durations are known.
+func TestRealVeleroNights(t *testing.T) {
+	live.Long(t, "202 Backups by a whole Velero; the order by deadlines is shown by TestBackupDeadlines")
+	var apps []string
+	for i := range nightSchedules {
+		for run := range nightRuns {
+			apps = append(apps, nightApp(i, run))
+		}
+	}
+	r := newReal(t, cluster.Shared(t, cluster.Options{}), "limit: 4, deadlines: {enabled: true}", apps...)
+	seed := time.Now().UnixNano()
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(uint64(seed), 1))
+	for i := range nightSchedules {
+		const never = "0 0 30 2 *"
+		r.schedule(nightApp(i, 0), never, map[string]any{names.RPO: fmt.Sprintf("%dm", 300+30*(i*7%nightSchedules))})
+	}
+	a := r.controller().start()
+	for of := range 2 {
+		r.night(a, random, of)
+	}
+	t.Logf("%d ran together at most", r.apart())
+}
