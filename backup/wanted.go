@@ -90,7 +90,7 @@ func newWanted(now time.Time, d DeadlineSettings, schedules []*Schedule, annotat
 // WithDeadlines sets what is wanted of the Backups of an input, as the controller does, and
 // returns it by UID. objects are all Backups of one Velero, annotations those of the
 // namespaces.
-func (in *Input) WithDeadlines(d DeadlineSettings, objects []*Object, schedules []*Schedule, annotations map[string]map[string]string) map[string]Aim {
+func WithDeadlines(in *Input, d DeadlineSettings, objects []*Object, schedules []*Schedule, annotations map[string]map[string]string) map[string]Aim {
 	if !d.Enabled {
 		return nil
 	}

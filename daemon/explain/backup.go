@@ -107,7 +107,7 @@ func AskBackup(ctx context.Context, of Of, namespace, name string, s backup.Sett
 		return nil, fmt.Errorf("%s/%s: %w", namespace, name, ErrNoBackup)
 	}
 	in := backup.Input{Time: now, Config: s.Config, Namespaces: backup.NewNamespaces(names), Backups: backup.Backups(objects)}
-	aims := in.WithDeadlines(s.Deadlines, objects, schedules, annotations)
+	aims := backup.WithDeadlines(&in, s.Deadlines, objects, schedules, annotations)
 	b := backupOf(objects[at], backup.NewReport(namespace, in, backup.Decide(in)))
 	if i := slices.IndexFunc(in.Backups, func(b backup.Backup) bool { return b.Name == name }); i >= 0 {
 		if a, followed := aims[in.Backups[i].UID]; followed {
