@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write deploy/plimsoll.yaml anew")
 func everything() []string {
 	return []string{
 		"--kube-version", "1.36.0", "--set", "katalyst=true,podMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true",
-		"--set", "agent.config.eviction.via=request,agent.config.eviction.viaFallback=true,agent.config.lease.target=node,agent.config.web.tokenReview=true",
+		"--set", "agent.config.eviction.via=request,agent.config.eviction.viaFallback=true,agent.config.lease.target=node,agent.config.web.tokenReview=true,agent.config.throttle.resize=true",
 	}
 }
 
@@ -52,7 +52,7 @@ func TestChartHasManifests(t *testing.T) {
 	all := chart.NewHelm(t, "").Render(everything()...)
 	for name, manifest := range map[string][]byte{
 		"rbac": deploy.RBAC, "rbac-controller": deploy.ControllerRBAC, "rbac-evict-direct": deploy.RBACEvictDirect, "rbac-evict-request": deploy.RBACEvictRequest,
-		"rbac-katalyst": deploy.RBACKatalyst, "rbac-metrics": deploy.RBACMetrics, "rbac-viewer": deploy.RBACViewer, "rbac-lease-node": deploy.RBACLeaseNode, "heartbeats": deploy.Heartbeats,
+		"rbac-resize": deploy.RBACResize, "rbac-katalyst": deploy.RBACKatalyst, "rbac-metrics": deploy.RBACMetrics, "rbac-viewer": deploy.RBACViewer, "rbac-lease-node": deploy.RBACLeaseNode, "heartbeats": deploy.Heartbeats,
 		"identity": deploy.Identity, "gate-crd": deploy.GateCRD, "gate": deploy.Gate, "gate-mutating": deploy.GateMutating,
 	} {
 		t.Run(name, func(t *testing.T) {

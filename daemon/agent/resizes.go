@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/plimsoll-dev/plimsoll/throttle"
+	"github.com/plimsoll-dev/plimsoll/throttle/resize"
+)
+
+// resizes throttles the CPU of pods by in-place resize. It is owned by the round's
+// goroutine.
+type resizes struct {
+	api     *resize.API // nil: there is no cluster
+	journal throttle.Journal
+	// adopted: what an earlier agent recorded on the Node is known.
+	adopted bool
+	// resizing are the resizes that are not in effect.
+	resizing map[throttle.Target]throttle.Resizing
+}
+
+const (
+	// resizeTimeout bounds all its calls of a round.
+	resizeTimeout = 3 * time.Second
+	// maxResized is how many pods are resized at once: the record on the Node is bounded,
+	// and each of them is read in each round.
+	maxResized = 10
+)
+
+// adopt takes over what an earlier agent recorded on the Node.
+func (r *resizes) adopt(node *corev1.Node, log *slog.Logger) {
+	if r.adopted || r.api == nil || node == nil {
+		return
+	}
+	limits, err := resize.Recorded(node)
+	if err != nil {
+		log.Warn("cannot read which pods an earlier agent resized; their CPU limits stay until their owners set them or the pods end", "error", err)
+	}
+	r.adopted, r.journal.Limits = true, limits
+}
+
+// holds tells whether CPU limits of a pod are ours. Its kubelet writes cpu.max of its cgroup
+// when it resizes it, so the agent does not.
+func (r *resizes) holds(cgroup string) bool {
+	return slices.ContainsFunc(r.journal.Limits, func(l throttle.Limit) bool { return l.Cgroup == cgroup })
+}
+
+// round decides which throttles that have just begun are resized, and makes the limits of
+// all of these the only ones. podOf is the pod of a cgroup. decided: some are not resized.
+func (r *resizes) round(list map[throttle.Target]throttle.Throttle, workloads map[string]throttle.Workload, podOf func(cgroup string) (throttle.Container, bool)) (decided bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), resizeTimeout)
+	defer cancel()
+	resized, undecided := r.split(list, workloads)
+	if len(resized)+len(undecided)+len(r.journal.Limits) == 0 {
+		r.resizing = nil
+		return false, nil
+	}
+	if r.api == nil || !r.adopted {
+		for _, t := range undecided {
+			c := list[t]
+			list[t] = c.DecideResize("the Node is not read yet")
+		}
+		return len(undecided) > 0, nil
+	}
+	pass := r.api.Pass(ctx)
+	for _, t := range undecided {
+		pod, known := podOf(t.Cgroup)
+		why := "its pod is not known"
+		switch {
+		case len(resized) >= maxResized:
+			why = "as many pods as may be are resized already"
+		case known:
+			why = pass.Exempt(pod)
+		}
+		if why == "" {
+			resized = append(resized, t)
+		}
+		c := list[t]
+		list[t], decided = c.DecideResize(why), decided || why != ""
+	}
+	want := map[throttle.Knob]float64{}
+	for _, t := range resized {
+		if c := list[t]; !workloads[t.Cgroup].DryRun {
+			knobs, failed := r.knobs(pass, t, podOf)
+			err = errors.Join(err, failed)
+			for _, k := range knobs {
+				want[k] = c.Limits().CPU
+			}
+		}
+	}
+	return decided, errors.Join(err, r.set(pass, want))
+}
+
+// split returns the throttles that are resized, and those for which it is to be decided.
+func (r *resizes) split(list map[throttle.Target]throttle.Throttle, workloads map[string]throttle.Workload) (resized, undecided []throttle.Target) {
+	for _, t := range targets(list) {
+		c, w := list[t], workloads[t.Cgroup]
+		switch {
+		case c.InForce() && c.Resized:
+			resized = append(resized, t)
+		case c.UndecidedResize(t, &w):
+			undecided = append(undecided, t)
+		}
+	}
+	return resized, undecided
+}
+
+// knobs of a target: those of its pod, and after a restart, or while the API server is away,
+// those that are recorded.
+func (r *resizes) knobs(pass *resize.Pass, t throttle.Target, podOf func(cgroup string) (throttle.Container, bool)) (list []throttle.Knob, err error) {
+	pod, known := podOf(t.Cgroup)
+	if known {
+		if list, err = pass.Knobs(t.Cgroup, pod); err == nil {
+			return list, nil
+		}
+		if errors.Is(err, throttle.ErrGone) {
+			err = nil
+		}
+	}
+	for _, l := range r.journal.Limits {
+		if l.Cgroup == t.Cgroup {
+			list = append(list, l.Knob)
+		}
+	}
+	return list, err
+}
+
+func (r *resizes) set(pass *resize.Pass, want map[throttle.Knob]float64) error {
+	r.journal.Files, r.journal.Save = pass, pass.Record
+	err := r.journal.Set(want)
+	r.resizing = pass.Resizing(r.journal.Limits)
+	return err
+}
+
+// lift restores all CPU limits.
+func (r *resizes) lift() error {
+	if len(r.journal.Limits) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resizeTimeout)
+	defer cancel()
+	return r.set(r.api.Pass(ctx), nil)
+}
