@@ -2,9 +2,12 @@ package throttle
 
 import "time"
 
-// Resizing is why a resize is not in effect.
+// Resizing is a resize that is not in effect.
 type Resizing struct {
+	// Why it is not.
 	Why string
+	// Since is when the last one before it was in effect, or the first began.
+	Since time.Time
 	// Refused: it will not be.
 	Refused bool
 }
@@ -14,30 +17,20 @@ type Resizing struct {
 // that any limit has.
 func (c Throttle) resized(t Target, in Input) Throttle {
 	w, r := in.Workloads[t.Cgroup], in.Resizing[t]
-	if !c.InForce() { // the next time it is decided anew
-		c.Resized, c.ResizingSince = false, time.Time{}
-	}
 	switch {
 	case !c.Resized || w.Unlisted:
 		return c
-	case !w.Resizable:
-		return c.notResized(in.Time, "throttle.resize is false, or its QoS class is not Burstable")
-	case r.Why == "":
-		c.ResizingSince = time.Time{}
+	case !c.InForce(): // the next time it is decided anew
+		c.Resized = false
 		return c
-	case c.ResizingSince.IsZero(), c.ResizingSince.After(in.Time): // the clock was set
-		c.ResizingSince = in.Time
+	case !w.Resizable:
+		r.Why = "throttle.resize is false, or its QoS class is not Burstable"
+	case r.Why == "" || !r.Refused && in.Time.Sub(r.Since) < resizedWithin:
+		return c
 	}
-	if r.Refused || in.Time.Sub(c.ResizingSince) >= resizedWithin {
-		return c.notResized(in.Time, r.Why)
-	}
-	return c
-}
-
-func (c Throttle) notResized(now time.Time, why string) Throttle {
-	c.Resized, c.NotResized, c.ResizingSince = false, why, time.Time{}
+	c.Resized, c.NotResized = false, r.Why
 	if !c.FloorSince.IsZero() {
-		c.FloorSince = now
+		c.FloorSince = in.Time
 	}
 	return c
 }

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -44,19 +43,23 @@ func TestResizeNotInEffect(t *testing.T) {
 		c := list[cpu]
 		return map[Target]Throttle{cpu: c.DecideResize("")}
 	}
-	waits, refused := Resizing{Why: "Deferred"}, Resizing{Why: "no right", Refused: true}
+	waits := func(since int) Resizing {
+		return Resizing{Why: "Deferred", Since: at(time.Duration(since) * time.Second)}
+	}
+	refused := Resizing{Why: "no right", Since: at(time.Hour), Refused: true}
 	for name, c := range map[string]struct {
 		rounds []Resizing // one every 5 s
 		w      Workload
 		want   string // why it is not resized; empty: it is
 	}{
-		"in effect":               {[]Resizing{waits, {}, {}, {}, {}}, Workload{Resizable: true}, ""},
-		"not in time":             {[]Resizing{waits, waits, waits, waits}, Workload{Resizable: true}, "Deferred"},
-		"just in time":            {[]Resizing{waits, waits, waits, {}}, Workload{Resizable: true}, ""},
-		"each step in time":       {[]Resizing{waits, waits, {}, waits, waits, {}, waits}, Workload{Resizable: true}, ""},
+		"in effect":               {[]Resizing{{}, {}, {}, {}, {}}, Workload{Resizable: true}, ""},
+		"not in time":             {[]Resizing{{}, waits(0), waits(0)}, Workload{Resizable: true}, "Deferred"},
+		"just in time":            {[]Resizing{{}, waits(0), {}, {}}, Workload{Resizable: true}, ""},
+		"each step in time":       {[]Resizing{{}, waits(0), {}, waits(15), waits(15), {}}, Workload{Resizable: true}, ""},
+		"the clock was set":       {[]Resizing{waits(1000)}, Workload{Resizable: true}, ""},
 		"refused":                 {[]Resizing{refused}, Workload{Resizable: true}, "no right"},
 		"switched off":            {[]Resizing{{}}, Workload{}, "throttle.resize is false, or its QoS class is not Burstable"},
-		"its pod is not listed":   {[]Resizing{{}, {}}, Workload{Unlisted: true}, ""},
+		"its pod is not listed":   {[]Resizing{refused, waits(0), waits(0), waits(0)}, Workload{Unlisted: true}, ""},
 		"refused after it worked": {[]Resizing{{}, {}, refused}, Workload{Resizable: true}, "no right"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,31 +94,30 @@ func TestResizeDecidedAnewAfterRelease(t *testing.T) {
 	assert.True(t, c.UndecidedResize(cpu, &w), "its pod may have changed")
 }
 
-// A slow, obvious model: whatever the API server and the kubelet say, a resize that was not
-// in effect for 15 s without a break has ended, and nothing else ends one that may be.
-func TestResizeRandomHistory(t *testing.T) {
-	w := Workload{Resizable: true}
-	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(seed, 2))
+// Whatever the API server and the kubelet say, a resize that was not in effect for 15 s has
+// ended, nothing else ends one that may be, and none that has ended begins again.
+func FuzzResizeNotInEffect(f *testing.F) {
+	f.Add([]byte{1, 2, 3})
+	f.Add([]byte{0x80, 0x14, 0x94, 0x7f})
+	f.Fuzz(func(t *testing.T, history []byte) {
+		w := Workload{Resizable: true}
 		c := Next(nil, computes(0, plugins.Hard, w))[cpu]
-		list, ended, since, now := map[Target]Throttle{cpu: c.DecideResize("")}, false, -1, 0
-		for range 40 {
-			now += 1 + r.IntN(6)
+		list, ended, since, now := map[Target]Throttle{cpu: c.DecideResize("")}, false, 0, 0
+		for _, b := range history {
+			now += int(b & 7)
 			in, says := computes(now, plugins.Hard, w), Resizing{}
-			if r.IntN(3) > 0 {
-				says = Resizing{Why: "waits", Refused: r.IntN(40) == 0}
+			if b&8 == 0 {
+				since = now
+			} else {
+				says = Resizing{Why: "waits", Since: at(time.Duration(since) * time.Second), Refused: b&0xf0 == 0xf0}
+				ended = ended || says.Refused || now-since >= 15
 			}
 			in.Resizing = map[Target]Resizing{cpu: says}
-			if says.Why == "" {
-				since = -1
-			} else if since < 0 {
-				since = now
-			}
-			ended = ended || says.Refused || since >= 0 && now-since >= 15
 			list = Next(list, in)
-			require.Equal(t, !ended, list[cpu].Resized, "seed %d at %d s", seed, now)
+			require.Equal(t, ended, !list[cpu].Resized)
+			require.Equal(t, ended, list[cpu].NotResized != "")
 		}
-	}
+	})
 }
 
 func TestResizableWorkloads(t *testing.T) {

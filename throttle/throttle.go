@@ -38,7 +38,7 @@ const (
 	// Lifetime is how long a throttle lasts without renewal: after a restart an older one
 	// is removed.
 	Lifetime = 5 * time.Minute
-	// resizedWithin is how long a resize may take to be in effect.
+	// resizedWithin is how long a resize may take to be in effect: some rounds.
 	resizedWithin = 15 * time.Second
 	// Lower bounds of a limit, in bytes per second and cores: what a workload used during a
 	// pause does not tell what it needs.
@@ -108,8 +108,6 @@ type Throttle struct {
 	// configured. Neither: it is not decided yet.
 	Resized    bool   `json:"resized,omitempty"`
 	NotResized string `json:"notResized,omitempty"`
-	// ResizingSince is since when a resize is not in effect.
-	ResizingSince time.Time `json:"resizingSince,omitzero"`
 	// Why the pod is throttled: which workload waits, and for which other.
 	Why string `json:"why,omitempty"`
 }

@@ -20,8 +20,10 @@ type resizes struct {
 	journal throttle.Journal
 	// adopted: what an earlier agent recorded on the Node is known.
 	adopted bool
-	// resizing are the resizes that are not in effect.
-	resizing map[throttle.Target]throttle.Resizing
+	// resizing are the resizes that are not in effect, and effective is when each target's
+	// last was, or the first began.
+	resizing  map[throttle.Target]throttle.Resizing
+	effective map[throttle.Target]time.Time
 }
 
 const (
@@ -52,12 +54,12 @@ func (r *resizes) holds(cgroup string) bool {
 
 // round decides which throttles that have just begun are resized, and makes the limits of
 // all of these the only ones. podOf is the pod of a cgroup. decided: some are not resized.
-func (r *resizes) round(list map[throttle.Target]throttle.Throttle, workloads map[string]throttle.Workload, podOf func(cgroup string) (throttle.Container, bool)) (decided bool, err error) {
+func (r *resizes) round(now time.Time, list map[throttle.Target]throttle.Throttle, workloads map[string]throttle.Workload, podOf func(cgroup string) (throttle.Container, bool)) (decided bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), resizeTimeout)
 	defer cancel()
 	resized, undecided := r.split(list, workloads)
 	if len(resized)+len(undecided)+len(r.journal.Limits) == 0 {
-		r.resizing = nil
+		r.resizing, r.effective = nil, nil
 		return false, nil
 	}
 	if r.api == nil || !r.adopted {
@@ -93,7 +95,13 @@ func (r *resizes) round(list map[throttle.Target]throttle.Throttle, workloads ma
 			}
 		}
 	}
-	return decided, errors.Join(err, r.set(pass, want))
+	r.judge(pass, now, resized)
+	err = errors.Join(err, r.set(pass, want))
+	for t, failed := range pass.Refused() {
+		failed.Since = r.effective[t]
+		r.resizing[t] = failed
+	}
+	return decided, err
 }
 
 // split returns the throttles that are resized, and those for which it is to be decided.
@@ -132,9 +140,24 @@ func (r *resizes) knobs(pass *resize.Pass, t throttle.Target, podOf func(cgroup 
 
 func (r *resizes) set(pass *resize.Pass, want map[throttle.Knob]float64) error {
 	r.journal.Files, r.journal.Save = pass, pass.Record
-	err := r.journal.Set(want)
-	r.resizing = pass.Resizing(r.journal.Limits)
-	return err
+	return r.journal.Set(want)
+}
+
+// judge tells which of the limits that were written before are not in effect.
+func (r *resizes) judge(pass *resize.Pass, now time.Time, resized []throttle.Target) {
+	before := r.effective
+	r.resizing, r.effective = pass.Resizing(r.journal.Limits), map[throttle.Target]time.Time{}
+	for _, t := range resized {
+		waits, waiting := r.resizing[t]
+		r.effective[t] = now
+		if since, there := before[t]; waiting && there {
+			r.effective[t] = since
+		}
+		if waiting {
+			waits.Since = r.effective[t]
+			r.resizing[t] = waits
+		}
+	}
 }
 
 // lift restores all CPU limits.

@@ -102,7 +102,7 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	in.Resizing = m.resizes.resizing
 	m.list = throttle.Next(m.list, in)
 	err := m.setCgroups(s.Snapshot, workloads)
-	decided, failed := m.resizes.round(m.list, workloads, podsOf(s.Snapshot, list))
+	decided, failed := m.resizes.round(in.Time, m.list, workloads, podsOf(s.Snapshot, list))
 	if decided {
 		failed = errors.Join(failed, m.setCgroups(s.Snapshot, workloads))
 	}

@@ -249,7 +249,7 @@ func TestRefusedOnServer(t *testing.T) {
 	})
 	p, err := n.round(j, of, 0.3)
 	require.ErrorContains(t, err, "minimum cpu usage per Container is 400m")
-	assert.True(t, p.Resizing(j.Limits)[target].Refused)
+	assert.True(t, p.Refused()[target].Refused)
 	assert.NotEmpty(t, n.recorded())
 	_, err = n.round(j, of, 0)
 	require.NoError(t, err)

@@ -12,8 +12,8 @@
 //	pass := api.Pass(ctx)
 //	journal.Files, journal.Save = pass, pass.Record
 //	if why := pass.Exempt(pod); why == "" { ... pass.Knobs(cgroup, pod) ... }
+//	resizing := pass.Resizing(journal.Limits) // what is not in effect of what was written before
 //	err := journal.Set(want)
-//	resizing := pass.Resizing(journal.Limits) // what is not in effect
 //
 // The limits before are recorded in an annotation of the Node before the first is changed
 // (write-ahead), so that the next agent, or plimsoll release, finds them without the disk

@@ -222,18 +222,27 @@ func (p *Pass) Record(limits []throttle.Limit) error {
 	return p.record(body)
 }
 
-// Resizing are those of the limits that are not in effect, as far as this pass knows.
+// Resizing are those of the limits that were written before this pass and are not in effect.
 func (p *Pass) Resizing(limits []throttle.Limit) map[throttle.Target]throttle.Resizing {
 	list := map[throttle.Target]throttle.Resizing{}
 	for i := range limits {
 		l, t := &limits[i], throttle.Target{Cgroup: limits[i].Cgroup}
-		r, failed := p.refused[l.Knob]
-		if pod := p.pods[l.Container.UID]; !failed && pod != nil && !l.Foreign {
-			if m, there := find(pod, l.Container.Name); there {
-				r = m.resizing(pod, l)
-			}
+		pod, m, err := p.container(l.Knob)
+		if err != nil || l.Foreign || !l.Written {
+			continue
 		}
-		if r.Why != "" && !list[t].Refused {
+		if r := m.resizing(pod, l); r.Why != "" && !list[t].Refused {
+			list[t] = r
+		}
+	}
+	return list
+}
+
+// Refused are the writes of this pass that failed.
+func (p *Pass) Refused() map[throttle.Target]throttle.Resizing {
+	list := map[throttle.Target]throttle.Resizing{}
+	for k, r := range p.refused {
+		if t := (throttle.Target{Cgroup: k.Cgroup}); !list[t].Refused {
 			list[t] = r
 		}
 	}

@@ -147,18 +147,18 @@ func TestPassResizesAndRestores(t *testing.T) {
 	s := newServer(t)
 	before := jsonOf(t, s.pod.Spec)
 	j := &throttle.Journal{}
-	p, err := s.round(j, 0.3)
+	_, err := s.round(j, 0.3)
 	require.NoError(t, err)
 	assert.Equal(t, [2]int64{300, 300}, s.limits(), "each of them may use as much as is meant for the pod")
 	assert.Equal(t, 1, s.gets, "one read for all")
 	assert.Len(t, s.recorded(), 2)
 	target := throttle.Target{Cgroup: "/pod1"}
-	assert.Equal(t, map[throttle.Target]throttle.Resizing{target: {Why: "the kubelet has not resized it"}}, p.Resizing(j.Limits))
+	assert.Equal(t, map[throttle.Target]throttle.Resizing{target: {Why: "the kubelet has not resized it"}}, s.pass().Resizing(j.Limits))
 	s.pod.Status.ContainerStatuses[0].Resources.Limits = quantities("300m", "")
 	s.pod.Status.InitContainerStatuses[0].Resources.Limits = quantities("300m", "")
-	p, err = s.round(j, 0.3)
+	_, err = s.round(j, 0.3)
 	require.NoError(t, err)
-	assert.Empty(t, p.Resizing(j.Limits))
+	assert.Empty(t, s.pass().Resizing(j.Limits))
 	assert.Equal(t, 2, s.patches, "nothing changed, nothing is written")
 	_, err = s.round(j, 0.05)
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func TestPassRefused(t *testing.T) {
 			j := &throttle.Journal{}
 			p, err := s.round(j, 0.3)
 			require.Error(t, err)
-			got := p.Resizing(j.Limits)[throttle.Target{Cgroup: "/pod1"}]
+			got := p.Refused()[throttle.Target{Cgroup: "/pod1"}]
 			assert.Equal(t, c.refused, got.Refused)
 			assert.Contains(t, got.Why, "the API server refuses the resize: ")
 			_, err = s.round(j, 0)
