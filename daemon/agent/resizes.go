@@ -54,7 +54,7 @@ func (r *resizes) holds(cgroup string) bool {
 
 // round decides which throttles that have just begun are resized, and makes the limits of
 // all of these the only ones. podOf is the pod of a cgroup. decided: some are not resized.
-func (r *resizes) round(now time.Time, list map[throttle.Target]throttle.Throttle, workloads map[string]throttle.Workload, podOf func(cgroup string) (throttle.Container, bool)) (decided bool, err error) {
+func (r *resizes) round(now time.Time, list map[throttle.Target]throttle.Throttle, workloads map[string]throttle.Workload, podOf podOf) (decided bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), resizeTimeout)
 	defer cancel()
 	resized, undecided := r.split(list, workloads)
@@ -62,46 +62,51 @@ func (r *resizes) round(now time.Time, list map[throttle.Target]throttle.Throttl
 		r.resizing, r.effective = nil, nil
 		return false, nil
 	}
-	if r.api == nil || !r.adopted {
-		for _, t := range undecided {
-			c := list[t]
-			list[t] = c.DecideResize("the Node is not read yet")
-		}
-		return len(undecided) > 0, nil
+	var pass *resize.Pass
+	if r.adopted {
+		pass = r.api.Pass(ctx)
 	}
-	pass := r.api.Pass(ctx)
 	for _, t := range undecided {
-		pod, known := podOf(t.Cgroup)
-		why := "its pod is not known"
-		switch {
-		case len(resized) >= maxResized:
-			why = "as many pods as may be are resized already"
-		case known:
-			why = pass.Exempt(pod)
-		}
+		why := exempt(pass, t, len(resized), podOf)
 		if why == "" {
 			resized = append(resized, t)
 		}
 		c := list[t]
 		list[t], decided = c.DecideResize(why), decided || why != ""
 	}
-	want := map[throttle.Knob]float64{}
-	for _, t := range resized {
-		if c := list[t]; !workloads[t.Cgroup].DryRun {
-			knobs, failed := r.knobs(pass, t, podOf)
-			err = errors.Join(err, failed)
-			for _, k := range knobs {
-				want[k] = c.Limits().CPU
-			}
-		}
+	if pass == nil {
+		return decided, nil
 	}
 	r.judge(pass, now, resized)
+	want := map[throttle.Knob]float64{}
+	for _, t := range resized {
+		if !workloads[t.Cgroup].DryRun {
+			err = errors.Join(err, r.add(want, pass, t, list[t], podOf))
+		}
+	}
 	err = errors.Join(err, r.set(pass, want))
 	for t, failed := range pass.Refused() {
 		failed.Since = r.effective[t]
 		r.resizing[t] = failed
 	}
 	return decided, err
+}
+
+// podOf is the listed pod of a cgroup.
+type podOf func(cgroup string) (throttle.Container, bool)
+
+// exempt is why a pod is not resized, beside so many others; empty: it is.
+func exempt(pass *resize.Pass, t throttle.Target, others int, podOf podOf) string {
+	pod, known := podOf(t.Cgroup)
+	switch {
+	case pass == nil:
+		return "the Node is not read yet"
+	case others >= maxResized:
+		return "as many pods as may be are resized already"
+	case !known:
+		return "its pod is not known"
+	}
+	return pass.Exempt(pod)
 }
 
 // split returns the throttles that are resized, and those for which it is to be decided.
@@ -118,24 +123,27 @@ func (r *resizes) split(list map[throttle.Target]throttle.Throttle, workloads ma
 	return resized, undecided
 }
 
-// knobs of a target: those of its pod, and after a restart, or while the API server is away,
-// those that are recorded.
-func (r *resizes) knobs(pass *resize.Pass, t throttle.Target, podOf func(cgroup string) (throttle.Container, bool)) (list []throttle.Knob, err error) {
-	pod, known := podOf(t.Cgroup)
-	if known {
-		if list, err = pass.Knobs(t.Cgroup, pod); err == nil {
-			return list, nil
-		}
-		if errors.Is(err, throttle.ErrGone) {
-			err = nil
-		}
-	}
+// add the limits of a target: those of its pod, and after a restart, or while the API server
+// is away, those that are recorded.
+func (r *resizes) add(want map[throttle.Knob]float64, pass *resize.Pass, t throttle.Target, c throttle.Throttle, podOf podOf) error {
+	cores := c.Limits().CPU
 	for _, l := range r.journal.Limits {
 		if l.Cgroup == t.Cgroup {
-			list = append(list, l.Knob)
+			want[l.Knob] = cores
 		}
 	}
-	return list, err
+	pod, known := podOf(t.Cgroup)
+	if !known {
+		return nil
+	}
+	knobs, err := pass.Knobs(t.Cgroup, pod)
+	for _, k := range knobs {
+		want[k] = cores
+	}
+	if errors.Is(err, throttle.ErrGone) {
+		return nil
+	}
+	return err
 }
 
 func (r *resizes) set(pass *resize.Pass, want map[throttle.Knob]float64) error {

@@ -128,7 +128,7 @@ func (m *throttles) setCgroups(s *snapshot.Snapshot, workloads map[string]thrott
 }
 
 // podsOf returns the listed pod of a cgroup.
-func podsOf(s *snapshot.Snapshot, list pods.List) func(cgroup string) (throttle.Container, bool) {
+func podsOf(s *snapshot.Snapshot, list pods.List) podOf {
 	return func(cgroup string) (throttle.Container, bool) {
 		i := slices.IndexFunc(s.Workloads, func(w snapshot.WorkloadState) bool { return w.Cgroup == cgroup })
 		if i < 0 {
