@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -44,6 +45,9 @@ func newResizeFixture(t *testing.T, node string) *resizeFixture {
 	}
 	_, err := h.c.AddNode(t.Context(), node, nil)
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, h.c.Client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), node, metav1.DeleteOptions{}))
+	})
 	h.namespace = h.c.Namespace(t)
 	made, err := h.c.Client.CoreV1().Pods(h.namespace).Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "hog"},

@@ -71,6 +71,26 @@ func TestChartHasManifests(t *testing.T) {
 	named(t, all, "Namespace /plimsoll-node-lease")
 }
 
+// Only where throttle.resize asks for it agents and release may resize pods; release after
+// everything else is deleted.
+func TestChartResizeRights(t *testing.T) {
+	h := chart.NewHelm(t, "")
+	roles := func(args ...string) map[string]string {
+		list := map[string]string{}
+		for _, o := range h.Render(args...) {
+			if strings.HasSuffix(o.GetName(), "-resize") && o.GetKind() != "ValidatingAdmissionPolicy" && o.GetKind() != "ValidatingAdmissionPolicyBinding" {
+				list[o.GetKind()+" "+o.GetName()] = o.GetAnnotations()["helm.sh/hook"]
+			}
+		}
+		return list
+	}
+	assert.Empty(t, roles())
+	assert.Equal(t, map[string]string{
+		"ClusterRole plimsoll-agent-resize": "", "ClusterRoleBinding plimsoll-agent-resize": "",
+		"ClusterRole plimsoll-release-resize": "post-delete", "ClusterRoleBinding plimsoll-release-resize": "post-delete",
+	}, roles("--set", "agent.config.throttle.resize=true"))
+}
+
 // The files that Prometheus and Grafana read by themselves are what their
 // operators get.
 func TestChartHasRulesAndDashboard(t *testing.T) {

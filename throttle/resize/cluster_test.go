@@ -1,6 +1,7 @@
 package resize
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -42,6 +43,9 @@ func newNode(t *testing.T, name string) *node {
 	n := &node{T: t, c: c, name: name, namespace: c.Namespace(t)}
 	_, err := c.AddNode(t.Context(), name, nil)
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, c.Client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}))
+	})
 	n.api = API{Core: n.as("plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: name}).CoreV1(), Node: name}
 	return n
 }
@@ -121,8 +125,8 @@ func (n *node) recorded() []throttle.Limit {
 	return list
 }
 
-func (n *node) resize(name, body string) error {
-	_, err := n.c.Client.CoreV1().Pods(n.namespace).Patch(n.Context(), name, types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, "resize")
+func (n *node) resize(name, body string, dryRun ...string) error {
+	_, err := n.c.Client.CoreV1().Pods(n.namespace).Patch(n.Context(), name, types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{DryRun: dryRun}, "resize")
 	return err
 }
 
@@ -218,7 +222,7 @@ func TestQuotaOnServer(t *testing.T) {
 		require.NoError(t, err)
 	}
 	counted("2")
-	within(t, "the quota is in force", func() bool { return apierrors.IsForbidden(n.resize("web", replaced(limitOf, "2100m"))) })
+	within(t, "the quota is in force", func() bool { return apierrors.IsForbidden(n.resize("web", replaced(limitOf, "2100m"), metav1.DryRunAll)) })
 	require.NoError(t, n.resize("web", replaced(limitOf, "1")))
 	n.reports("web", quantities("1", "1Gi")) // until then it counts as before
 	counted("1")
@@ -244,8 +248,7 @@ func TestRefusedOnServer(t *testing.T) {
 	require.NoError(t, err)
 	j, target := &throttle.Journal{}, throttle.Target{Cgroup: "/" + of.UID}
 	within(t, "rights and LimitRange are in force", func() bool {
-		_, err := n.c.Client.CoreV1().Pods(n.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType, []byte(replaced(limitOf, "1")), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "resize")
-		return apierrors.IsForbidden(err) && n.api.Pass(t.Context()).Exempt(of) == ""
+		return apierrors.IsForbidden(n.resize("web", replaced(limitOf, "1"), metav1.DryRunAll)) && n.api.Pass(t.Context()).Exempt(of) == ""
 	})
 	p, err := n.round(j, of, 0.3)
 	require.ErrorContains(t, err, "minimum cpu usage per Container is 400m")
