@@ -222,7 +222,9 @@ func TestQuotaOnServer(t *testing.T) {
 		require.NoError(t, err)
 	}
 	counted("2")
-	within(t, "the quota is in force", func() bool { return apierrors.IsForbidden(n.resize("web", replaced(limitOf, "2100m"), metav1.DryRunAll)) })
+	within(t, "the quota is in force", func() bool {
+		return apierrors.IsForbidden(n.resize("web", replaced(limitOf, "2100m"), metav1.DryRunAll))
+	})
 	require.NoError(t, n.resize("web", replaced(limitOf, "1")))
 	n.reports("web", quantities("1", "1Gi")) // until then it counts as before
 	counted("1")
