@@ -22,6 +22,12 @@ var RBACEvictDirect []byte
 //go:embed rbac-evict-request.yaml
 var RBACEvictRequest []byte
 
+// RBACResize is rbac-resize.yaml: the agent's additional rights where it throttles
+// the CPU of pods by in-place resize.
+//
+//go:embed rbac-resize.yaml
+var RBACResize []byte
+
 // RBACKatalyst is rbac-katalyst.yaml: the agent's additional rights where
 // Katalyst's CustomNodeResources tell what is reclaimed.
 //
@@ -51,6 +57,12 @@ var ControllerRBAC []byte
 //
 //go:embed rbac-release.yaml
 var ReleaseRBAC []byte
+
+// ReleaseRBACResize is rbac-release-resize.yaml: the additional rights of plimsoll
+// release where agents have RBACResize.
+//
+//go:embed rbac-release-resize.yaml
+var ReleaseRBACResize []byte
 
 // Heartbeats is heartbeats.yaml: a priority level of the API server for the
 // agents' Leases.

@@ -20,6 +20,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -41,7 +42,7 @@ type agents struct {
 func twoNodes(t *testing.T) agents {
 	t.Helper()
 	c := plane(t)
-	require.NoError(t, c.Apply(t.Context(), RBAC, RBACEvictDirect, Heartbeats, Identity, []byte(customNodeResources)))
+	require.NoError(t, c.Apply(t.Context(), RBAC, RBACEvictDirect, RBACResize, Heartbeats, Identity, []byte(customNodeResources)))
 	for _, name := range []string{"mine", "theirs"} {
 		aNode(t, c, name)
 	}
@@ -106,7 +107,9 @@ func aNode(t *testing.T, c *cluster.Cluster, name string) {
 	require.NoError(t, c.Apply(t.Context(), fmt.Appendf(nil, "{apiVersion: %s, kind: CustomNodeResource, metadata: {name: %s}}", "node.katalyst.kubewharf.io/v1alpha1", name)))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "on-" + name},
-		Spec:       corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		Spec: corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}, Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")},
+		}}, {Name: "unlimited", Image: "i"}}},
 	}
 	_, err = c.Client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -140,10 +140,18 @@ func onPods() []request {
 	event := func(host string) string {
 		return `{"apiVersion":"v1","kind":"Event","metadata":{"name":"table"},"involvedObject":{"kind":"Pod","namespace":"default","name":"on-NODE"},"source":{"component":"plimsoll-agent","host":"` + host + `"}}`
 	}
+	resize := func(what string, of func(what, method, path, kind, body string) request, container, resources string) request {
+		return of(what, http.MethodPatch, pods+"/on-NODE/resize", strategic, `{"spec":{"containers":[{"name":"`+container+`","resources":`+resources+`}]}}`)
+	}
 	return []request{
 		anywhere("list pods of every node", http.MethodGet, "/api/v1/pods", "", "", yes),
 		anywhere("**evict a pod of the node**", http.MethodPost, pods+"/on-NODE/eviction", plain,
 			`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"on-NODE","namespace":"default"},"deleteOptions":{"dryRun":["All"]}}`, policy),
+		resize("change the CPU limit of a pod of the node", bound, "c", `{"limits":{"cpu":"1"}}`),
+		resize("add a CPU limit", never, "unlimited", `{"limits":{"cpu":"1"}}`),
+		resize("change the CPU request of a pod", never, "c", `{"requests":{"cpu":"200m"}}`),
+		resize("add a memory limit to a pod", never, "c", `{"limits":{"memory":"1Gi"}}`),
+		resize("change CPU limit and request of a pod", never, "c", `{"limits":{"cpu":"1"},"requests":{"cpu":"200m"}}`),
 		notGranted("delete a pod", http.MethodDelete, pods+"/on-NODE", plain, "", yes, yes),
 		notGranted("change a pod", http.MethodPatch, pods+"/on-NODE", mergePatch, `{"metadata":{"labels":{"a":"b"}}}`, yes, yes),
 		notGranted("make a pod", http.MethodPost, pods, plain,

@@ -26,6 +26,8 @@ type Input struct {
 	CPU, Mover, Memory Pressure
 	// Carried is the most that each disk carries, by name.
 	Carried map[string]Rates
+	// Resizing are the resizes that are not in effect.
+	Resizing map[Target]Resizing
 	// MemoryUnlimited is why no memory is limited on this node; empty: it may be.
 	MemoryUnlimited string
 	// missing is the memory that must be released to end the pressure, in bytes.

@@ -18,20 +18,39 @@ const (
 	// Memory in bytes, from which on the kernel makes a cgroup wait. It is set once, at what
 	// the cgroup holds then: any lower, it would wait with what it holds.
 	Memory = "memory"
+	// Resize is the CPU limit of a container in the API, in millicores.
+	Resize = "resize"
 )
 
 // Knob is one limit that a cgroup can have.
 type Knob struct {
 	// Cgroup is the path below the hierarchy's directory.
 	Cgroup string `json:"cgroup"`
-	// Name is Read, Write, CPU or Memory.
+	// Name is Read, Write, CPU, Memory or Resize.
 	Name string `json:"name"`
-	// Device as major:minor; empty for CPU and Memory.
+	// Device as major:minor, of Read and Write alone.
 	Device string `json:"device,omitempty"`
+	// Container of Resize alone.
+	Container Container `json:"container,omitzero"`
+}
+
+// Container of a pod in the API.
+type Container struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	UID       string `json:"uid"`
+	Name      string `json:"name"`
+}
+
+func (c Container) compare(o Container) int {
+	return cmp.Or(cmp.Compare(c.UID, o.UID), cmp.Compare(c.Name, o.Name))
 }
 
 // String is for people.
 func (k Knob) String() string {
+	if k.Name == Resize {
+		return "CPU of container " + k.Container.Name + " of " + k.Container.Namespace + "/" + k.Container.Pod
+	}
 	if k.Device == "" {
 		return k.Cgroup + " " + k.Name
 	}
@@ -53,7 +72,7 @@ func (k Knob) Resource() snapshot.SharedResource {
 }
 
 func (k Knob) compare(o Knob) int {
-	return cmp.Or(cmp.Compare(k.Cgroup, o.Cgroup), cmp.Compare(k.Name, o.Name), cmp.Compare(k.Device, o.Device))
+	return cmp.Or(cmp.Compare(k.Cgroup, o.Cgroup), cmp.Compare(k.Name, o.Name), cmp.Compare(k.Device, o.Device), k.Container.compare(o.Container))
 }
 
 // Limit is a knob that the agent has set. 0 means no limit, as everywhere in this
@@ -78,7 +97,7 @@ func (l Limit) replaceable(now uint64) bool {
 	return !l.Foreign && (now == l.Value || !l.Written && now == l.Replaced)
 }
 
-// Files are the kernel's cgroup files.
+// Files are the kernel's cgroup files, or the CPU limits of containers in the API.
 type Files interface {
 	// Get returns the value in force, 0 for none. ErrGone: the cgroup or device does not
 	// exist any more.
@@ -154,7 +173,7 @@ func (b *Journal) restore(want map[Knob]float64) (errs []error) {
 		}
 		errs = append(errs, b.ignoreGone(l.Knob, func() error {
 			now, err := b.Files.Get(l.Knob)
-			if err == nil && l.replaceable(now) {
+			if err == nil && now != l.Original && l.replaceable(now) {
 				err = b.Files.Set(l.Knob, l.Original)
 			}
 			if err == nil {

@@ -49,8 +49,8 @@ func (k *kernel) Set(of Knob, n uint64) error {
 func (k *kernel) Effective(_ Knob, per float64) (uint64, error) { return uint64(per), nil }
 
 var (
-	reads  = Knob{"/kubepods/pod1", Read, "8:0"}
-	writes = Knob{"/kubepods/pod1", Write, "8:0"}
+	reads  = Knob{Cgroup: "/kubepods/pod1", Name: Read, Device: "8:0"}
+	writes = Knob{Cgroup: "/kubepods/pod1", Name: Write, Device: "8:0"}
 	cores  = Knob{Cgroup: "/kubepods/pod2", Name: CPU}
 )
 

@@ -1,12 +1,12 @@
 package throttle
 
-// Limits converts throttles in force to limits. Devices are the numbers of disks by name; a
+// Limits converts throttles in force to limits of cgroups, but those that are resized. Devices are the numbers of disks by name; a
 // disk that does not exist any more needs none. in says in which cgroups a limit on a disk
 // must be written for one.
 func Limits(throttles map[Target]Throttle, devices map[string]string, in func(cgroup string) []string) map[Knob]float64 {
 	want := map[Knob]float64{}
 	for t, c := range throttles {
-		if !c.InForce() {
+		if !c.InForce() || c.Resized {
 			continue
 		}
 		limits := c.Limits()
@@ -23,8 +23,8 @@ func Limits(throttles map[Target]Throttle, devices map[string]string, in func(cg
 			continue
 		}
 		for _, cgroup := range in(t.Cgroup) {
-			want[Knob{cgroup, Read, device}] = limits.Read
-			want[Knob{cgroup, Write, device}] = limits.Write
+			want[Knob{Cgroup: cgroup, Name: Read, Device: device}] = limits.Read
+			want[Knob{Cgroup: cgroup, Name: Write, Device: device}] = limits.Write
 		}
 	}
 	return want

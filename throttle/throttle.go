@@ -38,6 +38,8 @@ const (
 	// Lifetime is how long a throttle lasts without renewal: after a restart an older one
 	// is removed.
 	Lifetime = 5 * time.Minute
+	// resizedWithin is how long a resize may take to be in effect: some rounds.
+	resizedWithin = 15 * time.Second
 	// Lower bounds of a limit, in bytes per second and cores: what a workload used during a
 	// pause does not tell what it needs.
 	minBytes = 1 << 20
@@ -101,6 +103,11 @@ type Throttle struct {
 	WaitedBefore snapshot.Opt[float64] `json:"waitedBeforeRatio,omitzero"`
 	// UselessUntil: it did not help, and is not tried again before.
 	UselessUntil time.Time `json:"uselessUntil,omitzero"`
+	// Resized: the CPU limits of its containers are resized, and cpu.max of its cgroup is
+	// not written. NotResized is why it is the other way round although that is
+	// configured. Neither: it is not decided yet.
+	Resized    bool   `json:"resized,omitempty"`
+	NotResized string `json:"notResized,omitempty"`
 	// Why the pod is throttled: which workload waits, and for which other.
 	Why string `json:"why,omitempty"`
 }
@@ -153,7 +160,7 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if w.Exemption(p.Level) != "" {
 			continue
 		}
-		if c = c.next(t, in.Time, p, &w); !p.Unknown {
+		if c = c.resized(t, in).next(t, in.Time, p, &w); !p.Unknown {
 			c.Base = in.within(t, c.Base)
 		}
 		if c.InForce() || in.Time.Sub(c.Changed) < remembered || in.Time.Before(c.UselessUntil) {

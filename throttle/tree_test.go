@@ -28,7 +28,7 @@ func made(t *testing.T, v1 bool, files map[string]string) (Tree, string) {
 }
 
 func TestKnobFiles(t *testing.T) {
-	read, write, cpu, memory := Knob{"/pod", Read, "8:0"}, Knob{"/pod", Write, "8:0"}, Knob{Cgroup: "/pod", Name: CPU}, Knob{Cgroup: "/pod", Name: Memory}
+	read, write, cpu, memory := Knob{Cgroup: "/pod", Name: Read, Device: "8:0"}, Knob{Cgroup: "/pod", Name: Write, Device: "8:0"}, Knob{Cgroup: "/pod", Name: CPU}, Knob{Cgroup: "/pod", Name: Memory}
 	for _, row := range []struct {
 		v1         bool
 		k          Knob
@@ -73,7 +73,7 @@ func TestKnobCoresOfPeriod(t *testing.T) {
 		require.NoError(t, err)
 		assert.EqualValues(t, leastQuota, got, "the kernel takes no less")
 	}
-	got, err := v2.Effective(Knob{"/pod", Read, "8:0"}, 0.2)
+	got, err := v2.Effective(Knob{Cgroup: "/pod", Name: Read, Device: "8:0"}, 0.2)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, got, "0 would be none")
 }
@@ -98,20 +98,20 @@ func TestKnobMemoryHeld(t *testing.T) {
 
 func TestKnobGone(t *testing.T) {
 	tree, _ := made(t, false, map[string]string{"cpu.max": "much 100000\n"})
-	_, err := tree.Get(Knob{"/gone", Read, "8:0"})
+	_, err := tree.Get(Knob{Cgroup: "/gone", Name: Read, Device: "8:0"})
 	require.ErrorIs(t, err, ErrGone)
-	require.ErrorIs(t, tree.Set(Knob{"/gone", Read, "8:0"}, 1), ErrGone)
-	_, err = tree.Get(Knob{"/pod", Read, "8:0"})
+	require.ErrorIs(t, tree.Set(Knob{Cgroup: "/gone", Name: Read, Device: "8:0"}, 1), ErrGone)
+	_, err = tree.Get(Knob{Cgroup: "/pod", Name: Read, Device: "8:0"})
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.NotErrorIs(t, err, ErrGone)
 	require.ErrorContains(t, err, "the cgroup controller is not enabled there")
-	require.ErrorIs(t, tree.Set(Knob{"/pod", Read, "8:0"}, 1), fs.ErrNotExist)
+	require.ErrorIs(t, tree.Set(Knob{Cgroup: "/pod", Name: Read, Device: "8:0"}, 1), fs.ErrNotExist)
 	assert.NoFileExists(t, filepath.Join(tree.IO.Dir, "pod/io.max"), "nothing is made")
 	_, err = tree.Get(Knob{Cgroup: "/pod", Name: CPU})
 	require.ErrorContains(t, err, `limit "much" is not a number`)
-	_, err = Tree{}.Get(Knob{"/pod", Read, "8:0"})
+	_, err = Tree{}.Get(Knob{Cgroup: "/pod", Name: Read, Device: "8:0"})
 	require.ErrorContains(t, err, "no cgroup hierarchy")
-	for _, k := range []Knob{{"/../pod", Read, "8:0"}, {"/pod", "weight", ""}, {"", CPU, ""}} {
+	for _, k := range []Knob{{Cgroup: "/../pod", Name: Read, Device: "8:0"}, {Cgroup: "/pod", Name: "weight"}, {Name: CPU}, {Cgroup: "/pod", Name: Resize}} {
 		_, err = tree.Get(k)
 		require.ErrorContains(t, err, "invalid cgroup limit", "%v", k)
 	}
@@ -136,10 +136,10 @@ func FuzzKnobStaysInTree(f *testing.F) {
 			}
 		}
 		h := Hierarchy{Dir: filepath.Join(top, "tree")}
-		b := Journal{Files: Tree{h, h, h}, Save: func([]Limit) error { return nil }, Limits: []Limit{{Knob: Knob{cgroup, name, device}, Value: limit, Written: true}}}
-		_ = b.Set(map[Knob]float64{{cgroup, name, device}: float64(limit)})
+		b := Journal{Files: Tree{h, h, h}, Save: func([]Limit) error { return nil }, Limits: []Limit{{Knob: Knob{Cgroup: cgroup, Name: name, Device: device}, Value: limit, Written: true}}}
+		_ = b.Set(map[Knob]float64{{Cgroup: cgroup, Name: name, Device: device}: float64(limit)})
 		_ = b.Set(nil)
-		_ = b.Files.Set(Knob{cgroup, name, device}, limit)
+		_ = b.Files.Set(Knob{Cgroup: cgroup, Name: name, Device: device}, limit)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
@@ -161,7 +161,7 @@ func TestKnobsOnThisKernel(t *testing.T) {
 	tree.CPU.Dir, tree.CPU.V1 = c.Hierarchy("cpu")
 	name := "/plimsoll-curb-" + strconv.Itoa(os.Getpid())
 	device := disk(t)
-	for _, k := range []Knob{{name, Read, device}, {name, Write, device}, {Cgroup: name, Name: CPU}} {
+	for _, k := range []Knob{{Cgroup: name, Name: Read, Device: device}, {Cgroup: name, Name: Write, Device: device}, {Cgroup: name, Name: CPU}} {
 		dir := filepath.Join(tree.IO.Dir, name)
 		if k.Name == CPU {
 			dir = filepath.Join(tree.CPU.Dir, name)
@@ -188,7 +188,7 @@ func TestKnobsOnThisKernel(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, got, "%s", k)
 	}
-	err = tree.Set(Knob{name, Read, "511:511"}, 1)
+	err = tree.Set(Knob{Cgroup: name, Name: Read, Device: "511:511"}, 1)
 	assert.ErrorIs(t, err, ErrGone, "a device that is not there")
 }
 

@@ -17,6 +17,7 @@ type Config struct {
 	Enabled bool     `yaml:"enabled" why:"Whether pods that cause a pressure are throttled before any pod is evicted for it. Velero's data movers have a switch of their own: vgdp.enabled."`
 	DryRun  bool     `yaml:"dryRun" why:"Whether to decide only: what would be throttled is shown and logged. true, so that a fresh install observes."`
 	Classes []string `yaml:"classes" unit:"QoS classes" why:"The QoS classes whose pods may be throttled: BestEffort, Burstable. A Burstable pod keeps the CPU and the memory that it requests. Pods that are never evicted are throttled only where their owner allows it (label plimsoll.dev/throttle=allow), Guaranteed pods never."`
+	Resize  bool     `yaml:"resize" why:"Whether the CPU of a Burstable pod is throttled by in-place resize of its containers' CPU limits, where all have one and the API server serves it, and by cpu.max of its cgroup elsewhere. Needs deploy/rbac-resize.yaml."`
 	Never   []string `yaml:"never" unit:"namespaces" why:"Namespaces whose pods are never throttled, also at hard and whatever their labels say."`
 }
 
@@ -55,6 +56,9 @@ type Workload struct {
 	Liveness time.Duration
 	// Terminating: its kubelet ends it.
 	Terminating bool
+	// Resizable: its CPU may be throttled by in-place resize, as far as the configuration
+	// and its QoS class say.
+	Resizable bool
 	// Exempt is why it is not throttled; ExemptAtSoft is why only hard pressure throttles
 	// it. Empty: it may be.
 	Exempt, ExemptAtSoft string
@@ -105,6 +109,7 @@ const (
 func (c *Config) Of(p *pods.Pod, ofNamespace string, optOutHard []string) Workload {
 	w := Workload{DryRun: c.DryRun}.With(p)
 	w.RequestCores = float64(p.CPURequestMillicores) / 1000
+	w.Resizable = c.Resize && p.QoS == burstable
 	switch {
 	case !c.Enabled:
 		w.Exempt = "throttle.enabled is false"

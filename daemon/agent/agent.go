@@ -24,6 +24,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/recording"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/state"
+	"github.com/plimsoll-dev/plimsoll/throttle/resize"
 )
 
 // Agent is the daemon of one node, composed of its parts.
@@ -154,6 +155,7 @@ func (a *Agent) Join() error {
 	}
 	a.cluster, a.About.Mode = cl, "cluster"
 	a.throttles.event, a.throttles.ofNamespace = cl.events.Pod, cl.throttle.Value
+	a.throttles.resizes.api = &resize.API{Core: cl.core, Node: a.About.Node}
 	if cl.heartbeat != nil {
 		cl.heartbeat.id = a.StateID
 		held := protectProcess()

@@ -38,6 +38,7 @@ import (
 type cluster struct {
 	node   string
 	bootID string
+	core   corev1client.CoreV1Interface
 	nodes  corev1client.NodesGetter
 	pods   *pods.Watcher
 	// throttle is the label of namespaces that allows or forbids throttling their pods.
@@ -97,7 +98,7 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 		return nil, fmt.Errorf("create Kubernetes client: %w", err)
 	}
 	cl := &cluster{
-		node: node, bootID: bootID(c.Paths.Procfs), nodes: core, log: log, marked: make(chan struct{}),
+		node: node, bootID: bootID(c.Paths.Procfs), core: core, nodes: core, log: log, marked: make(chan struct{}),
 		pods: &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log, PluginPods: pods.PluginPods{
 			Enabled: true, Full: c.Plugins.FullPods, Annotations: c.Plugins.AnnotationKeys(""),
 		}, OptOuts: c.Eviction.OptOuts},

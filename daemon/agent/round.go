@@ -38,6 +38,7 @@ func (a *Agent) throttle() {
 		if a.throttles.needPods(state) {
 			list = a.cluster.pods.List(c.Eviction.Protect)
 		}
+		a.throttles.resizes.adopt(a.cluster.nodeRead, a.Log)
 		a.throttles.round(state, c, list)
 	}
 	if a.cluster == nil || !c.VGDP.Enabled {

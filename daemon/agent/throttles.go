@@ -33,6 +33,7 @@ type throttles struct {
 	writer      state.Writer // of file
 	journal     throttle.Journal
 	tree        throttle.Tree // of the journal
+	resizes     resizes
 	list        map[throttle.Target]throttle.Throttle
 	relief      []evict.Relief
 	saved       savedThrottles
@@ -98,14 +99,14 @@ func (m *throttles) needPods(s *view.State) bool {
 func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	workloads := c.Throttleable(s.Snapshot, list, m.ofNamespace)
 	in := throttle.NewInput(s.Snapshot, s.Levels, workloads, m.list)
+	in.Resizing = m.resizes.resizing
 	m.list = throttle.Next(m.list, in)
-	written := map[throttle.Target]throttle.Throttle{}
-	for t, c := range m.list {
-		if !workloads[t.Cgroup].DryRun {
-			written[t] = c
-		}
+	err := m.setCgroups(s.Snapshot, workloads)
+	decided, failed := m.resizes.round(in.Time, m.list, workloads, podsOf(s.Snapshot, list))
+	if decided {
+		failed = errors.Join(failed, m.setCgroups(s.Snapshot, workloads))
 	}
-	err := m.journal.Set(throttle.Limits(written, deviceNumbers(s.Snapshot), m.tree.IOCgroups))
+	err = errors.Join(err, failed)
 	m.publishCgroups()
 	m.relief = m.reliefOf(s.Levels, workloads, c.Eviction.ReliefWait)
 	err = errors.Join(err, m.saveIfChanged())
@@ -113,16 +114,46 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	m.announce(s, workloads)
 }
 
-// lift removes every limit from the kernel. It forgets the throttles too, because the
+// setCgroups writes the limits of cgroups, but of pods that are resized.
+func (m *throttles) setCgroups(s *snapshot.Snapshot, workloads map[string]throttle.Workload) error {
+	written := map[throttle.Target]throttle.Throttle{}
+	for t, c := range m.list {
+		w := workloads[t.Cgroup]
+		resized := t.Resource() == snapshot.SharedCPU && (c.UndecidedResize(t, &w) || m.resizes.holds(t.Cgroup))
+		if !w.DryRun && !resized {
+			written[t] = c
+		}
+	}
+	return m.journal.Set(throttle.Limits(written, deviceNumbers(s), m.tree.IOCgroups))
+}
+
+// podsOf returns the listed pod of a cgroup.
+func podsOf(s *snapshot.Snapshot, list pods.List) podOf {
+	return func(cgroup string) (throttle.Container, bool) {
+		i := slices.IndexFunc(s.Workloads, func(w snapshot.WorkloadState) bool { return w.Cgroup == cgroup })
+		if i < 0 {
+			return throttle.Container{}, false
+		}
+		p, listed := list.ByCgroupUID(s.Workloads[i].PodUID)
+		return throttle.Container{Namespace: p.Namespace, Pod: p.Name, UID: p.UID}, listed
+	}
+}
+
+// limits are all of ours.
+func (m *throttles) limits() []throttle.Limit {
+	return slices.Concat(m.journal.Limits, m.resizes.journal.Limits)
+}
+
+// lift removes every limit from the kernel and the API. It forgets the throttles too, because the
 // next agent decides from its own samples.
 func (m *throttles) lift() {
 	clear(m.list)
 	clear(m.told)
 	m.relief = nil
-	if len(m.journal.Limits) == 0 && len(m.saved.Throttles) == 0 {
+	if len(m.limits()) == 0 && len(m.saved.Throttles) == 0 {
 		return
 	}
-	err := errors.Join(m.journal.Set(nil), m.saveIfChanged())
+	err := errors.Join(m.journal.Set(nil), m.resizes.lift(), m.saveIfChanged())
 	m.publishCgroups()
 	m.logProblem(err)
 }
@@ -145,7 +176,7 @@ func deviceNumbers(s *snapshot.Snapshot) map[string]string {
 // publishCgroups publishes the cgroups that have a limit to the sample loop.
 func (m *throttles) publishCgroups() {
 	cgroups := map[string]bool{}
-	for _, l := range m.journal.Limits {
+	for _, l := range m.limits() {
 		cgroups[l.Cgroup] = true
 	}
 	m.cgroups.Store(&cgroups)
@@ -188,13 +219,13 @@ func (m *throttles) saveIfChanged() error {
 }
 
 func sameThrottle(a, b savedThrottle) bool {
-	return a.Target == b.Target && a.Percent == b.Percent && a.UselessUntil.Equal(b.UselessUntil) && a.Expires.Sub(b.Expires).Abs() < expirySlack
+	return a.Target == b.Target && a.Percent == b.Percent && a.Resized == b.Resized && a.NotResized == b.NotResized && a.UselessUntil.Equal(b.UselessUntil) && a.Expires.Sub(b.Expires).Abs() < expirySlack
 }
 
-// inForce are the targets whose limit is written to the kernel.
+// inForce are the targets whose limit is written.
 func (m *throttles) inForce() (list []throttle.Target) {
 	for _, t := range targets(m.list) {
-		if slices.ContainsFunc(m.journal.Limits, func(l throttle.Limit) bool { return l.Written && limitMatches(l, t) && !l.Foreign }) {
+		if slices.ContainsFunc(m.limits(), func(l throttle.Limit) bool { return l.Written && limitMatches(l, t) && !l.Foreign }) {
 			list = append(list, t)
 		}
 	}
@@ -254,9 +285,9 @@ func (m *throttles) show(s *view.State, in throttle.Input, c *config.Agent, err 
 		if of := m.list[t]; of.InForce() {
 			shown := view.Throttled{
 				Cgroup: t.Cgroup, Name: names[t.Cgroup], Disk: t.Disk, Memory: t.Memory, Percent: of.Percent, Limit: of.Limits(), Expires: of.Expires, Reason: of.Why,
-				Mover: in.Workloads[t.Cgroup].Mover, DryRun: in.Workloads[t.Cgroup].DryRun,
+				Mover: in.Workloads[t.Cgroup].Mover, DryRun: in.Workloads[t.Cgroup].DryRun, Resized: of.Resized, NotResized: of.NotResized,
 			}
-			shown.Foreign = slices.ContainsFunc(m.journal.Limits, func(l throttle.Limit) bool { return l.Foreign && limitMatches(l, t) })
+			shown.Foreign = slices.ContainsFunc(m.limits(), func(l throttle.Limit) bool { return l.Foreign && limitMatches(l, t) })
 			v.Throttled = append(v.Throttled, shown)
 		}
 	}
@@ -294,7 +325,7 @@ func (m *throttles) announce(s *view.State, workloads map[string]throttle.Worklo
 		now, dryRun := m.list[t], workloads[t.Cgroup].DryRun
 		if was, told := m.told[t]; now.InForce() && (!told || was && !dryRun) {
 			m.told[t] = dryRun
-			shown := view.Throttled{Disk: t.Disk, Memory: t.Memory, Percent: now.Percent, Limit: now.Limits()}
+			shown := view.Throttled{Disk: t.Disk, Memory: t.Memory, Percent: now.Percent, Limit: now.Limits(), Resized: now.Resized}
 			m.tell(s, t, dryRun, eventThrottled, shown.Limited()+", since "+now.Why)
 		}
 	}

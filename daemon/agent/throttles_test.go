@@ -53,7 +53,7 @@ func newThrottleFixture(t *testing.T) *throttleFixture {
 type files struct{ throttle.Tree }
 
 func (f files) Set(k throttle.Knob, limit uint64) error {
-	if k.Name == throttle.Memory {
+	if k.Name == throttle.Memory || k.Name == throttle.CPU {
 		return f.Tree.Set(k, limit)
 	}
 	other, err := f.Get(throttle.Knob{Cgroup: k.Cgroup, Name: map[string]string{throttle.Read: throttle.Write, throttle.Write: throttle.Read}[k.Name], Device: k.Device})

@@ -113,6 +113,7 @@ func (f *agentFlags) examination() doctor.Examination {
 	p.StateDir, p.DryRun, p.PluginDirs = c.State.Dir, c.Eviction.DryRun, agent.PluginDirs(&c)
 	p.EvictsDirectly = c.Eviction.Via == evict.ViaDirect || c.Eviction.ViaFallback
 	p.RequestsEvictions = c.Eviction.Via == evict.ViaRequest
+	p.Resizes = c.Throttle.Enabled && c.Throttle.Resize
 	p.Katalyst = c.Plugins.ReclaimedOvercommit.Enabled
 	if c.Kubernetes.Standalone {
 		return p

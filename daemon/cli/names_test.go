@@ -45,7 +45,7 @@ func TestEachName(t *testing.T) {
 func ofOthers() []string {
 	return []string{
 		// Kubernetes.
-		"WaitForFirstConsumer", "allowedTopologies", "automountServiceAccountToken", "defaultMode", "includePreferNoSchedule", "syncFrequency", "terminationGracePeriodSeconds", "tlsConfig",
+		"WaitForFirstConsumer", "allowedTopologies", "automountServiceAccountToken", "defaultMode", "includePreferNoSchedule", "resizePolicy", "syncFrequency", "terminationGracePeriodSeconds", "tlsConfig",
 		"MemoryPressure", "X-Kubernetes-PF-PriorityLevel-UID", "config.hash", "config.mirror",
 		// Velero, Go, systemd, Debian, and a file that is made.
 		"velero.io", "IsMirrorPod", "VerifyClientCertIfGiven", "ProtectHome", "RestartSec", "python3-grpcio", "image.tar",

@@ -23,6 +23,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/names"
+	"github.com/plimsoll-dev/plimsoll/throttle/resize"
 )
 
 // serverTimeout bounds all requests to the API server together.
@@ -49,6 +50,9 @@ func (p Examination) cluster(ctx context.Context) []Row {
 		if p.RequestsEvictions {
 			rows = append(rows, evictionRequests(ctx, p.Cluster))
 		}
+		if p.Resizes {
+			rows = append(rows, resizes(ctx, p.Cluster))
+		}
 		rows = append(rows, leases(ctx, p.Cluster, p.Lease, p.NodeLease)...)
 		rows = append(rows, queues(ctx, p.Cluster)...)
 		rows = append(rows, installedVelero(ctx, p.Cluster)...)
@@ -68,6 +72,19 @@ func evictionRequests(ctx context.Context, how *rest.Config) Row {
 		return Row{Fail, check, oneLine(err)}
 	}
 	return Row{Pass, check, "the API server serves them (eviction.via: request)"}
+}
+
+// resizes checks that the API server serves what throttle.resize needs.
+func resizes(ctx context.Context, how *rest.Config) Row {
+	const check = "in-place resize"
+	client, err := corev1client.NewForConfig(how)
+	if err == nil {
+		err = resize.Served(ctx, client.RESTClient())
+	}
+	if err != nil {
+		return Row{Fail, check, oneLine(err)}
+	}
+	return Row{Pass, check, "the API server serves pods/resize (throttle.resize: true)"}
 }
 
 func (p Examination) dryRun() Row {
@@ -211,6 +228,7 @@ func (p Examination) manifests() []manifest {
 		{"deploy/rbac.yaml", deploy.RBAC, true},
 		{"deploy/rbac-evict-direct.yaml", deploy.RBACEvictDirect, p.EvictsDirectly},
 		{"deploy/rbac-evict-request.yaml", deploy.RBACEvictRequest, p.RequestsEvictions},
+		{"deploy/rbac-resize.yaml", deploy.RBACResize, p.Resizes},
 		{"deploy/rbac-lease-node.yaml", deploy.RBACLeaseNode, p.NodeLease != nil},
 		{"deploy/rbac-katalyst.yaml", deploy.RBACKatalyst, p.Katalyst},
 		{"deploy/rbac-metrics.yaml", deploy.RBACMetrics, p.TokenReview},

@@ -75,6 +75,8 @@ type Examination struct {
 	Cluster    *rest.Config
 	ClusterErr error
 	// DryRun as configured. EvictsDirectly: the agent may evict without the controller.
+	// Resizes: it throttles pods by in-place resize.
+	Resizes bool
 	// RequestsEvictions: it makes EvictionRequests.
 	DryRun            bool
 	EvictsDirectly    bool

@@ -103,7 +103,7 @@ func allCapable() Row {
 func TestDoctorMissingPolicies(t *testing.T) {
 	rows := neighbours(t.Context(), clusterOf(t, discovered(map[string]string{"ours": "{}"})), true)
 	assert.Equal(t, []Row{
-		{Pass, "admission policies", "all 4 that bind agents to their nodes, with their bindings, are installed"},
+		{Pass, "admission policies", "all 5 that bind agents to their nodes, with their bindings, are installed"},
 		{Pass, "priority level", "heartbeats have their own"},
 		{Pass, "gate", "all 13 objects: kind, policies and bindings"},
 		allCapable(),
@@ -119,8 +119,8 @@ func TestDoctorMissingPolicies(t *testing.T) {
 		kind       = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gates.plimsoll.dev"
 	)
 	for gone, want := range map[string]Row{
-		validating + "plimsoll-agent-node":                       {Fail, "admission policies", "1 of 8 missing: ValidatingAdmissionPolicy plimsoll-agent-node: an agent's token is not bound"},
-		binding + "plimsoll-lease-annotations":                   {Fail, "admission policies", "1 of 8 missing: ValidatingAdmissionPolicyBinding plimsoll-lease-annotations: "},
+		validating + "plimsoll-agent-node":                       {Fail, "admission policies", "1 of 10 missing: ValidatingAdmissionPolicy plimsoll-agent-node: an agent's token is not bound"},
+		binding + "plimsoll-lease-annotations":                   {Fail, "admission policies", "1 of 10 missing: ValidatingAdmissionPolicyBinding plimsoll-lease-annotations: "},
 		flow + "flowschemas/plimsoll-heartbeats":                 {Warn, "priority level", "1 of 2 missing: FlowSchema plimsoll-heartbeats: heartbeats share a priority level"},
 		flow + "prioritylevelconfigurations/plimsoll-heartbeats": {Warn, "priority level", "1 of 2 missing: PriorityLevelConfiguration plimsoll-heartbeats: "},
 		kind:                                  {Fail, "gate", "1 of 7 missing: CustomResourceDefinition gates.plimsoll.dev: "},

@@ -19,6 +19,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/names"
+	"github.com/plimsoll-dev/plimsoll/throttle"
+	"github.com/plimsoll-dev/plimsoll/throttle/resize"
 )
 
 func nodeResource() schema.GroupVersionResource {
@@ -59,13 +61,15 @@ func (r *Release) node(ctx context.Context, name string) error {
 	return errors.Join(err, custom)
 }
 
-// unmark removes taints and conditions from a Node.
+// unmark removes taints and conditions from a Node, and restores CPU limits of its pods.
 func (r *Release) unmark(ctx context.Context, u *unstructured.Unstructured) error {
 	node := &corev1.Node{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, node); err != nil {
 		return err
 	}
+	resized := r.resized(ctx, node)
 	conditions, some, err := lease.RemovalPatch(node)
+	err = errors.Join(resized, err)
 	if err == nil && some {
 		if err = r.patch(ctx, nodeResource(), u, types.JSONPatchType, conditions, "status"); err == nil {
 			r.report("%s: conditions removed", nameOf(u))
@@ -81,6 +85,25 @@ func (r *Release) unmark(ctx context.Context, u *unstructured.Unstructured) erro
 		err = errors.Join(err, lifted)
 	}
 	r.noteUnrecorded(node)
+	return err
+}
+
+// resized restores the CPU limits of the pods of a Node that its agent has resized.
+func (r *Release) resized(ctx context.Context, node *corev1.Node) error {
+	limits, err := resize.Recorded(node)
+	if err != nil || len(limits) == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	pass := (&resize.API{Core: r.Core, Node: node.Name}).Pass(ctx)
+	journal := throttle.Journal{Files: pass, Save: pass.Record, Limits: slices.Clone(limits)}
+	err = journal.Set(nil)
+	for _, l := range limits {
+		if !slices.Contains(journal.Limits, l) {
+			r.report("%s: as before", l.Knob)
+		}
+	}
 	return err
 }
 

@@ -31,6 +31,10 @@ type Throttled struct {
 	Limit   throttle.Rates `json:"may"`
 	// Reason it began: who waits, and what its share is.
 	Reason string `json:"why,omitempty"`
+	// Resized: the CPU limits of its containers are resized in place. NotResized is why
+	// cpu.max of its cgroup is written although that is configured.
+	Resized    bool   `json:"resized,omitempty"`
+	NotResized string `json:"notResized,omitempty"`
 	// Mover: it is a data mover of Velero. DryRun: the limit is not applied.
 	Mover  bool `json:"mover,omitempty"`
 	DryRun bool `json:"dryRun,omitempty"`
@@ -59,6 +63,9 @@ func (t *Throttled) Text() string {
 	if t.DryRun {
 		text += " (dry run: not applied)"
 	}
+	if t.NotResized != "" {
+		text += "; not resized in place: " + Printable(t.NotResized)
+	}
 	if t.Foreign {
 		text += "; another program changed this limit since, it is left unchanged"
 	}
@@ -71,6 +78,9 @@ func (t *Throttled) Limited() string {
 		return "memory limited to the " + Bytes(t.Limit.Memory) + " that it held"
 	}
 	may := "CPU limited to " + Number(t.Limit.CPU) + " cores"
+	if t.Resized {
+		may += " by in-place resize"
+	}
 	if t.Disk != "" {
 		may = Printable(t.Disk) + " limited to " + ByteRate(t.Limit.Read) + " read, " + ByteRate(t.Limit.Write) + " write"
 	}
@@ -114,6 +124,16 @@ func (l *Throttles) Percent(cgroup, disk string, memory bool) (percent int) {
 		}
 	}
 	return percent
+}
+
+// Resized counts the pods that are resized in place.
+func (l *Throttles) Resized() (n uint64) {
+	for i := range l.Throttled {
+		if t := &l.Throttled[i]; t.Resized && !t.DryRun {
+			n++
+		}
+	}
+	return n
 }
 
 func (l *Throttles) texts(match func(*Throttled) bool) (list []string) {

@@ -56,6 +56,10 @@ func appendThrottles(b []byte, s *view.State) []byte {
 			func(b []byte, l *view.Throttles) []byte { return appendBool(b, l.DryRun) },
 		},
 		{
+			"plimsoll_resized_pods", gauge, "Pods whose CPU is throttled by in-place resize.",
+			func(b []byte, l *view.Throttles) []byte { return appendCount(b, l.Resized()) },
+		},
+		{
 			"plimsoll_throttle_failed", gauge, "1 when the last change of the limits of throttled pods failed, also in part, else 0.",
 			func(b []byte, l *view.Throttles) []byte { return appendBool(b, l.Problem != "") },
 		},

@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write deploy/plimsoll.yaml anew")
 func everything() []string {
 	return []string{
 		"--kube-version", "1.36.0", "--set", "katalyst=true,podMonitor.enabled=true,prometheusRule.enabled=true,dashboard.enabled=true",
-		"--set", "agent.config.eviction.via=request,agent.config.eviction.viaFallback=true,agent.config.lease.target=node,agent.config.web.tokenReview=true",
+		"--set", "agent.config.eviction.via=request,agent.config.eviction.viaFallback=true,agent.config.lease.target=node,agent.config.web.tokenReview=true,agent.config.throttle.resize=true",
 	}
 }
 
@@ -52,7 +52,7 @@ func TestChartHasManifests(t *testing.T) {
 	all := chart.NewHelm(t, "").Render(everything()...)
 	for name, manifest := range map[string][]byte{
 		"rbac": deploy.RBAC, "rbac-controller": deploy.ControllerRBAC, "rbac-evict-direct": deploy.RBACEvictDirect, "rbac-evict-request": deploy.RBACEvictRequest,
-		"rbac-katalyst": deploy.RBACKatalyst, "rbac-metrics": deploy.RBACMetrics, "rbac-viewer": deploy.RBACViewer, "rbac-lease-node": deploy.RBACLeaseNode, "heartbeats": deploy.Heartbeats,
+		"rbac-resize": deploy.RBACResize, "rbac-katalyst": deploy.RBACKatalyst, "rbac-metrics": deploy.RBACMetrics, "rbac-viewer": deploy.RBACViewer, "rbac-lease-node": deploy.RBACLeaseNode, "heartbeats": deploy.Heartbeats,
 		"identity": deploy.Identity, "gate-crd": deploy.GateCRD, "gate": deploy.Gate, "gate-mutating": deploy.GateMutating,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,6 +69,26 @@ func TestChartHasManifests(t *testing.T) {
 		})
 	}
 	named(t, all, "Namespace /plimsoll-node-lease")
+}
+
+// Only where throttle.resize asks for it agents and release may resize pods; release after
+// everything else is deleted.
+func TestChartResizeRights(t *testing.T) {
+	h := chart.NewHelm(t, "")
+	roles := func(args ...string) map[string]string {
+		list := map[string]string{}
+		for _, o := range h.Render(args...) {
+			if strings.HasSuffix(o.GetName(), "-resize") && o.GetKind() != "ValidatingAdmissionPolicy" && o.GetKind() != "ValidatingAdmissionPolicyBinding" {
+				list[o.GetKind()+" "+o.GetName()] = o.GetAnnotations()["helm.sh/hook"]
+			}
+		}
+		return list
+	}
+	assert.Empty(t, roles())
+	assert.Equal(t, map[string]string{
+		"ClusterRole plimsoll-agent-resize": "", "ClusterRoleBinding plimsoll-agent-resize": "",
+		"ClusterRole plimsoll-release-resize": "post-delete", "ClusterRoleBinding plimsoll-release-resize": "post-delete",
+	}, roles("--set", "agent.config.throttle.resize=true"))
 }
 
 // The files that Prometheus and Grafana read by themselves are what their
