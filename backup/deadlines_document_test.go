@@ -19,7 +19,7 @@ The same month in five orders: how many deadlines are missed. It is played throu
 - The whole cluster is backed up each Saturday at 12:00, about 100 min, and twelve Backups a day are made by hand. They have no objective.
 - Durations vary from night to night by 20 to 30 %, and grow by 0.4 % a day. One in 40 takes three times as long, one in 33 fails before its end, the first is a full one. In every fourth night nodes are under pressure for one to five hours, and Backups that start then take half as long again.
 
-A deadline is missed where a Backup ends, well or not, after its backup window or after its RPO. Where the order knows no deadlines, Backups do not wait for their windows either. The controller does not read objectives yet; what it would do is played here ([ADR 94](adr/0094-deadlines-instead-of-slots.md)).
+A deadline is missed where a Backup ends, well or not, after its backup window or after its RPO. Where the order knows no deadlines, Backups do not wait for their windows either. The controller decides by the same code ([ADR 94](adr/0094-deadlines-instead-of-slots.md)).
 
 ![deadlines missed, by order](img/backups-deadlines.svg)
 

@@ -83,7 +83,7 @@ type Problem struct {
 // Resolve is the objective of a Backup. Each annotation counts from the first source that
 // has it: the Schedule first, as it is now (Velero copies its annotations to each Backup
 // that it makes), then the Backup, then the namespace, which is a source only of a Backup
-// of that namespace alone. period is the longest time between two Backups of its Schedule,
+// of that namespace alone. There is at least one source. period is the longest time between two Backups of its Schedule,
 // 0: unknown or none.
 func Resolve(defaults Objective, bounds Bounds, period time.Duration, sources ...Source) (Objective, []Problem) {
 	r := resolver{sources: sources}
@@ -96,12 +96,18 @@ func Resolve(defaults Objective, bounds Bounds, period time.Duration, sources ..
 			o.Window, o.Bounded.Window = w, s.Kind == Namespace
 		}
 	}
+	if o.RPO <= period {
+		o.RPO = 0 // it could not be kept
+	}
 	if s, text, there := r.find(names.RPO); there {
 		rpo, err := parseRPO(text, period)
-		r.must(err, s, names.RPO, text, "the default, "+rpoText(defaults.RPO))
+		r.must(err, s, names.RPO, text, "the default, "+rpoText(o.RPO))
 		if err == nil {
 			o.RPO, o.Bounded.RPO = rpo, s.Kind == Namespace
 		}
+	} else if o.RPO != defaults.RPO {
+		s := sources[0]
+		r.problems = append(r.problems, Problem{s.Kind, s.Name, fmt.Sprintf("the default RPO of %s is not more than %s, the longest time between two Backups of its schedule; using none", problems.Duration(defaults.RPO), problems.Duration(period))})
 	}
 	if s, text, there := r.find(names.Priority); there {
 		n, err := strconv.ParseInt(text, 10, 32)

@@ -63,6 +63,12 @@ func TestResolve(t *testing.T) {
 			day, defaults,
 			`annotation plimsoll.dev/rpo: want more than 24h, the longest time between two Backups of its schedule, got "24h"; using the default, 72h`,
 		},
+		"a default not above the schedule's period": {
+			[]Source{source(Schedule)},
+			7 * day,
+			Objective{Window: night},
+			"the default RPO of 72h is not more than 168h, the longest time between two Backups of its schedule; using none",
+		},
 		"an unknown zone": {
 			[]Source{source(Schedule, names.Window, "22:00-06:00 Berlin")},
 			day, defaults,
