@@ -110,6 +110,18 @@ func (w *Watcher) Synced() bool { return w.connection.state().synced }
 // up.
 func (w *Watcher) StaleSince() time.Time { return w.connection.state().since }
 
+// Status is List without the pods, of which there are so many.
+func (w *Watcher) Status() (list List, count int) {
+	state := w.connection.state()
+	w.mu.Lock()
+	store := w.pods
+	w.mu.Unlock()
+	if store != nil {
+		count = len(store.ListKeys())
+	}
+	return List{Synced: state.synced, StaleSince: state.since, StaleBecause: state.lastError}, count
+}
+
 // List returns the stored pods, by namespace and name, without a request.
 func (w *Watcher) List(rules Rules) List {
 	// The state is read first, so the pods may be newer than it, never older.

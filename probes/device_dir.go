@@ -1,8 +1,6 @@
 package probes
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"io/fs"
 	"path"
@@ -12,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plimsoll-dev/plimsoll/probes/internal/parse"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -72,14 +71,13 @@ func eachEntry(dir int, buf []byte, visit func(name []byte, inode uint64)) error
 
 // visitEntries parses the buffer of getdents64(2).
 func visitEntries(b []byte, visit func(name []byte, inode uint64)) {
-	const inode, length, name = 0, 16, 19 // offsets in struct linux_dirent64
-	for len(b) > name {
-		size := int(binary.NativeEndian.Uint16(b[length:]))
-		entry, _, _ := bytes.Cut(b[name:size], []byte{0})
-		if string(entry) != "." && string(entry) != ".." {
-			visit(entry, binary.NativeEndian.Uint64(b[inode:]))
+	for len(b) > 0 {
+		inode := parse.DirentInode(b)
+		var name []byte
+		name, _, b = parse.Dirent(b)
+		if string(name) != "." && string(name) != ".." {
+			visit(name, inode)
 		}
-		b = b[size:]
 	}
 }
 

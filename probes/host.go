@@ -35,6 +35,8 @@ type Host struct {
 	nics         nicProbe
 	squeezes     squeezes
 	numa         numaProbe
+	softnet      []softnetCPU // reused for each read
+	files        procFiles
 	reads        int
 	clock        func(id int32) (time.Duration, error)
 	// filesystems is shared with the goroutines that it starts.
@@ -46,7 +48,7 @@ type Host struct {
 // procfs or sysfs is an error. Without cgroupfs the workloads are absent and
 // their probe has the reason.
 func NewHost(paths Paths, roots []string) (*Host, error) {
-	h := &Host{paths: paths, disks: newDiskProbe(paths), clock: kernelClock}
+	h := &Host{paths: paths, files: procFiles{root: paths.Procfs}, disks: newDiskProbe(paths), clock: kernelClock}
 	var err error
 	if h.proc, err = procfs.NewFS(paths.Procfs); err != nil {
 		return nil, fmt.Errorf("procfs %s: %w", paths.Procfs, err)
@@ -93,10 +95,10 @@ func (h *Host) Read() (*snapshot.Sample, error) {
 		return nil, fmt.Errorf("read CLOCK_BOOTTIME: %w", err)
 	}
 	observe(s, "boot", h.readBootID)
-	observe(s, "cpu", func(s *snapshot.Sample) error { return readCPU(h.proc, s) })
+	observe(s, "cpu", func(s *snapshot.Sample) error { return readCPU(&h.files, s) })
 	observe(s, "memory", h.readMemory)
 	observe(s, "vmstat", h.readVMStat)
-	observe(s, "pressure", func(s *snapshot.Sample) error { return readPressure(h.paths.Procfs, s) })
+	observe(s, "pressure", func(s *snapshot.Sample) error { return readPressure(&h.files, s) })
 	observe(s, "disks", h.disks.read)
 	observe(s, "nics", h.nics.read)
 	observe(s, "network", h.readNetwork)
@@ -112,6 +114,21 @@ func (h *Host) Read() (*snapshot.Sample, error) {
 	h.reads++
 	s.Sort()
 	return s, nil
+}
+
+// procFiles reads files of procfs into one buffer.
+type procFiles struct {
+	root string
+	text []byte
+}
+
+// read reads a file. The text is valid until the next call.
+func (p *procFiles) read(file string) ([]byte, error) { return p.readPath(filepath.Join(p.root, file)) }
+
+func (p *procFiles) readPath(path string) ([]byte, error) {
+	var err error
+	p.text, err = readWhole(unix.AT_FDCWD, path, p.text)
+	return p.text, err
 }
 
 // observe runs one reader and records its duration and error. It recovers a

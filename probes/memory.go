@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,37 +18,70 @@ import (
 
 // readMemory reads /proc/meminfo.
 func (h *Host) readMemory(s *snapshot.Sample) error {
-	m, err := h.proc.Meminfo()
+	m := &s.Memory
+	b, err := h.files.read("meminfo")
 	if err != nil {
-		s.Memory.Absent.Because("meminfo", err.Error())
+		m.Absent.Because("meminfo", err.Error())
 		return err
 	}
-	set := func(to *snapshot.Opt[uint64], bytes, number *uint64, name string) {
-		switch {
-		case bytes == nil:
-			s.Memory.Absent.Because(name, "not in /proc/meminfo")
-		case *bytes != *number*1024: // the parser takes a line without kB for bytes
-			s.Memory.Absent.Because(name, "without the unit kB in /proc/meminfo")
-		default:
-			*to = snapshot.Some(*bytes)
+	lines := [...]struct {
+		key, name string
+		to        *snapshot.Opt[uint64]
+	}{
+		{"MemTotal:", "totalBytes", &m.TotalBytes},
+		{"MemAvailable:", "availableBytes", &m.AvailableBytes},
+		{"MemFree:", "freeBytes", &m.FreeBytes},
+		{"SwapTotal:", "swapTotalBytes", &m.SwapTotalBytes},
+		{"SwapFree:", "swapFreeBytes", &m.SwapFreeBytes},
+		{"Inactive(file):", "inactiveFileBytes", &m.InactiveFileBytes},
+	}
+	for i := range lines {
+		l := &lines[i]
+		n, why := kilobytes(b, l.key)
+		if *l.to = n; why != "" {
+			m.Absent.Because(l.name, why)
 		}
 	}
-	set(&s.Memory.TotalBytes, m.MemTotalBytes, m.MemTotal, "totalBytes")
-	set(&s.Memory.AvailableBytes, m.MemAvailableBytes, m.MemAvailable, "availableBytes")
-	set(&s.Memory.FreeBytes, m.MemFreeBytes, m.MemFree, "freeBytes")
-	set(&s.Memory.SwapTotalBytes, m.SwapTotalBytes, m.SwapTotal, "swapTotalBytes")
-	set(&s.Memory.SwapFreeBytes, m.SwapFreeBytes, m.SwapFree, "swapFreeBytes")
-	set(&s.Memory.InactiveFileBytes, m.InactiveFileBytes, m.InactiveFile, "inactiveFileBytes")
-	if s.Memory.TotalBytes.IsZero() {
-		return errors.New("no MemTotal in /proc/meminfo")
+	if m.TotalBytes.IsZero() {
+		return errNoMemTotal
 	}
 	return nil
+}
+
+var errNoMemTotal = errors.New("no MemTotal in kB in /proc/meminfo")
+
+// kilobytes returns the value of a line of /proc/meminfo in bytes, or why there is none.
+// A line in another unit is not used: a thousandth of the available memory would evict
+// pods.
+func kilobytes(b []byte, wanted string) (bytesOf snapshot.Opt[uint64], why string) {
+	for len(b) > 0 {
+		var line []byte
+		line, b, _ = bytes.Cut(b, []byte{'\n'})
+		key, rest := parse.Field(line)
+		if string(key) != wanted {
+			continue
+		}
+		digits, rest := parse.Field(rest)
+		unit, _ := parse.Field(rest)
+		n, err := parse.Uint(digits)
+		switch {
+		case err == nil && n > maxKiB:
+			err = parse.ErrTooLarge
+		case err == nil && string(unit) != "kB":
+			return bytesOf, "without the unit kB in /proc/meminfo"
+		}
+		if err != nil {
+			return bytesOf, "/proc/meminfo: " + parse.LineError(line, err).Error()
+		}
+		return snapshot.Some(n << 10), ""
+	}
+	return bytesOf, "not in /proc/meminfo"
 }
 
 // readVMStat reads /proc/vmstat. Its names differ between kernel versions.
 func (h *Host) readVMStat(s *snapshot.Sample) error {
 	m := &s.Memory
-	b, err := os.ReadFile(filepath.Join(h.paths.Procfs, "vmstat"))
+	b, err := h.files.read("vmstat")
 	if err != nil {
 		m.Absent.Because("vmstat", err.Error())
 		return err
@@ -81,18 +115,25 @@ var (
 	errTruncatedFile = errors.New("/proc/vmstat ends in the middle of a line")
 )
 
-// vmCounts has the lines of /proc/vmstat that are used.
-type vmCounts map[string]snapshot.Opt[uint64]
+// vmCounts has the lines of /proc/vmstat that are used, by vmKeys.
+type vmCounts [10]snapshot.Opt[uint64]
 
-func vmCounters(b []byte) (vmCounts, error) {
-	found := vmCounts{
-		"pgscan_direct": {}, "pgscan_kswapd": {}, "pgsteal_direct": {}, "pgsteal_kswapd": {}, "oom_kill": {}, "pswpin": {}, "pswpout": {},
-		"workingset_refault": {}, "workingset_refault_anon": {}, "workingset_refault_file": {},
+// vmKeys are their keys.
+func vmKeys() [len(vmCounts{})]string {
+	return [len(vmCounts{})]string{
+		"pgscan_direct", "pgscan_kswapd", "pgsteal_direct", "pgsteal_kswapd", "oom_kill", "pswpin", "pswpout",
+		"workingset_refault", "workingset_refault_anon", "workingset_refault_file",
 	}
+}
+
+func vmCounters(b []byte) (found vmCounts, err error) {
+	keys := vmKeys()
 	whole := b[:bytes.LastIndexByte(b, '\n')+1]
-	err := parse.Keyed(whole, func(key []byte, value uint64) {
-		if _, asked := found[string(key)]; asked {
-			found[string(key)] = snapshot.Some(value)
+	err = parse.Keyed(whole, func(key []byte, value uint64) {
+		for i := range keys {
+			if keys[i] == string(key) {
+				found[i] = snapshot.Some(value)
+			}
 		}
 	})
 	if err == nil && len(whole) < len(b) {
@@ -105,8 +146,9 @@ func vmCounters(b []byte) (vmCounts, error) {
 // the others would decrease and increase again, which looks like activity.
 func (c vmCounts) sum(keys ...string) snapshot.Opt[uint64] {
 	sum := uint64(0)
+	all := vmKeys()
 	for _, key := range keys {
-		v, ok := c[key].Get()
+		v, ok := c[slices.Index(all[:], key)].Get()
 		if !ok {
 			return snapshot.Opt[uint64]{}
 		}

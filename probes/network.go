@@ -1,10 +1,13 @@
 package probes
 
 import (
+	"bytes"
 	"errors"
+	"strconv"
 
 	"github.com/prometheus/procfs"
 
+	"github.com/plimsoll-dev/plimsoll/probes/internal/parse"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -24,7 +27,7 @@ func (h *Host) readNetwork(s *snapshot.Sample) error {
 		return err
 	}
 	var errs []error
-	for _, err := range []error{readTCP(&s.Network, p), readListen(&s.Network, p)} {
+	for _, err := range []error{h.readTCP(&s.Network, p), h.readListen(&s.Network, p)} {
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -32,60 +35,133 @@ func (h *Host) readNetwork(s *snapshot.Sample) error {
 	return oneLine(errs)
 }
 
-func readTCP(n *snapshot.Network, p procfs.Proc) error {
-	snmp, err := p.Snmp()
+func (h *Host) readTCP(n *snapshot.Network, of procfs.Proc) error {
+	const file = "net/snmp"
+	b, err := h.files.read(strconv.Itoa(of.PID) + "/" + file)
 	if err != nil {
 		n.Absent.Because("tcp", err.Error())
 		return err
 	}
-	n.TCPSegmentsSent = countOf(n, snmp.Tcp.OutSegs, "tcpSegmentsSentTotal", "net/snmp")
-	n.TCPRetransmits = countOf(n, snmp.Tcp.RetransSegs, "tcpRetransmitsTotal", "net/snmp")
+	tcp := protocol(b, "Tcp:")
+	n.TCPSegmentsSent = tcp.count(n, "OutSegs", "tcpSegmentsSentTotal", file)
+	n.TCPRetransmits = tcp.count(n, "RetransSegs", "tcpRetransmitsTotal", file)
 	if n.TCPSegmentsSent.IsZero() && n.TCPRetransmits.IsZero() {
 		return errNoTCP
 	}
 	return nil
 }
 
-func readListen(n *snapshot.Network, p procfs.Proc) error {
-	netstat, err := p.Netstat()
+func (h *Host) readListen(n *snapshot.Network, of procfs.Proc) error {
+	const file = "net/netstat"
+	b, err := h.files.read(strconv.Itoa(of.PID) + "/" + file)
 	if err != nil {
 		n.Absent.Because("listenDropsTotal", err.Error())
 		return err
 	}
-	n.ListenDrops = countOf(n, netstat.TcpExt.ListenDrops, "listenDropsTotal", "net/netstat")
+	n.ListenDrops = protocol(b, "TcpExt:").count(n, "ListenDrops", "listenDropsTotal", file)
 	if n.ListenDrops.IsZero() {
 		return errNoListen
 	}
 	return nil
 }
 
-// count converts a counter that the library parsed as any number.
-func countOf(n *snapshot.Network, from *float64, name, file string) snapshot.Opt[uint64] {
-	switch {
-	case from == nil:
-		n.Absent.Because(name, "not in /proc/1/"+file)
-		return snapshot.Opt[uint64]{}
-	case !(*from >= 0 && *from < 1<<64): // excludes NaN
-		n.Absent.Because(name, "not a valid count in /proc/1/"+file)
-		return snapshot.Opt[uint64]{}
+// protocolLines are the two lines of a protocol in net/snmp or net/netstat: names, and
+// their values in the same order.
+type protocolLines struct{ names, values []byte }
+
+// protocol finds the lines that begin with a key.
+func protocol(b []byte, key string) (l protocolLines) {
+	for len(b) > 0 {
+		var line []byte
+		line, b, _ = bytes.Cut(b, []byte{'\n'})
+		first, rest := parse.Field(line)
+		switch {
+		case string(first) != key:
+		case l.names == nil:
+			l.names = rest
+		default:
+			l.values = rest
+			return l
+		}
 	}
-	return snapshot.Some(uint64(*from))
+	return l
+}
+
+// count is one value as a measurement; absent with the reason.
+func (l protocolLines) count(n *snapshot.Network, name, measurement, file string) snapshot.Opt[uint64] {
+	for names, values := l.names, l.values; len(names) > 0; {
+		var key, value []byte
+		key, names = parse.Field(names)
+		value, values = parse.Field(values)
+		if string(key) != name || len(value) == 0 {
+			continue
+		}
+		v, err := parse.Uint(value)
+		if err != nil {
+			n.Absent.Because(measurement, "not a valid count in /proc/1/"+file)
+			return snapshot.Opt[uint64]{}
+		}
+		return snapshot.Some(v)
+	}
+	n.Absent.Because(measurement, "not in /proc/1/"+file)
+	return snapshot.Opt[uint64]{}
 }
 
 // readSoftnet reads /proc/net/softnet_stat, which is for the whole host in
 // every network namespace.
 func (h *Host) readSoftnet(s *snapshot.Sample) error {
-	cpus, err := h.proc.NetSoftnetStat()
-	if err == nil && len(cpus) == 0 {
-		err = errNoSoftnet
+	b, err := h.files.read("net/softnet_stat")
+	if err == nil {
+		h.softnet, err = parseSoftnet(b, h.softnet[:0])
 	}
 	if err == nil {
-		s.Network.SoftnetSqueezed, err = h.squeezes.add(cpus)
+		s.Network.SoftnetSqueezed, err = h.squeezes.add(h.softnet)
 	}
 	if err != nil {
 		s.Network.Absent.Because("softnetSqueezedTotal", err.Error())
 	}
 	return err
+}
+
+// softnetCPU is a line of softnet_stat.
+type softnetCPU struct {
+	cpu, squeezed uint32
+	columns       int
+}
+
+// parseSoftnet parses softnet_stat (kernel net/core/net-procfs.c): columns of hexadecimal
+// numbers, of which the third is time_squeeze and the thirteenth, in kernels that have
+// it, the CPU. It appends to a list.
+func parseSoftnet(b []byte, cpus []softnetCPU) ([]softnetCPU, error) {
+	const squeezed, cpu, least = 2, cpuColumns - 1, 9
+	for len(b) > 0 {
+		var line []byte
+		line, b, _ = bytes.Cut(b, []byte{'\n'})
+		c := softnetCPU{cpu: uint32(len(cpus))}
+		for rest := line; ; c.columns++ {
+			var field []byte
+			if field, rest = parse.Field(rest); len(field) == 0 {
+				break
+			}
+			n, err := strconv.ParseUint(string(field), 16, 32)
+			switch {
+			case err != nil:
+				return cpus, parse.LineError(line, parse.ErrNotNumber)
+			case c.columns == squeezed:
+				c.squeezed = uint32(n)
+			case c.columns == cpu:
+				c.cpu = uint32(n)
+			}
+		}
+		if c.columns < least {
+			return cpus, parse.LineError(line, parse.ErrShortLine)
+		}
+		cpus = append(cpus, c)
+	}
+	if len(cpus) == 0 {
+		return cpus, errNoSoftnet
+	}
+	return cpus, nil
 }
 
 // squeezes adds up the counts of the CPUs, of which the kernel lists those that
@@ -102,30 +178,30 @@ const cpuColumns = 13
 
 // add returns the total: what the CPUs at the first call had counted since
 // boot, and what all CPUs counted since.
-func (q *squeezes) add(cpus []procfs.SoftnetStat) (snapshot.Opt[uint64], error) {
+func (q *squeezes) add(cpus []softnetCPU) (snapshot.Opt[uint64], error) {
 	if q.last == nil {
 		q.last = map[uint32]uint32{}
 		for _, c := range cpus {
-			q.last[c.Index] = c.TimeSqueezed
-			q.total += uint64(c.TimeSqueezed)
+			q.last[c.cpu] = c.squeezed
+			q.total += uint64(c.squeezed)
 		}
 		return snapshot.Some(q.total), nil
 	}
-	if cpus[0].Width < cpuColumns && len(cpus) != len(q.last) {
+	if cpus[0].columns < cpuColumns && len(cpus) != len(q.last) {
 		clear(q.last)
 		for _, c := range cpus {
-			q.last[c.Index] = c.TimeSqueezed
+			q.last[c.cpu] = c.squeezed
 		}
 		return snapshot.Opt[uint64]{}, errWhichCPU
 	}
 	for _, c := range cpus {
 		// A wrap at 32 bits adds little; a large decrease means another CPU's
 		// line.
-		more := c.TimeSqueezed - q.last[c.Index]
-		if _, known := q.last[c.Index]; known && int32(more) >= 0 {
+		more := c.squeezed - q.last[c.cpu]
+		if _, known := q.last[c.cpu]; known && int32(more) >= 0 {
 			q.total += uint64(more)
 		}
-		q.last[c.Index] = c.TimeSqueezed
+		q.last[c.cpu] = c.squeezed
 	}
 	return snapshot.Some(q.total), nil
 }

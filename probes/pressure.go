@@ -3,7 +3,6 @@ package probes
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,8 +14,8 @@ import (
 // readStall reads a file of /proc/pressure, or returns the reason why there is
 // no stall. withFull is false for cpu, whose full means nothing on a whole
 // node.
-func readStall(path string, withFull bool) (snapshot.Stall, string) {
-	b, err := os.ReadFile(path)
+func (p *procFiles) readStall(path string, withFull bool) (snapshot.Stall, string) {
+	b, err := p.readPath(path)
 	if err != nil {
 		return snapshot.Stall{}, psi.Reason(err)
 	}
@@ -30,10 +29,10 @@ func readStall(path string, withFull bool) (snapshot.Stall, string) {
 	return st, ""
 }
 
-func readPressure(procfs string, s *snapshot.Sample) error {
+func readPressure(of *procFiles, s *snapshot.Sample) error {
 	absent := map[string][]string{} // resources by reason, to print each reason once
 	read := func(resource string, full bool) snapshot.Stall {
-		st, why := readStall(filepath.Join(procfs, "pressure", resource), full)
+		st, why := of.readStall(filepath.Join(of.root, "pressure", resource), full)
 		if why != "" {
 			s.Pressure.Absent.Because(resource, why)
 			absent[why] = append(absent[why], resource)

@@ -95,7 +95,7 @@ type Sufferer struct {
 	// LowestClass: it is of the lowest class, whose waiting is no contention.
 	LowestClass bool `json:"lowest,omitempty"`
 	// LastingSeconds is for how long it has been a sufferer here at every sample.
-	// Absent where a single window is looked at (ContentionIn).
+	// Absent where another window than the snapshot's own is looked at (ContentionIn).
 	LastingSeconds Opt[float64] `json:"lastingSeconds,omitzero"`
 }
 
@@ -146,9 +146,12 @@ type use struct {
 	uncounted string
 }
 
-// ContentionIn computes the contention over another window than the snapshot's
-// own. It costs a pass over all workloads.
+// ContentionIn is the contention over a window. Over another one than the snapshot's own
+// it costs a pass over all workloads.
 func (s *Snapshot) ContentionIn(w Window) []Contention {
+	if w.own {
+		return s.Contention
+	}
 	rates := make([]Opt[WorkloadRates], len(s.Workloads))
 	var io []WorkloadIORates
 	for i := range s.Workloads {

@@ -83,7 +83,7 @@ func CPUWait(workloads []WorkloadState, w Window) (longest, atMost float64) {
 		if l.Cgroup == "/" || l.LowestClass() {
 			continue
 		}
-		r, ok := w.cpuRates(&l.Workload)
+		r, ok := w.cpuRates(l)
 		if !ok {
 			continue
 		}

@@ -90,11 +90,11 @@ func (w Window) MemoryGrowth(workloads []WorkloadState) (list []MemoryGrowth) {
 	uses, all := make([]use, 0, len(workloads)), 0.0
 	nested := nestingOf(workloads)
 	for i := range workloads {
-		was := w.workloadPoint(&workloads[i].Workload)
-		if was == nil || workloads[i].Cgroup == "/" {
+		was, ok := w.past(&workloads[i].Workload)
+		if !ok || workloads[i].Cgroup == "/" {
 			continue
 		}
-		before, _ := optCount(was.memory).Get()
+		before, _ := optCount(was.workloadPoint.memory).Get()
 		now, _ := workloads[i].MemoryBytes.Get()
 		first := len(uses)
 		uses = append(uses, use{workload: i, bytes: max(0, float64(now)-float64(before))})

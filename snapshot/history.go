@@ -24,6 +24,7 @@ type History struct {
 	gap    string // reason of the last dropped window
 	broken string // why the next sample begins a new window; empty: it need not
 
+	columns                columns
 	disks, nics, workloads slots
 	shrinking              exhaustions
 }
@@ -52,8 +53,9 @@ func (h *History) Add(raw *Sample) *Snapshot {
 		h.shrinking = exhaustions{}
 	}
 	h.link(s, last)
-	h.points = append(h.trimmed(raw.Monotonic), newPoint(raw, s))
-	s.points, s.Gaps = h.points, h.gaps
+	h.points = h.trimmed(raw.Monotonic)
+	h.addPoint(raw, s)
+	s.points, s.columns, s.Gaps = h.points, h.columns, h.gaps
 	s.derive(h.Window, h.gap)
 	s.Exhaustion = h.shrinking.add(s, raw.Monotonic)
 	before := h.newest
@@ -103,6 +105,18 @@ func hostReset(last *point, s *Sample) bool {
 		d.opt(of(s.Pressure).Full, of(last.Pressure).Full)
 	}
 	return d.decreased
+}
+
+// addPoint adds the point of a snapshot, and drops what no point refers to. A point refers
+// to nothing that is older by more than a quarter of the points: what never changes is
+// kept again that often, so that old chunks can be dropped.
+func (h *History) addPoint(raw *Sample, s *Snapshot) {
+	oldest, last := h.columns.last(), (*point)(nil)
+	if n := len(h.points); n > 0 {
+		h.columns.dropBefore(h.points[0].oldest)
+		oldest, last = h.points[n*3/4].written, h.points[n-1]
+	}
+	h.points = append(h.points, h.columns.newPoint(raw, s, last, oldest))
 }
 
 // trimmed drops the points older than Keep. It copies, since Snapshots share

@@ -46,18 +46,42 @@ type point struct {
 	disks               []DiskCounters // by slot, as the others
 	nics                []NICCounters
 	workloads           []workloadPoint
+	// written are the chunks that were filled when this point was made, and oldest the
+	// first ones that it may refer to.
+	written, oldest chunkNumbers
 }
 
-// workloadPoint has the counters of a workload; noCount marks an absent one.
+// workloadPoint has those counters of a workload that change at nearly every tick while
+// it works, and where the others are; noCount marks an absent one. Nothing of it is a
+// pointer, so that the garbage collector does not look at a hundred points.
 type workloadPoint struct {
-	at, throttledAt, detailAt time.Duration
-	cpu, throttled            uint64
-	hits, kills               uint64
-	memory, reclaimed         uint64
-	charged                   uint64
-	pressure                  [3]struct{ some, full uint64 } // cpu, memory, io
-	network                   WorkloadNetwork                // At is 0 if it was absent
-	io                        []WorkloadIO
+	at          time.Duration
+	cpu, memory uint64
+	cpuStall    stallCount
+	stalls      place // of a stallPoint
+	detail      place // of a detailPoint
+	io          place // of devices ioPoints
+	devices     uint32
+}
+
+type stallCount struct{ some, full uint64 }
+
+// stallPoint is the stall on memory and IO: most workloads have none.
+type stallPoint struct{ memory, io stallCount }
+
+// detailPoint has what is read less often than every tick, or hardly ever changes.
+type detailPoint struct {
+	throttledAt, detailAt time.Duration
+	throttled             uint64
+	hits, kills           uint64
+	reclaimed, charged    uint64
+	network               WorkloadNetwork // At is 0 if it was absent
+}
+
+// ioPoint has the counters of a workload on one device, an index in columns.devices.
+type ioPoint struct {
+	device                            uint32
+	reads, writes, readBytes, written uint64
 }
 
 const noCount = math.MaxUint64
@@ -76,15 +100,14 @@ func optCount(n uint64) Opt[uint64] {
 	return Some(n)
 }
 
-func pastStall(s Stall) struct{ some, full uint64 } {
-	return struct{ some, full uint64 }{rawCount(s.Some), rawCount(s.Full)}
-}
+func pastStall(s Stall) stallCount { return stallCount{rawCount(s.Some), rawCount(s.Full)} }
 
-// newPoint copies the counters of a snapshot whose objects have their slots.
-func newPoint(raw *Sample, s *Snapshot) *point {
+// newPoint copies the counters of a snapshot whose objects have their slots. last is the
+// point before; nil: there is none.
+func (c *columns) newPoint(raw *Sample, s *Snapshot, last *point, oldest chunkNumbers) *point {
 	p := &point{
 		Monotonic: raw.Monotonic, Boottime: raw.Boottime, BootID: raw.BootID,
-		CPU: raw.CPU, Memory: raw.Memory, Pressure: raw.Pressure, Network: raw.Network, NUMANodes: raw.NUMANodes,
+		CPU: raw.CPU, Memory: raw.Memory, Pressure: raw.Pressure, Network: raw.Network, NUMANodes: raw.NUMANodes, written: c.last(), oldest: oldest,
 	}
 	for i := range s.Disks {
 		put(&p.disks, len(s.Disks), s.Disks[i].series, s.Disks[i].DiskCounters)
@@ -94,7 +117,11 @@ func newPoint(raw *Sample, s *Snapshot) *point {
 	}
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
-		put(&p.workloads, len(s.Workloads), w.series, pointOf(&w.Workload))
+		var before *workloadPoint
+		if last != nil && w.series.began < s.Sequence {
+			before = &last.workloads[w.series.slot]
+		}
+		put(&p.workloads, len(s.Workloads), w.series, c.pointOf(&w.Workload, before, oldest))
 	}
 	return p
 }
@@ -109,16 +136,4 @@ func put[T any](list *[]T, about int, at series, v T) {
 		*list = append(*list, none)
 	}
 	(*list)[at.slot] = v
-}
-
-func pointOf(w *Workload) workloadPoint {
-	p := workloadPoint{
-		at: w.At, throttledAt: w.ThrottledAt, detailAt: w.DetailAt,
-		memory: rawCount(w.MemoryBytes), reclaimed: rawCount(w.Reclaimed), charged: rawCount(w.Charged),
-		cpu: rawCount(w.CPUMicroseconds), throttled: rawCount(w.ThrottledMicroseconds), hits: rawCount(w.LimitHits), kills: rawCount(w.OOMKills),
-		io: w.IO,
-	}
-	p.pressure[0], p.pressure[1], p.pressure[2] = pastStall(w.Pressure.CPU), pastStall(w.Pressure.Memory), pastStall(w.Pressure.IO)
-	p.network, _ = w.Network.Get()
-	return p
 }

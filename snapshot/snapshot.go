@@ -44,7 +44,9 @@ type Snapshot struct {
 
 	Absent Absent `json:"absent,omitempty"`
 
-	points []*point // the history that Over reaches; the newest is the last
+	points  []*point // the history that Over reaches; the newest is the last
+	columns columns  // of the points
+	from    int      // index of the point at which its own window begins
 }
 
 // CPUState is the CPUs' counters and their rates in the window.
@@ -225,7 +227,7 @@ func emptySnapshot(now *Sample, seq uint64) *Snapshot {
 // dropped window.
 func (s *Snapshot) derive(window time.Duration, gap string) {
 	w, _ := s.Over(window)
-	s.WindowSeconds = w.Seconds()
+	s.from, s.WindowSeconds = w.from, w.Seconds()
 	if s.WindowSeconds == 0 {
 		s.Absent.Because("rates", "first sample: a rate needs two")
 		if gap != "" {

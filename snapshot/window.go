@@ -9,27 +9,41 @@ import (
 // Window is the time between two samples of one unbroken history. A derived
 // value is absent if a counter is absent or decreased.
 type Window struct {
-	points []*point // all that are kept, contiguous; to is the newest
-	from   int      // index of the oldest sample in the window
-	to     *point
-	seq    uint64 // sequence number of to
+	points  []*point // all that are kept, contiguous; to is the newest
+	from    int      // index of the oldest sample in the window
+	to      *point
+	seq     uint64   // sequence number of to
+	columns *columns // of the points
+	own     bool     // it is that of the snapshot's rates
 }
 
 // Over returns the window that reaches d back from the snapshot, or as far as
 // the history goes; covered reports whether it is all of d, to within jitter.
 func (s *Snapshot) Over(d time.Duration) (w Window, covered bool) {
 	last := len(s.points) - 1
-	w = Window{points: s.points, from: last, to: s.points[last], seq: s.Sequence}
+	w = Window{points: s.points, from: last, to: s.points[last], seq: s.Sequence, columns: &s.columns}
 	for w.from > 0 && w.to.Monotonic-s.points[w.from].Monotonic < d-jitter {
 		w.from--
 	}
+	w.own = w.from == s.from
 	return w, w.Elapsed() >= d-jitter
+}
+
+// Within returns the longest window that is no longer than d; it has no length if the
+// previous sample is older.
+func (s *Snapshot) Within(d time.Duration) Window {
+	w, _ := s.Over(d)
+	for w.Elapsed() > d+jitter {
+		w.from++
+	}
+	w.own = w.from == s.from
+	return w
 }
 
 // Step is the window since the previous sample.
 func (s *Snapshot) Step() Window {
 	last := len(s.points) - 1
-	return Window{points: s.points, from: max(0, last-1), to: s.points[last], seq: s.Sequence}
+	return Window{points: s.points, from: max(0, last-1), to: s.points[last], seq: s.Sequence, columns: &s.columns}
 }
 
 // jitter is how much shorter than asked for a window may be and still count as
@@ -255,8 +269,8 @@ func (w Window) Workload(l *Workload) Opt[WorkloadRates] {
 
 // workload appends the rates of IO to a list that all workloads share.
 func (w Window) workload(l *Workload, io *[]WorkloadIORates) Opt[WorkloadRates] {
-	was := w.workloadPoint(l)
-	if was == nil {
+	was, ok := w.past(l)
+	if !ok {
 		return Opt[WorkloadRates]{}
 	}
 	seconds := (l.At - was.at).Seconds()
@@ -273,12 +287,12 @@ func (w Window) workload(l *Workload, io *[]WorkloadIORates) Opt[WorkloadRates] 
 		MemoryTakenPerSecond: was.memoryTaken(l),
 	}
 	start := len(*io)
-	if *io = appendIORates(*io, l.IO, was.io, seconds); len(*io) > start {
+	if *io = was.appendIORates(*io, l.IO, seconds); len(*io) > start {
 		r.IO = slices.Clip((*io)[start:])
 	}
-	r.Pressure.CPU = was.stall(0, l.Pressure.CPU, seconds)
-	r.Pressure.Memory = was.stall(1, l.Pressure.Memory, seconds)
-	r.Pressure.IO = was.stall(2, l.Pressure.IO, seconds)
+	r.Pressure.CPU = was.cpuStall.ratio(l.Pressure.CPU, seconds)
+	r.Pressure.Memory = was.stallPoint.memory.ratio(l.Pressure.Memory, seconds)
+	r.Pressure.IO = was.stallPoint.io.ratio(l.Pressure.IO, seconds)
 	return Some(r)
 }
 
@@ -286,17 +300,20 @@ func (w Window) workload(l *Workload, io *[]WorkloadIORates) Opt[WorkloadRates] 
 // every workload at every tick: the share of the window in which its tasks
 // stalled on memory, and how often it reached its own limit.
 func (w Window) MemoryStall(l *Workload) (stall StallRatio, limitHits Opt[uint64]) {
-	was := w.workloadPoint(l)
-	if was == nil {
+	was, ok := w.past(l)
+	if !ok {
 		return StallRatio{}, Opt[uint64]{}
 	}
-	return was.stall(1, l.Pressure.Memory, (l.At - was.at).Seconds()), increase(l.LimitHits, optCount(was.hits))
+	return was.stallPoint.memory.ratio(l.Pressure.Memory, (l.At - was.at).Seconds()), increase(l.LimitHits, optCount(was.hits))
 }
 
 // cpuRates are the part of Workload that tells how long it waited for a CPU.
-func (w Window) cpuRates(l *Workload) (r WorkloadRates, ok bool) {
-	was := w.workloadPoint(l)
-	if was == nil {
+func (w Window) cpuRates(l *WorkloadState) (r WorkloadRates, ok bool) {
+	if w.own {
+		return l.Rates.Get()
+	}
+	was, ok := w.past(&l.Workload)
+	if !ok {
 		return r, false
 	}
 	seconds := (l.At - was.at).Seconds()
@@ -305,7 +322,7 @@ func (w Window) cpuRates(l *Workload) (r WorkloadRates, ok bool) {
 	}
 	r.CPUCores = per(l.CPUMicroseconds, optCount(was.cpu), seconds*1e6)
 	r.ThrottledRatio = per(l.ThrottledMicroseconds, optCount(was.throttled), (l.ThrottledAt-was.throttledAt).Seconds()*1e6)
-	r.Pressure.CPU = was.stall(0, l.Pressure.CPU, seconds)
+	r.Pressure.CPU = was.cpuStall.ratio(l.Pressure.CPU, seconds)
 	return r, true
 }
 
@@ -314,13 +331,13 @@ func (w Window) cpuRates(l *Workload) (r WorkloadRates, ok bool) {
 // quota throttled it, which the kernel counts as waiting too. That time is
 // summed over CPUs, so the result is rather too small than too large.
 func (w Window) CPUSupply(l *Workload) (cores, waited Opt[float64]) {
-	was := w.workloadPoint(l)
-	if was == nil {
+	was, ok := w.past(l)
+	if !ok {
 		return cores, waited
 	}
 	seconds := (l.At - was.at).Seconds()
 	cores = per(l.CPUMicroseconds, optCount(was.cpu), seconds*1e6)
-	some, ok1 := was.stall(0, l.Pressure.CPU, seconds).Some.Get()
+	some, ok1 := was.cpuStall.ratio(l.Pressure.CPU, seconds).Some.Get()
 	held, ok2 := increase(l.ThrottledMicroseconds, optCount(was.throttled)).Get()
 	if !ok1 || !ok2 || seconds <= 0 {
 		return cores, waited
@@ -331,37 +348,37 @@ func (w Window) CPUSupply(l *Workload) (cores, waited Opt[float64]) {
 // OOMKills returns how many processes of a workload the kernel killed in the
 // window because memory ran out.
 func (w Window) OOMKills(l *Workload) Opt[uint64] {
-	was := w.workloadPoint(l)
-	if was == nil {
+	was, ok := w.past(l)
+	if !ok {
 		return Opt[uint64]{}
 	}
 	return increase(l.OOMKills, optCount(was.kills))
 }
 
-// workloadPoint returns the counters of a workload at the start of the window; nil if it
-// did not exist before.
-func (w Window) workloadPoint(l *Workload) *workloadPoint {
+// past returns the counters of a workload at the start of the window; false if it did not
+// exist before.
+func (w Window) past(l *Workload) (p past, existed bool) {
 	b := w.base(l.series)
 	if b == nil {
-		return nil
+		return past{}, false
 	}
-	return &b.workloads[l.series.slot]
+	return w.columns.past(&b.workloads[l.series.slot]), true
 }
 
-func (p *workloadPoint) stall(of int, now Stall, seconds float64) StallRatio {
-	return StallRatio{Some: share(now.Some, optCount(p.pressure[of].some), seconds), Full: share(now.Full, optCount(p.pressure[of].full), seconds)}
+func (c stallCount) ratio(now Stall, seconds float64) StallRatio {
+	return StallRatio{Some: share(now.Some, optCount(c.some), seconds), Full: share(now.Full, optCount(c.full), seconds)}
 }
 
 // memoryTaken is how fast a workload took memory: on v1 what it was charged, as
 // of DetailAt; on v2 its growth plus what was reclaimed from it. The latter is
 // left out if it was not read again.
-func (p *workloadPoint) memoryTaken(l *Workload) Opt[float64] {
+func (p past) memoryTaken(l *Workload) Opt[float64] {
 	seconds, detail := (l.At - p.at).Seconds(), (l.DetailAt - p.detailAt).Seconds()
 	if charged := per(l.Charged, optCount(p.charged), detail/pageBytes()); !charged.IsZero() {
 		return charged
 	}
 	now, ok1 := l.MemoryBytes.Get()
-	was, ok2 := optCount(p.memory).Get()
+	was, ok2 := optCount(p.workloadPoint.memory).Get()
 	if !ok1 || !ok2 || seconds <= 0 {
 		return Opt[float64]{}
 	}
@@ -392,20 +409,21 @@ func networkRates(o Opt[WorkloadNetwork], was WorkloadNetwork) Opt[WorkloadNetwo
 }
 
 // appendIORates leaves out a device that is new or whose counters decreased.
-func appendIORates(rates []WorkloadIORates, now, was []WorkloadIO, seconds float64) []WorkloadIORates {
-	for _, n := range now {
-		i := slices.IndexFunc(was, func(io WorkloadIO) bool { return io.Number == n.Number })
-		if i < 0 {
+func (p past) appendIORates(rates []WorkloadIORates, now []WorkloadIO, seconds float64) []WorkloadIORates {
+	devices := p.onDevices()
+	for i := range now {
+		n := &now[i]
+		was := p.on(devices, n.Number, i)
+		if was == nil {
 			continue
 		}
-		p := was[i]
 		var d differ
 		r := WorkloadIORates{
 			Number:                n.Number,
-			ReadsPerSecond:        float64(d.u64(n.Reads, p.Reads)) / seconds,
-			WritesPerSecond:       float64(d.u64(n.Writes, p.Writes)) / seconds,
-			ReadBytesPerSecond:    float64(d.u64(n.ReadBytes, p.ReadBytes)) / seconds,
-			WrittenBytesPerSecond: float64(d.u64(n.WrittenBytes, p.WrittenBytes)) / seconds,
+			ReadsPerSecond:        float64(d.u64(n.Reads, was.reads)) / seconds,
+			WritesPerSecond:       float64(d.u64(n.Writes, was.writes)) / seconds,
+			ReadBytesPerSecond:    float64(d.u64(n.ReadBytes, was.readBytes)) / seconds,
+			WrittenBytesPerSecond: float64(d.u64(n.WrittenBytes, was.written)) / seconds,
 		}
 		if !d.decreased {
 			rates = append(rates, r)

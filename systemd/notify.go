@@ -36,6 +36,9 @@ func Notify(states ...string) error {
 	return nil
 }
 
+// Listens tells whether a service manager is there for [Notify].
+func Listens() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
+
 // Status is a line for people, shown by systemctl status.
 func Status(text string) string {
 	return "STATUS=" + strings.ReplaceAll(text, "\n", " ")

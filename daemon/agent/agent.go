@@ -24,6 +24,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/recording"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/state"
+	"github.com/plimsoll-dev/plimsoll/systemd"
 	"github.com/plimsoll-dev/plimsoll/throttle/resize"
 )
 
@@ -390,6 +391,9 @@ func (a *Agent) guard() (*guard.Authenticator, error) {
 // notifySystemd notifies systemd of each sample. If samples stop, the watchdog ends
 // the agent after the same time from which /-/healthy fails.
 func (a *Agent) notifySystemd(ctx context.Context, svc *process.Service) error {
+	if !systemd.Listens() {
+		return nil
+	}
 	for {
 		next := a.pageBell.Next()
 		if s := a.state.Load(); s != nil {

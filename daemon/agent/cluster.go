@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -179,9 +180,11 @@ func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 
 // view is what status page, API and metrics show of the cluster.
 func (c *cluster) view(config evict.Config, tally *evict.Counters) *view.Cluster {
-	list := c.pods.List(config.Protect)
+	list, count := c.pods.Status()
+	all := sync.OnceValue(func() pods.List { return c.pods.List(config.Protect) }) // most readers ask for no pod
 	v := &view.Cluster{
-		DryRun: config.DryRun, Pods: len(list.Pods), PodsSynced: list.Synced, PodOf: list.ByCgroupUID,
+		DryRun: config.DryRun, Pods: count, PodsSynced: list.Synced,
+		PodOf:      func(cgroupUID string) (pods.Pod, bool) { return all().ByCgroupUID(cgroupUID) },
 		StaleSince: list.StaleSince, StaleReason: list.StaleBecause, StatusWrites: map[string]uint64{},
 		Heartbeat: c.heartbeat.view(), NodeLease: c.nodeLease.view(),
 	}

@@ -34,6 +34,12 @@ const documentNotes = `
   copied many times with other numbers. A file in memory is cheaper to read than the kernel's own, for ours and for the peers.
 - **This host's cgroups** have a container in every pod, with a process that uses 200 µs of CPU and touches a page every
   200 ms when it is busy.
+- **A second of the agent** is what it computes at a tick, by stage, in the benchmark's own process: the median of the
+  means of the CPU time of 15 ticks each, without garbage collection, which has a row of its own (one collection, divided by
+  the ticks in which the heap doubles). All pods and the cgroups above them change in all files that are read, which no real
+  node does. The loop of the five files reads them twice and counts the second time, when they are in the caches.
+- **MADE-UP machine**: files as a kernel prints them, with so many CPUs, disks and veths, beside the recorded pods. What the
+  kernel needs to print its own is not in it. One number grows, while the others are the smallest.
 - **The agent** is the built program with its default configuration, except for its paths and its root of workloads. CPU
   and memory are those of a cgroup of its own, with the kernel's memory for it. Its ticks are those of the time before,
   without the first; a p99 of less than 100 ticks is the longest of them.

@@ -38,6 +38,32 @@ func TestBenchPodsAndHost(t *testing.T) {
 	}
 }
 
+func TestBenchSecondByStage(t *testing.T) {
+	b, _ := smallest(t, "-sizes", "8", "-only", "second")
+	var said []string
+	for _, r := range b.table {
+		said = append(said, r.What)
+	}
+	const what = "a second of the agent, RECORDED tree, 8 pods, busy: "
+	assert.Equal(t, []string{
+		what + "all", what + "read the host", what + "read the pods", what + "snapshot", what + "judge", what + "garbage collection",
+	}, said)
+}
+
+func TestBenchLargeMachines(t *testing.T) {
+	b, text := smallest(t, "-sizes", "8", "-only", "large")
+	assert.Len(t, b.table, 5, "pods, CPUs, disks, veths; the largest")
+	assert.Contains(t, text, "MADE-UP machine, 8 pods, 128 CPUs, 64 disks, 250 veths")
+}
+
+func TestLineSlope(t *testing.T) {
+	slope, off := line([]int{1, 2, 4}, []time.Duration{15, 25, 45})
+	assert.Equal(t, time.Duration(10), slope)
+	assert.InDelta(t, 0, off, 1e-9)
+	_, off = line([]int{1, 2, 3}, []time.Duration{10, 40, 10})
+	assert.InDelta(t, 1, off, 1e-9, "10 of 20 and 20 of 20")
+}
+
 func needsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"path/filepath"
 
 	"github.com/containerd/cgroups/v3/cgroup2"
 )
@@ -47,13 +46,7 @@ func recordedTree(ctx context.Context, o *options, n, every int) (rows []Row, al
 	p := place{
 		what: "pods, RECORDED v2 tree on " + t.where, root: t.root, roots: []string{"/kubepods"}, pods: n, dirs: t.dirs(),
 		between: func(_ context.Context, every int) error { return t.tick(every) },
-		five: func(i int) []string {
-			var all []string
-			for _, f := range []string{"cpu.stat", "memory.current", "memory.pressure", "io.stat", "io.pressure"} {
-				all = append(all, filepath.Join(t.root, t.pods[i], f))
-			}
-			return all
-		},
+		five:    t.five,
 		peers: []peer{
 			t.peer("cgroup2 StatFiltered(cpu, memory, io)", 10, cgroup2.StatCPU|cgroup2.StatMemory|cgroup2.StatIO),
 			t.peer("cgroup2 Stat", 0, cgroup2.StatAll),

@@ -11,6 +11,8 @@ import (
 const (
 	secRecorded = "recorded" // pods on a recorded tree
 	secNative   = "native"   // pods on this host's cgroups
+	secSecond   = "second"   // an agent's second by stage
+	secLarge    = "large"    // how its cost grows, on made-up machines
 	secHost     = "host"
 	secText     = "text"
 	secLoads    = "loads" // decisions about Velero's loads
@@ -21,7 +23,7 @@ const (
 )
 
 func sectionNames() []string {
-	return []string{"pods", secRecorded, secNative, secHost, secText, secLoads, secOuter, secAgent, secPeers, secCluster}
+	return []string{"pods", secRecorded, secNative, secSecond, secLarge, secHost, secText, secLoads, secOuter, secAgent, secPeers, secCluster}
 }
 
 // wants says whether a section is to be run; pods is two of them.
@@ -39,7 +41,7 @@ func (b *bench) measure(ctx context.Context) {
 	for _, s := range []struct {
 		name string
 		run  func(context.Context, *options) ([]Row, error)
-	}{{secRecorded, recordedPods}, {secHost, hostSample}, {secText, metricsText}, {secLoads, loadDecisions}, {secOuter, outerRounds}} {
+	}{{secRecorded, recordedPods}, {secSecond, agentSecond}, {secLarge, largeMachines}, {secHost, hostSample}, {secText, metricsText}, {secLoads, loadDecisions}, {secOuter, outerRounds}} {
 		if b.wants(s.name) && ctx.Err() == nil {
 			rows, err := s.run(ctx, &b.options)
 			b.section(s.name, rows, err)

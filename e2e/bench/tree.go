@@ -213,5 +213,17 @@ func (t *tree) tick(every int) error {
 // dirs are all directories of the tree.
 func (t *tree) dirs() []string { return dirsBelow(t.root) }
 
+// five are the files of the i-th pod that the goal names.
+func (t *tree) five(i int) []string {
+	var all []string
+	for _, f := range []string{"cpu.stat", "memory.current", "memory.pressure", "io.stat", "io.pressure"} {
+		all = append(all, filepath.Join(t.root, t.pods[i], f))
+	}
+	return all
+}
+
+// fiveOfAll are those of every pod.
+func (t *tree) fiveOfAll() []string { return place{pods: len(t.pods), five: t.five}.fiveOfAll() }
+
 // Close removes the tree.
 func (t *tree) Close() error { return os.RemoveAll(t.root) }

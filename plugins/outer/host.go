@@ -17,6 +17,10 @@ const (
 	// lookEvery is the interval of the looks for rivals while a directory is not
 	// searched yet, such as a new one: its plugins wait for that.
 	lookEvery = time.Second
+	// idleLookEvery is the interval of the looks while there is no socket: then a rival
+	// takes no plugin from us, and the processes of the node need not be examined. The
+	// first socket is looked at before it is asked.
+	idleLookEvery = time.Minute
 	// minScanPause and scanPauseFactor limit the cost of a storm of files: after a scan
 	// follows a pause of scanPauseFactor times its duration. newPerScan limits the
 	// cost of a storm of sockets: the remaining ones are left to the next scan.
@@ -38,7 +42,10 @@ type Host struct {
 	registry registry
 	rivals   rivalWatch
 
-	limitLogged bool // the scan limits were exceeded and logged; used by Run only
+	// Used by Run only.
+	limitLogged bool      // the scan limits were exceeded and logged
+	looked      time.Time // when it looked for rivals
+	idle        bool      // the last scan found no socket
 }
 
 // Run discovers plugins and registers them until ctx is done; then it closes
@@ -87,7 +94,7 @@ func (h *Host) Run(ctx context.Context) error {
 		case err := <-errs: // queue overflow: the next scan finds what was lost
 			h.Log.Debug("inotify failed", "error", err)
 		case <-tick.C:
-			look = true
+			look = !h.idle || time.Since(h.looked) >= idleLookEvery
 		case <-again:
 			look = true
 		}
@@ -121,6 +128,10 @@ func (h *Host) scan(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 		h.Log.Warn("plugin directories exceed the scan limits, so some sockets are not found; remove files that are not plugin sockets",
 			"incompleteDir", now.incompleteDir, "maxEntries", maxEntries, "maxDirs", maxDirs, "maxSockets", maxSockets)
 	}
+	if h.idle && len(now.sockets) > 0 {
+		h.updateRivals(ctx, firstRivalTime)
+	}
+	h.idle = len(now.sockets) == 0
 	h.registry.endMissing(c, now.sockets)
 	rest = h.registry.startNew(now.sockets, func(path string, file fileIdentity) *socket {
 		s := newSocket(ctx, h, path, file)
@@ -133,6 +144,7 @@ func (h *Host) scan(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 // updateRivals looks for rivals, and wakes the sockets when those or the searched
 // directories have changed.
 func (h *Host) updateRivals(ctx context.Context, limit time.Duration) {
+	h.looked = time.Now()
 	if h.rivals.update(ctx, h.Procfs, h.Settings(), h.Log, limit) {
 		h.registry.retryAll()
 	}

@@ -474,6 +474,28 @@ func TestExclusiveWaitsForTheSearch(t *testing.T) {
 	})
 }
 
+// While there is no socket no process is examined at the ticks; before the first plugin is
+// asked they are, so that it is left to a rival that began meanwhile.
+func TestFirstSocketAfterASearch(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	w.Procfs = t.TempDir()
+	p := locationOf(t, w.dir)
+	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
+	process(t, w.Procfs, "1", "init", host)
+	w.run()
+	eventually(t, "searched", func() bool { return !w.rivals.known().unsearched([]string{w.dir}) })
+	process(t, w.Procfs, "17", "katalyst-agent", host, watching(t, p))
+	f := newFake("p")
+	f.serve(t, w.path("p.sock"))
+	eventually(t, "left to the rival", func() bool {
+		all := w.Status(time.Now())
+		return len(all) == 1 && strings.Contains(all[0].Problem, "katalyst-agent")
+	})
+	assert.False(t, f.registered())
+	assert.Empty(t, f.calls())
+}
+
 // A change of what is searched wakes the sockets, as one of the rivals does.
 func TestSearchWakesSockets(t *testing.T) {
 	t.Parallel()

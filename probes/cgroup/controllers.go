@@ -423,7 +423,7 @@ func (t *trackedWorkload) sumKeyed(i int, file, key string) (snapshot.Opt[uint64
 // value adds nothing. The sum decreases when a container is removed, which
 // counts as a reset.
 func (t *trackedWorkload) sumAll(i int, file string, value func([]byte) (snapshot.Opt[uint64], error)) (snapshot.Opt[uint64], error) {
-	b, err := t.readOnce(i, file)
+	b, err := t.readOwn(i, file)
 	if err != nil {
 		return snapshot.Opt[uint64]{}, err
 	}
@@ -441,6 +441,14 @@ func (t *trackedWorkload) sumAll(i int, file string, value func([]byte) (snapsho
 		}
 	}
 	return total, nil
+}
+
+// readOwn reads a file of the cgroup itself; cpu.stat of v2 is open.
+func (t *trackedWorkload) readOwn(i int, file string) ([]byte, error) {
+	if file == "cpu.stat" && !t.reader.from.throttling.v1 {
+		return t.readKept(fileCPU, i, file)
+	}
+	return t.readOnce(i, file)
 }
 
 // readChild reads a file of a child cgroup; a removed one has no value.

@@ -142,7 +142,7 @@ func reachable(procRoot, mountPoint string) string {
 }
 
 func newReader(found map[string]string, roots []string) *Reader {
-	r := &Reader{at: map[string]int{}, roots: outermost(roots), fds: newFDBudget(), devices: interner{}, reasons: interner{}}
+	r := &Reader{at: map[string]int{}, roots: outermost(roots), fds: newFDBudget(), devices: interner{}, names: interner{}, reasons: interner{}}
 	r.trees = make([]*node, len(r.roots))
 	for _, name := range append(walkedHierarchies(), "cpu") {
 		dir := found[name]

@@ -54,11 +54,14 @@ type Reader struct {
 	buf     []byte     // for the file that is being read
 	path    pathBuffer // for the file that is being opened
 	devices interner
-	reasons interner
-	found   []absence // absences in the workload that is being read
-	hostNS  uint64    // inode of the host's network namespace
-	pids    []int     // of the pod that is being read
-	proc    string    // mountpoint of procfs
+	names   interner // of children
+	// childNames are those of the cgroup that is being listed.
+	childNames []string
+	reasons    interner
+	found      []absence // absences in the workload that is being read
+	hostNS     uint64    // inode of the host's network namespace
+	pids       []int     // of the pod that is being read
+	proc       string    // mountpoint of procfs
 	// Parsed files of cgroup v1, until they are merged.
 	operations, size []blkioDevice
 	earlyDetails     int // how many more workloads may be read in detail before they are due

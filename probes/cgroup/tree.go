@@ -8,11 +8,13 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll/backoff"
+	"github.com/plimsoll-dev/plimsoll/probes/internal/parse"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -268,7 +270,7 @@ func (r *Reader) links(n *node, i int) (uint64, error) {
 func (r *Reader) list(n *node) {
 	n.listAgain, n.listError = false, ""
 	r.openEverywhere(n)
-	var names []string
+	names := r.childNames[:0]
 	for i := range n.in[:r.walked] {
 		if n.in[i].inode == 0 {
 			continue
@@ -276,7 +278,7 @@ func (r *Reader) list(n *node) {
 		links, err := r.links(n, i)
 		n.in[i].links = links
 		if err == nil && links != 2 { // most have no child, which shows without listing their files
-			names, err = appendDirs(names, r.dirs[i]+n.cgroup)
+			names, err = r.appendChildren(names, r.dirs[i], n.cgroup)
 		}
 		if isOutOfResources(err) {
 			n.listAgain = true
@@ -287,8 +289,46 @@ func (r *Reader) list(n *node) {
 		}
 	}
 	slices.Sort(names)
+	r.childNames = names
 	r.syncChildren(n, slices.Compact(names))
 }
+
+// appendChildren appends the names of a cgroup's children in one hierarchy. Names that are
+// known take no memory: the cgroup of all pods is listed every few seconds.
+func (r *Reader) appendChildren(names []string, dir, cgroup string) ([]string, error) {
+	fd, err := r.path.open(dir, cgroup)
+	if err != nil {
+		return names, err
+	}
+	defer closeFD(fd)
+	if cap(r.buf) < minDirents {
+		r.buf = make([]byte, minDirents)
+	}
+	for {
+		buf := r.buf[:cap(r.buf)]
+		n, err := unix.Getdents(fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return names, err
+		}
+		for b := buf[:n]; len(b) > 0; {
+			var name []byte
+			var kind byte
+			name, kind, b = parse.Dirent(b)
+			switch {
+			case kind == unix.DT_UNKNOWN: // some file systems do not tell
+				return appendDirs(names, dir+cgroup)
+			case kind == unix.DT_DIR && string(name) != "." && string(name) != "..":
+				names = append(names, r.names.intern(name))
+			}
+		}
+	}
+}
+
+// minDirents is a buffer for some entries of a directory.
+const minDirents = 4096
 
 func appendDirs(names []string, dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
@@ -302,6 +342,9 @@ func appendDirs(names []string, dir string) ([]string, error) {
 
 // syncChildren keeps the known children that still exist, and adds the new ones.
 func (r *Reader) syncChildren(n *node, names []string) {
+	if r.sameChildren(n, names) {
+		return
+	}
 	was := n.children
 	n.children = make([]*node, 0, len(names))
 	for _, name := range names {
@@ -323,6 +366,12 @@ func (r *Reader) syncChildren(n *node, names []string) {
 	for _, gone := range was {
 		r.forget(gone)
 	}
+}
+
+// sameChildren reports whether a cgroup has the children that are known, and no other.
+func (r *Reader) sameChildren(n *node, names []string) bool {
+	isNamed := func(b *node, name string) bool { return b.cgroup[strings.LastIndexByte(b.cgroup, '/')+1:] == name }
+	return slices.EqualFunc(n.children, names, isNamed) && !slices.ContainsFunc(n.children, func(b *node) bool { return !r.stillSame(b) })
 }
 
 // stillSame reports whether a listed cgroup is the one known by its path. For a
