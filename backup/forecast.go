@@ -182,42 +182,44 @@ func middle() float64 { return 0.5 }
 func playNight(in Input, coming []Backup, dues Dues, until time.Time, share func() float64) *night {
 	n := &night{in: in, until: until, dues: dues, of: map[string]*future{}, good: map[string]time.Time{}}
 	usual := usually(in.Backups, coming)
-	add := func(b *Backup) {
-		f := &future{Backup: b, due: b.Due, takes: usual, waited: map[reason]time.Duration{}, of: n.of}
-		elapsed := time.Duration(0)
-		if b.begun() {
-			f.begins = in.Time
-			if !b.Began.IsZero() {
-				f.begins = b.Began
-			}
-			elapsed = in.Time.Sub(f.begins)
-		}
-		switch {
-		case n.in.Namespaces.setOf(b).Rejected != nil:
-			f.takes = time.Second // Velero fails it at once
-		case b.Takes.Known():
-			f.takes = b.Takes.At(share(), elapsed)
-		}
-		f.holds = f.takes
-		if h := b.holds(); h.Mid < b.Takes.Mid {
-			f.holds = min(f.takes, h.At(middle(), elapsed))
-		}
-		if b.begun() {
-			f.frees, f.ends = in.Time.Add(f.holds), in.Time.Add(f.takes)
-		}
-		n.runs, n.of[b.UID] = append(n.runs, f), f
-	}
 	for i := range in.Backups {
 		if b := &in.Backups[i]; b.begun() || b.waits() {
-			add(b)
+			n.add(b, usual, share)
 		}
 	}
 	for i := range coming {
-		add(&coming[i])
+		n.add(&coming[i], usual, share)
 	}
 	n.in.Backups = slices.DeleteFunc(slices.Clone(in.Backups), func(b Backup) bool { return n.of[b.UID] == nil })
 	n.play(slices.SortedStableFunc(slices.Values(coming), func(a, b Backup) int { return a.Created.Compare(b.Created) }))
 	return n
+}
+
+// add a Backup to the play; usual is how long one takes of which nothing is known.
+func (n *night) add(b *Backup, usual time.Duration, share func() float64) {
+	f := &future{Backup: b, due: b.Due, takes: usual, waited: map[reason]time.Duration{}, of: n.of}
+	elapsed := time.Duration(0)
+	if b.begun() {
+		f.begins = n.in.Time
+		if !b.Began.IsZero() {
+			f.begins = b.Began
+		}
+		elapsed = n.in.Time.Sub(f.begins)
+	}
+	switch {
+	case n.in.Namespaces.setOf(b).Rejected != nil:
+		f.takes = time.Second // Velero fails it at once
+	case b.Takes.Known():
+		f.takes = b.Takes.At(share(), elapsed)
+	}
+	f.holds = f.takes
+	if h := b.holds(); h.Mid < b.Takes.Mid {
+		f.holds = min(f.takes, h.At(middle(), elapsed))
+	}
+	if b.begun() {
+		f.frees, f.ends = n.in.Time.Add(f.holds), n.in.Time.Add(f.takes)
+	}
+	n.runs, n.of[b.UID] = append(n.runs, f), f
 }
 
 // usually is the median of the known durations; an hour where none is known.

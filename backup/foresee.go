@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -197,8 +198,7 @@ const (
 	ReasonMissed           = "DeadlineMissed"
 )
 
-// publishNight publishes what was foreseen: two forecasts that say the same, because one
-// close call may turn.
+// publishNight publishes what was foreseen.
 func (r *Reconciler) publishNight(n Night, schedules map[string]*Schedule) {
 	f := &r.foreseen
 	f.mu.Lock()
@@ -217,42 +217,49 @@ func (r *Reconciler) publishNight(n Night, schedules map[string]*Schedule) {
 			f.late[key] = times
 		}
 	}
+	for i := range n.Backups {
+		b := &n.Backups[i]
+		if s := schedules[b.Schedule]; s != nil && b.LateSeconds > 0 && b.Deadline.After(n.From) {
+			key := types.NamespacedName{Namespace: n.Namespace, Name: "will miss " + s.Name + " " + b.Deadline.String()}
+			if f.late[key] = was[key] + 1; f.late[key] == saidTimes {
+				r.publishLate(s, b)
+			}
+		}
+	}
 	byName := map[string]*Schedule{}
 	for _, s := range schedules {
 		byName[s.Name] = s
 	}
-	for i := range n.Backups {
-		b := &n.Backups[i]
-		s := schedules[b.Schedule]
-		if b.LateSeconds == 0 || s == nil || !b.Deadline.After(n.From) {
-			continue
-		}
-		key := types.NamespacedName{Namespace: n.Namespace, Name: "will miss " + s.Name + " " + b.Deadline.String()}
-		f.late[key] = was[key] + 1
-		if f.late[key] == 2 {
-			text := fmt.Sprintf("will miss its deadline %s by %s, because %s", b.Deadline.Format(time.RFC3339), problems.Duration(time.Duration(b.LateSeconds*float64(time.Second)).Round(time.Minute)), b.Because)
-			for _, h := range b.Helps {
-				text += "; would be in time with " + h
-			}
-			r.Log.Warn("schedule will miss a deadline", "schedule", n.Namespace+"/"+s.Name, "backup", cmp.Or(b.Name, "to come"), "deadline", b.Deadline, "why", text)
-			r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonWillMiss, text)
-		}
-	}
 	for i := range n.Schedules {
-		state := &n.Schedules[i]
-		s := byName[state.Name]
-		if !state.Missed {
-			continue
-		}
-		r.publishOnce(was, types.NamespacedName{Namespace: n.Namespace, Name: "missed " + s.Name + " " + state.Deadline.String()}, func() {
-			text := fmt.Sprintf("no good Backup was complete by %s", state.Deadline.Format(time.RFC3339))
-			if !state.Newest.IsZero() {
-				text += "; the newest good one was started at " + state.Newest.Format(time.RFC3339)
+		if state := &n.Schedules[i]; state.Missed {
+			key := types.NamespacedName{Namespace: n.Namespace, Name: "missed " + state.Name + " " + state.Deadline.String()}
+			if f.late[key] = was[key] + 1; f.late[key] == 1 {
+				r.publishMissed(byName[state.Name], state)
 			}
-			r.Log.Warn("schedule has missed its deadline", "schedule", n.Namespace+"/"+s.Name, "deadline", state.Deadline, "why", text)
-			r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonMissed, text)
-		})
+		}
 	}
+}
+
+// saidTimes is how many forecasts must say that a Backup will be late until it is published:
+// one close call may turn.
+const saidTimes = 2
+
+func (r *Reconciler) publishLate(s *Schedule, b *Foreseen) {
+	text := fmt.Sprintf("will miss its deadline %s by %s, because %s", b.Deadline.Format(time.RFC3339), problems.Duration(time.Duration(b.LateSeconds*float64(time.Second)).Round(time.Minute)), b.Because)
+	if len(b.Helps) > 0 {
+		text += "; would be in time with " + strings.Join(b.Helps, ", or with ")
+	}
+	r.Log.Warn("schedule will miss a deadline", "schedule", s.Namespace+"/"+s.Name, "backup", cmp.Or(b.Name, "to come"), "deadline", b.Deadline, "why", text)
+	r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonWillMiss, text)
+}
+
+func (r *Reconciler) publishMissed(s *Schedule, state *ScheduleState) {
+	text := "no good Backup was complete by " + state.Deadline.Format(time.RFC3339)
+	if !state.Newest.IsZero() {
+		text += "; the newest good one was started at " + state.Newest.Format(time.RFC3339)
+	}
+	r.Log.Warn("schedule has missed its deadline", "schedule", s.Namespace+"/"+s.Name, "deadline", state.Deadline, "why", text)
+	r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonMissed, text)
 }
 
 // publishProblems says once which annotations of Schedules are not followed.
@@ -275,13 +282,6 @@ func (r *Reconciler) publishProblems(v *velero, w *wanted) {
 type problemOf struct {
 	schedule types.UID
 	text     string
-}
-
-// publishOnce says something the first time.
-func (r *Reconciler) publishOnce(was map[types.NamespacedName]int, key types.NamespacedName, say func()) {
-	if r.foreseen.late[key] = was[key] + 1; was[key] == 0 {
-		say()
-	}
 }
 
 // reference is the object of an Event.

@@ -83,8 +83,8 @@ type Problem struct {
 // Resolve is the objective of a Backup. Each annotation counts from the first source that
 // has it: the Schedule first, as it is now (Velero copies its annotations to each Backup
 // that it makes), then the Backup, then the namespace, which is a source only of a Backup
-// of that namespace alone. There is at least one source. period is the longest time between two Backups of its Schedule,
-// 0: unknown or none.
+// of that namespace alone. There is at least one source. period is the longest time between
+// two Backups of its Schedule, 0: unknown or none.
 func Resolve(defaults Objective, bounds Bounds, period time.Duration, sources ...Source) (Objective, []Problem) {
 	r := resolver{sources: sources}
 	o := defaults
@@ -109,21 +109,25 @@ func Resolve(defaults Objective, bounds Bounds, period time.Duration, sources ..
 		s := sources[0]
 		r.problems = append(r.problems, Problem{s.Kind, s.Name, fmt.Sprintf("the default RPO of %s is not more than %s, the longest time between two Backups of its schedule; using none", problems.Duration(defaults.RPO), problems.Duration(period))})
 	}
-	if s, text, there := r.find(names.Priority); there {
-		n, err := strconv.ParseInt(text, 10, 32)
-		if err != nil {
-			err = fmt.Errorf("want a 32-bit integer")
-		}
-		r.must(err, s, names.Priority, text, strconv.Itoa(int(defaults.Priority)))
-		if err == nil {
-			o.Priority = int32(n)
-		}
-		if err == nil && s.Kind == Namespace && o.Priority > bounds.Priority {
-			o.Priority = bounds.Priority
-			r.must(fmt.Errorf("want at most %d in a namespace", bounds.Priority), s, names.Priority, text, strconv.Itoa(int(o.Priority)))
-		}
-	}
+	r.priority(&o, defaults, bounds)
 	return o, r.problems
+}
+
+// priority sets that of an objective.
+func (r *resolver) priority(o *Objective, defaults Objective, bounds Bounds) {
+	s, text, there := r.find(names.Priority)
+	if !there {
+		return
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		r.must(fmt.Errorf("want a 32-bit integer"), s, names.Priority, text, strconv.Itoa(int(defaults.Priority)))
+		return
+	}
+	if o.Priority = int32(n); s.Kind == Namespace && o.Priority > bounds.Priority {
+		o.Priority = bounds.Priority
+		r.must(fmt.Errorf("want at most %d in a namespace", bounds.Priority), s, names.Priority, text, strconv.Itoa(int(o.Priority)))
+	}
 }
 
 type resolver struct {

@@ -51,6 +51,8 @@ func ParseWindow(text string) (Window, error) {
 }
 
 // zones are those that were read before, by name: each reading opens a file.
+//
+//nolint:gochecknoglobals // a cache of files, the same for every caller
 var zones sync.Map
 
 func location(name string) (*time.Location, error) {
