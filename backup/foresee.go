@@ -56,15 +56,15 @@ type foreseen struct {
 	known  bool // what is wanted was read in this term
 	nights map[string]Night
 	wants  map[types.NamespacedName]Wanted
-	// late are the deadlines that the last forecast, and those before it, said will be
-	// missed: how often.
-	late map[types.NamespacedName]int
+	// late is in how many forecasts, one after the other, a deadline was or will be missed; by
+	// namespace.
+	late map[string]map[string]int
 }
 
 func (f *foreseen) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.on, f.known, f.nights, f.wants, f.late = true, false, nil, nil, nil
+	f.on, f.known, f.nights, f.wants, f.late = true, false, map[string]Night{}, nil, map[string]map[string]int{}
 }
 
 // end of a term.
@@ -79,7 +79,8 @@ func (f *foreseen) end() {
 func (f *foreseen) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.known, f.nights, f.wants = true, nil, nil
+	clear(f.nights)
+	f.known, f.wants = true, nil
 }
 
 // keep only what concerns these Veleros.
@@ -206,22 +207,14 @@ func (r *Reconciler) publishNight(n Night, schedules map[string]*Schedule) {
 	if !f.on {
 		return
 	}
-	if f.nights == nil {
-		f.nights = map[string]Night{}
-	}
 	f.nights[n.Namespace] = n
-	was := f.late
-	f.late = map[types.NamespacedName]int{}
-	for key, times := range was {
-		if key.Namespace != n.Namespace {
-			f.late[key] = times
-		}
-	}
+	was, said := f.late[n.Namespace], map[string]int{}
+	f.late[n.Namespace] = said
 	for i := range n.Backups {
 		b := &n.Backups[i]
 		if s := schedules[b.Schedule]; s != nil && b.LateSeconds > 0 && b.Deadline.After(n.From) {
-			key := types.NamespacedName{Namespace: n.Namespace, Name: "will miss " + s.Name + " " + b.Deadline.String()}
-			if f.late[key] = was[key] + 1; f.late[key] == saidTimes {
+			key := "will miss " + s.Name + " " + b.Deadline.String()
+			if said[key] = was[key] + 1; said[key] == saidTimes {
 				r.publishLate(s, b)
 			}
 		}
@@ -232,8 +225,8 @@ func (r *Reconciler) publishNight(n Night, schedules map[string]*Schedule) {
 	}
 	for i := range n.Schedules {
 		if state := &n.Schedules[i]; state.Missed {
-			key := types.NamespacedName{Namespace: n.Namespace, Name: "missed " + state.Name + " " + state.Deadline.String()}
-			if f.late[key] = was[key] + 1; f.late[key] == 1 {
+			key := "missed " + state.Name + " " + state.Deadline.String()
+			if said[key] = was[key] + 1; said[key] == 1 {
 				r.publishMissed(byName[state.Name], state)
 			}
 		}

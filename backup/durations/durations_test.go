@@ -95,10 +95,17 @@ func TestEstimateKinds(t *testing.T) {
 func TestHistoryAdd(t *testing.T) {
 	t.Run("times that cannot be teach nothing", func(t *testing.T) {
 		var h History
-		for _, r := range []Run{{}, good("", 0, 10), good("a", 0, 0), good("a", 0, -10), good("a", 0, 60*24*31), good(strings.Repeat("a", 254), 0, 10)} {
+		for _, r := range []Run{{}, good("", 0, 10), good("a", 0, -10), good("a", 0, 60*24*31), good(strings.Repeat("a", 254), 0, 10)} {
 			h.Add(r)
 		}
 		assert.Empty(t, h.schedules)
+	})
+	t.Run("a run of no time took up to a second", func(t *testing.T) {
+		var h History
+		for i := range 25 {
+			h.Add(good("a", i, 0))
+		}
+		assert.Equal(t, time.Second, h.Next("a", Unknown, 0).Mid)
 	})
 	t.Run("the same twice is once", func(t *testing.T) {
 		var h History

@@ -76,11 +76,12 @@ type run struct {
 	kind    Kind
 }
 
-// Add a run that has ended. The same one again changes nothing. One without a Schedule, or
+// Add a run that has ended; Velero's times are whole seconds, so one that took none took up
+// to a second. The same one again changes nothing. One without a Schedule, or
 // with times that cannot be, teaches nothing.
 func (h *History) Add(r Run) {
 	took := r.Completed.Sub(r.Started)
-	if r.Schedule == "" || len(r.Schedule) > maxName || r.Started.Unix() <= 0 || took < time.Second || took > longest {
+	if r.Schedule == "" || len(r.Schedule) > maxName || r.Started.Unix() <= 0 || took < 0 || took > longest {
 		return
 	}
 	if h.schedules == nil {
@@ -103,7 +104,7 @@ func (h *History) Add(r Run) {
 	if known || i == 0 && len(s.Runs) == maxRuns { // or older than those that are kept
 		return
 	}
-	s.Runs = newest(slices.Insert(s.Runs, i, run{end, math.Round(took.Seconds()), math.Round(float64(max(0, r.Bytes)) / (1 << 20)), r.Kind}))
+	s.Runs = newest(slices.Insert(s.Runs, i, run{end, max(1, math.Round(took.Seconds())), math.Round(float64(max(0, r.Bytes)) / (1 << 20)), r.Kind}))
 	s.errors, h.pool = nil, nil
 }
 
