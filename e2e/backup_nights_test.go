@@ -67,10 +67,12 @@ func (r *realBackupWorld) night(a *agent, random *rand.Rand, of int) {
 
 // nightBackups come in any order.
 func (r *realBackupWorld) nightBackups(random *rand.Rand, of int) (created []string) {
+	due := random.Perm(nightSchedules * nightRuns) // those of a Schedule are far apart
 	for run := range nightRuns {
 		for _, i := range random.Perm(nightSchedules) {
 			name := fmt.Sprintf("night-%d-%02d-%d", of, i, run)
-			r.create(name, nightApp(i, run))
+			rpo := 5*time.Hour + time.Duration(due[len(created)])*10*time.Minute
+			r.createWith(name, map[string]any{names.RPO: rpo.String()}, nightApp(i, run))
 			r.of(name, nightApp(i, 0))
 			created = append(created, name)
 		}
@@ -155,7 +157,7 @@ func TestRealVeleroNights(t *testing.T) {
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(uint64(seed), 1))
 	for i := range nightSchedules {
-		r.schedule(nightApp(i, 0), "0 * * * *", map[string]any{names.RPO: fmt.Sprintf("%dm", 300+30*(i*7%nightSchedules))})
+		r.schedule(nightApp(i, 0), "0 * * * *", nil)
 		r.pause(nightApp(i, 0))
 	}
 	a := r.controller().start()
