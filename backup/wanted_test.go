@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/backup/durations"
 	"github.com/plimsoll-dev/plimsoll/names"
 )
 
@@ -270,4 +271,25 @@ func TestSlotsAreLearned(t *testing.T) {
 	list := Forecast(in, nil, nil, at.Add(24*time.Hour))
 	assert.True(t, at.Add(time.Hour).Equal(list[0].Ends))
 	assert.False(t, list[1].Ends.IsZero() && list[1].Why == "")
+}
+
+// BenchmarkWanted sets what is wanted of 10,000 Backups of 500 Schedules, in each round.
+func BenchmarkWanted(b *testing.B) {
+	now := time.Date(2026, 3, 10, 22, 0, 0, 0, time.UTC)
+	var schedules []*unstructured.Unstructured
+	var objects, past []*Object
+	for i := range 500 {
+		name := fmt.Sprintf("s%03d", i)
+		schedules = append(schedules, schedule(name, "0 22 * * *", names.RPO, "30h", names.Window, "22:00-06:00 Europe/Berlin"))
+		past = append(past, goodMonth(name, now, 30*time.Minute)...)
+		for n := range 20 {
+			objects = append(objects, waitingOf(name, now.Add(-time.Duration(n)*time.Minute)))
+		}
+	}
+	w := wantedOf(DeadlineSettings{}, now, past, schedules...)
+	list := Backups(objects)
+	for b.Loop() {
+		w.estimates = map[string][2]durations.Estimate{}
+		w.setAll(list, byUID(objects))
+	}
 }
