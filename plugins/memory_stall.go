@@ -123,7 +123,6 @@ func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) st
 	w, covered := v.Over(rule.Window)
 	covered = covered && v.Monotonic-v.Since >= rule.Window
 	full, own, why := nodeStall(v.Snapshot, w)
-	full = rule.atLeast(v.Snapshot, w, full)
 	j := stallJudgement{judgement: judgement{absent: why}, stall: full}
 	if !covered && !v.Pressure.Totals.Memory.Full.IsZero() { // without a total it never will be covered
 		j.absent = fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Round(time.Second), rule.Window)
@@ -141,25 +140,6 @@ func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) st
 	j.met = covered && moves && (stalls && (little || swapless) || j.belowFloor)
 	j.held = m.lowerMet(v, level, rule, floor)
 	return j
-}
-
-// sparse is by which share of itself a rule's window may be stretched because no sample is
-// exactly so old; with more, samples are far apart.
-const sparse = 0.25
-
-// atLeast is the stall of a rule's window where samples are far apart, between ticks of some
-// seconds and those that triggers wake: over the longer window w a stall that has just begun
-// is a small part, so it is that since the first sample of the rule's window, as if no task
-// had stalled in the rest of it. That is never more than it was.
-func (r StallRule) atLeast(s *snapshot.Snapshot, w snapshot.Window, full snapshot.Opt[float64]) snapshot.Opt[float64] {
-	mean, known := full.Get()
-	if !known || w.Seconds() <= r.Window.Seconds()*(1+sparse) {
-		return full
-	}
-	within := s.Within(r.Window)
-	since, _, _ := nodeStall(s, within)
-	ratio, _ := since.Get()
-	return snapshot.Some(max(mean, ratio*within.Seconds()/r.Window.Seconds()))
 }
 
 // swapFree is the share of free swap below which it counts as full.

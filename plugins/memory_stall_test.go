@@ -44,12 +44,9 @@ func newNode(t *testing.T) *node {
 }
 
 // second lets one pass, stalled for the given share of it.
-func (n *node) second(stall float64, scans uint64) Verdict { return n.pass(time.Second, stall, scans) }
-
-// pass lets a time pass, stalled for the given share of it.
-func (n *node) pass(d time.Duration, stall float64, scans uint64) Verdict {
-	n.at += d
-	n.full += uint64(stall * float64(d.Microseconds()))
+func (n *node) second(stall float64, scans uint64) Verdict {
+	n.at += time.Second
+	n.full += uint64(stall * 1e6)
 	n.scans += scans
 	s := &snapshot.Sample{
 		Time: time.Unix(0, 0).Add(n.at), Monotonic: n.at, Boottime: n.at, BootID: "a",
@@ -356,42 +353,6 @@ func memoryStallUnknownMemoryNotNamed(t *testing.T) {
 	n.seconds(5, 1, 9000)
 	assert.Equal(t, Hard, n.levels.Verdicts[0].Level)
 	assert.Empty(t, n.levels.Verdicts[0].Candidates)
-}
-
-// TestMemoryStallSparseSamples is of ticks of 5 s, between which a trigger wakes samples
-// each half second while tasks stall.
-func TestMemoryStallSparseSamples(t *testing.T) {
-	short := func() *node {
-		n := newNode(t)
-		n.history.MaxGap = 15 * time.Second
-		for range 10 {
-			require.Equal(t, None, n.pass(5*time.Second, 0, 100).Level)
-		}
-		n.available = n.total / 100
-		return n
-	}
-	t.Run("a stall is hard after as long as with samples each second", func(t *testing.T) {
-		n := short()
-		require.Less(t, n.pass(500*time.Millisecond, 1, 100).Level, Hard)
-		require.Less(t, n.pass(500*time.Millisecond, 1, 100).Level, Hard, "a second is a fifth of the window")
-		v := n.pass(500*time.Millisecond, 1, 100)
-		assert.Equal(t, Hard, v.Level)
-		assert.Equal(t, snapshot.Some(0.3), v.Observed, "1.5 s of 5")
-	})
-	t.Run("one that ended is not", func(t *testing.T) {
-		n := short()
-		n.pass(time.Second, 1, 100)
-		for range 8 {
-			require.Less(t, n.pass(time.Second/2, 0, 100).Level, Hard)
-		}
-	})
-	t.Run("the window is 5 s, whatever the ticks", func(t *testing.T) {
-		n := short()
-		for range 6 {
-			require.Less(t, n.pass(5*time.Second, 0.2, 100).Level, Hard)
-		}
-		assert.Equal(t, Hard, n.pass(5*time.Second, 0.3, 100).Level)
-	})
 }
 
 func TestLevelTextRoundTrip(t *testing.T) {
