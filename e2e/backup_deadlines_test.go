@@ -34,6 +34,21 @@ func (f *backupWorld) of(backup, schedule string) {
 	require.NoError(f.t, err)
 }
 
+// ended is a good Backup of a schedule, as Velero left it then.
+func (f *backupWorld) ended(schedule string, started time.Time, took time.Duration) {
+	f.t.Helper()
+	started = started.UTC().Truncate(time.Second)
+	_, err := f.backups().Create(f.t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "velero.io/v1", "kind": "Backup",
+		"metadata": map[string]any{"name": schedule + "-" + started.Format("20060102150405"), "labels": map[string]any{"velero.io/schedule-name": schedule}},
+		"spec":     map[string]any{"includedNamespaces": []any{f.apps[schedule]}},
+		"status": map[string]any{
+			"phase": string(backup.Completed), "startTimestamp": started.Format(time.RFC3339), "completionTimestamp": started.Add(took).Format(time.RFC3339),
+		},
+	}}, metav1.CreateOptions{})
+	require.NoError(f.t, err)
+}
+
 func TestBackupDeadlines(t *testing.T) {
 	t.Parallel()
 	f := newBackupWorld(t, cluster.Shared(t, cluster.Options{}), "limit: 1, deadlines: {enabled: true}", "busy", "late", "early", "night", "plain")

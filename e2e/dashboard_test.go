@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/prometheus"
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // What may have no series where nothing is wrong: the beginning of what is
@@ -47,12 +49,16 @@ func TestDashboardAndRulesOnHealthyCluster(t *testing.T) {
 	f := newBackupWorld(t, c, "limit: 1", "shop")
 	f.velero.Work = lasts(nil)
 	f.runVelero()
+	f.schedule("shop", "0 * * * *", map[string]any{names.RPO: "3h"})
+	for hours := range 24 {
+		f.ended("shop", time.Now().Add(-time.Duration(hours+1)*time.Hour), time.Minute)
+	}
 	h := newVeleroWorld(t, c, 1, `{"loadConcurrency":{"globalConfig":4,"prepareQueueLength":4}}`, "")
 	h.load("DataUpload", "one", "b", nil)
 	web, authority := webConfig(t)
 	a := watchedAgent(t, c, web)
 	write(t, f.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: %s}, {namespace: %s}]\n"+
-		"web: {tokenReview: true}\nelection: {duration: 5s}\nbackups: {enabled: true, resync: 1s, limit: 1}\nvgdp: {enabled: true, leaseDuration: 5s}\n", f.namespace, h.namespace))
+		"web: {tokenReview: true}\nelection: {duration: 5s}\nbackups: {enabled: true, resync: 1s, limit: 1, deadlines: {enabled: true}}\nvgdp: {enabled: true, leaseDuration: 5s}\n", f.namespace, h.namespace))
 	controller := f.controller().start()
 	f.create("first", "shop")
 	f.become(map[string]string{"first": "InProgress"})

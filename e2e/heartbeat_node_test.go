@@ -105,7 +105,7 @@ func doctorSees(t *testing.T, c *cluster.Cluster) {
 			assert.Regexp(t, line, out)
 		}
 	}
-	says(`PASS +admission policies +all 4`, `WARN +priority level +2 of 2 missing: PriorityLevelConfiguration plimsoll-heartbeats, FlowSchema`, `PASS +gate +not installed`, `PASS +data movers +none: Velero is not installed`)
+	says(`PASS +admission policies +all 5`, `WARN +priority level +2 of 2 missing: PriorityLevelConfiguration plimsoll-heartbeats, FlowSchema`, `PASS +gate +not installed`, `PASS +data movers +none: Velero is not installed`)
 	require.NoError(t, c.Apply(t.Context(), deploy.Heartbeats, deploy.GateCRD, deploy.Gate))
 	says(`PASS +priority level`, `WARN +gate +6 of 6 missing: MutatingAdmissionPolicy plimsoll-release-hidden, `)
 	require.NoError(t, c.Apply(t.Context(), deploy.GateMutating))
