@@ -80,25 +80,27 @@ func (r *realBackupWorld) nightBackups(random *rand.Rand, of int) (created []str
 	return created
 }
 
-// cameAs compares a night that was played with what came: the same order, wherever durations
-// were known, and how many ends were in their intervals.
+// cameAs compares a night that was played with what came: nothing was played to begin before
+// what is ahead of it in the queue. How many ends were in their intervals is said, not asserted:
+// the first Backup lasts for as long as the test holds the object store, which no forecast knows.
 func (r *realBackupWorld) cameAs(of int, played backup.Night, order []string) {
 	r.t.Helper()
-	in, known, last := 0, 0, -1
-	for _, f := range played.Backups {
-		place := slices.Index(order, f.Name)
-		if place < 0 || f.Ends.IsZero() {
+	in, known, last := 0, 0, time.Time{}
+	for _, name := range order {
+		i := slices.IndexFunc(played.Backups, func(f backup.Foreseen) bool { return f.Name == name })
+		require.GreaterOrEqual(r.t, i, 0, "%s is not in the night that was played", name)
+		f := played.Backups[i]
+		if f.Ends.IsZero() {
 			continue
 		}
 		known++
-		assert.Greater(r.t, place, last, "%s was played in another order", f.Name)
-		last = place
-		if ended := r.get(f.Name).Completed; !ended.Before(f.Earliest.Truncate(time.Second)) && !ended.After(f.Latest) {
+		assert.False(r.t, f.Begins.Before(last), "%s was played to begin before those ahead of it", name)
+		last = f.Begins
+		if ended := r.get(name).Completed; !ended.Before(f.Earliest.Truncate(time.Second)) && !ended.After(f.Latest) {
 			in++
 		}
 	}
 	r.t.Logf("night %d: of %d Backups, %d ends were forecast before the first began, and %d of them came in their intervals of 90 %%", of, len(order), known, in)
-	assert.Equal(r.t, of > 0, known > 0, "durations are known in the second night")
 }
 
 // pause a Schedule, so that it creates no Backup by itself.
