@@ -158,6 +158,7 @@ func TestWantedOfRunning(t *testing.T) {
 	assert.Zero(t, got.PostponedUntil)
 	w = wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten.Add(9*time.Hour), past, window)
 	assert.True(t, ten.AddDate(0, 0, 1).Equal(w.of(runs).PostponedUntil))
+	assert.Zero(t, w.of(runs).LatestStart, "a deadline that cannot be met any more lets no load come first")
 	w = wantedOf(DeadlineSettings{OnMiss: OnMissRun}, ten.Add(9*time.Hour), past, window)
 	assert.Zero(t, w.of(runs).PostponedUntil)
 	w = wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten.AddDate(0, 0, 1).Add(time.Hour), past, window)
