@@ -29,8 +29,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// moorings are what a node-agent of Velero's makes its data movers after, and a
-// volume to back up.
+// moorings are what a node-agent of Velero's makes its data movers after, a volume
+// to back up, and one that no node here reaches.
 const moorings = `
 apiVersion: apps/v1
 kind: DaemonSet
@@ -62,6 +62,22 @@ apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: data, namespace: NAMESPACE}
 spec: {accessModes: [ReadWriteOnce], storageClassName: disks, volumeName: data-NAMESPACE, resources: {requests: {storage: 1Gi}}}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: elsewhere-NAMESPACE}
+spec:
+  accessModes: [ReadWriteOnce]
+  capacity: {storage: 1Gi}
+  storageClassName: disks
+  hostPath: {path: /none}
+  claimRef: {namespace: NAMESPACE, name: elsewhere}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [none]}]}]}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: elsewhere, namespace: NAMESPACE}
+spec: {accessModes: [ReadWriteOnce], storageClassName: disks, volumeName: elsewhere-NAMESPACE, resources: {requests: {storage: 1Gi}}}
 `
 
 // volumeSnapshot of the volume, which a DataUpload is made from.
@@ -132,7 +148,8 @@ func (h *veleroWorld) moves(kind vgdp.Kind, name string) {
 	h.t.Helper()
 	switch kind {
 	case vgdp.DataUpload:
-		require.NoError(h.t, h.c.Apply(h.t.Context(), h.named(volumeSnapshot, name)))
+		h.uploads("data", name)
+		return
 	case vgdp.PodVolumeBackup:
 		h.pod(&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "app-" + name},
@@ -144,9 +161,6 @@ func (h *veleroWorld) moves(kind vgdp.Kind, name string) {
 	h.load(kind, name, "b", func(o map[string]any) {
 		spec := o["spec"].(map[string]any)
 		switch kind {
-		case vgdp.DataUpload:
-			spec["csiSnapshot"] = map[string]any{"volumeSnapshot": "of-" + name, "storageClass": "disks", "snapshotClass": "disks"}
-			spec["sourceNamespace"], spec["sourcePVC"] = h.namespace, "data"
 		case vgdp.PodVolumeBackup:
 			spec["uploaderType"] = "kopia"
 			// Without an owner a node-agent of 1.18.3 panics when the backup is done.
@@ -154,6 +168,17 @@ func (h *veleroWorld) moves(kind vgdp.Kind, name string) {
 		case vgdp.PodVolumeRestore:
 			spec["uploaderType"] = "kopia"
 		}
+	})
+}
+
+// uploads makes a DataUpload of a claim.
+func (h *veleroWorld) uploads(claim, name string) {
+	h.t.Helper()
+	require.NoError(h.t, h.c.Apply(h.t.Context(), h.named(volumeSnapshot, name)))
+	h.load(vgdp.DataUpload, name, "b", func(o map[string]any) {
+		spec := o["spec"].(map[string]any)
+		spec["csiSnapshot"] = map[string]any{"volumeSnapshot": "of-" + name, "storageClass": "disks", "snapshotClass": "disks"}
+		spec["sourceNamespace"], spec["sourcePVC"] = h.namespace, claim
 	})
 }
 
@@ -299,7 +324,7 @@ func (h *veleroWorld) leaveHidden() {
 	t := h.t
 	loads := h.client.Resource(admission.Resource(vgdp.DataUpload)).Namespace(h.namespace)
 	for _, name := range []string{"canceled-0", "deleted-0"} {
-		h.moves(vgdp.DataUpload, name)
+		h.uploads("elsewhere", name) // no node here reaches it, so it waits for as long as it is there
 		within(t, 2*patience, name+" is hidden", func() error {
 			u := h.get(vgdp.DataUpload, name)
 			hidden := wanted(text(u, "spec", "datamover"), gate.HiddenMover)
@@ -309,7 +334,7 @@ func (h *veleroWorld) leaveHidden() {
 				if err != nil {
 					return err
 				}
-				h.moves(vgdp.DataUpload, name)
+				h.uploads("elsewhere", name)
 				return errors.New("it was hidden before a node-agent had seen it")
 			}
 			return hidden
