@@ -80,7 +80,7 @@ func kubePrograms() source {
 			ControllerManager: commands + ControllerManager,
 			Scheduler:         commands + Scheduler,
 		},
-		pin:   `(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`,
+		pin:   `(?m)^(?:require)?\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`,
 		flags: "-s -w" + x + "gitVersion=%[1]s" + x + "gitMajor=%[2]s" + x + "gitMinor=%[3]s",
 		takes: "seven minutes",
 		asks:  "PLIMSOLL_K8S",
