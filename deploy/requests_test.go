@@ -150,7 +150,7 @@ func onPods() []request {
 		resize("change the CPU limit of a pod of the node", bound, "c", `{"limits":{"cpu":"1"}}`),
 		resize("add a CPU limit", never, "unlimited", `{"limits":{"cpu":"1"}}`),
 		resize("change the CPU request of a pod", never, "c", `{"requests":{"cpu":"200m"}}`),
-		resize("add a memory limit to a pod", never, "c", `{"limits":{"memory":"1Gi"}}`),
+		resize("raise the memory limit of a pod", never, "c", `{"limits":{"memory":"1Gi"}}`),
 		resize("change CPU limit and request of a pod", never, "c", `{"limits":{"cpu":"1"},"requests":{"cpu":"200m"}}`),
 		notGranted("delete a pod", http.MethodDelete, pods+"/on-NODE", plain, "", yes, yes),
 		notGranted("change a pod", http.MethodPatch, pods+"/on-NODE", mergePatch, `{"metadata":{"labels":{"a":"b"}}}`, yes, yes),
