@@ -247,7 +247,8 @@ func (o *Outlook) foreseen() Foreseen {
 }
 
 // stateOf a Schedule with its Backups. Each Backup since the newest good one has a deadline,
-// and so has the Schedule, where it has an RPO: the first of them is the Schedule's.
+// and so have the Schedule, where it has an RPO, and its next Backup, whether or not Velero
+// creates it: the first of them is the Schedule's.
 func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 	next := s.backupAt(w.now)
 	a := w.aimOf(&next, s.Annotations)
@@ -264,8 +265,13 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 			state.Deadline = t
 		}
 	}
-	if from := later(state.Newest, s.CreationTimestamp.Time); a.RPO > 0 && !s.Paused {
-		by(from.Add(a.RPO))
+	if from := later(state.Newest, s.CreationTimestamp.Time); !s.Paused {
+		if a.RPO > 0 {
+			by(from.Add(a.RPO))
+		}
+		if at := s.Cron.Next(from.In(w.now.Location())); !at.IsZero() {
+			by(a.Due(w.bounds, at, state.Newest).Deadline)
+		}
 	}
 	for _, o := range backups {
 		if o.Backup.Created.After(state.Newest) && !o.good() && o.DeletionTimestamp == nil {
@@ -278,10 +284,14 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 	return state
 }
 
-// problems of a Schedule with this aim, for people.
+// problems of a Schedule with this aim, for people who know which Schedule it is.
 func (s *Schedule) problems(a Aim) (list []string) {
 	for _, p := range a.Problems {
-		list = append(list, string(p.Kind)+" "+p.Name+": "+p.Text)
+		text := p.Text
+		if p.Kind == objective.Namespace {
+			text = "namespace " + p.Name + ": " + text
+		}
+		list = append(list, text)
 	}
 	if s.CronErr != nil {
 		list = append(list, s.CronErr.Error())

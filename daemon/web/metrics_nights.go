@@ -142,7 +142,7 @@ func scheduleFamilies() []family[schedule] {
 			func(b []byte, s *schedule) []byte { return appendTime(b, s.Newest) },
 		},
 		{
-			"plimsoll_backup_schedule_missed", gauge, "1 while the Schedule has missed its deadline: no good Backup is complete by its RPO, or none was in its last backup window; else 0.",
+			"plimsoll_backup_schedule_missed", gauge, "1 while the Schedule has missed its deadline: no good Backup was complete within its RPO, or by the end of its backup window, and none is since; else 0.",
 			func(b []byte, s *schedule) []byte { return appendBool(b, s.Missed) },
 		},
 	}
