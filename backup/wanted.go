@@ -22,7 +22,7 @@ const (
 
 // DeadlineSettings are those of deadlines.
 type DeadlineSettings struct {
-	Enabled bool          `yaml:"enabled" why:"Whether the queue follows the annotations plimsoll.dev/rpo, plimsoll.dev/window and plimsoll.dev/priority of Schedules, Backups and namespaces, and foresees which Backups will be late. Without such an annotation or default the queue is as without deadlines."`
+	Enabled bool          `yaml:"enabled" why:"Whether the queue follows the annotations plimsoll.dev/rpo and plimsoll.dev/window of Schedules, Backups and namespaces (and plimsoll.dev/priority of all three, with backups.priorities), and forecasts which Backups will be late. Without such an annotation or default the queue is as without deadlines."`
 	RPO     time.Duration `yaml:"rpo" why:"How old the newest good Backup of a schedule may become, from its start, where no annotation says; 0: any age."`
 	Window  string        `yaml:"window" unit:"HH:MM-HH:MM zone" why:"The backup window where no annotation says, such as 22:00-06:00 Europe/Berlin: the time of day in which a Backup starts and is complete; empty: any time."`
 	OnMiss  OnMiss        `yaml:"onMiss" unit:"run or postpone" why:"What becomes of a Backup that did not start in its window, and of uploads that did not begin in it. run: they start all the same. postpone: they wait for the next window, uploads no longer than Velero's timeout allows."`
