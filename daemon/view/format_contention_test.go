@@ -41,7 +41,7 @@ func TestContentionSentence(t *testing.T) {
 	cpu := nvme(snapshot.ContentionPresent, known, du, db)
 	cpu.Resource, cpu.Device = snapshot.SharedCPU, ""
 	for want, c := range map[string]*snapshot.Contention{
-		"web/db waited on nvme0n1 for 70.0 % of the last 10 s, for others or for itself; culprits unknown: blkio inactive; coverage unknown: blkio inactive": blkio,
+		"web/db waited on nvme0n1 for 70.0 % of the last 10 s, for others or for itself; culprits and coverage unknown: blkio inactive": blkio,
 		"web/db waited for a CPU for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the CPU time in use; coverage 94.0 %":                      cpu,
 		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                             nvme(snapshot.ContentionPresent, known, du, backup, db),
 		"velero/backup waited on nvme0n1 for 60.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                      nvme(snapshot.ContentionBusy, known, du, backup),
