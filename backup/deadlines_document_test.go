@@ -73,7 +73,7 @@ func deadlinesText(all [][]tally, total []tally) string {
 	fifo, ours, best := sum(total[mannerFIFO].missed), sum(total[mannerOurs].missed), sum(total[mannerClairvoyant].missed)
 	b.WriteString(deadlinesNotes)
 	fmt.Fprintf(&b, "\nWith learned durations a deadline is missed 1/%.0f as often as first in, first out, and %.0f %% more often than by the clairvoyant order.\n", float64(fifo)/float64(ours), percent(ours, best)-100)
-	fmt.Fprintf(&b, "\n## Durations\n\nOf %d durations that had an interval of 90 %% when the Backup began, %.1f %% were in it. %.1f %% of the Backups of Schedules that did not fail had one.\n",
+	fmt.Fprintf(&b, "\n## Durations\n\nOf %d durations that had an interval of 90 %% when the Backup began, %.1f %% were in it. %.1f %% of the good Backups of Schedules had one.\n",
 		total[mannerOurs].known, percent(total[mannerOurs].in, total[mannerOurs].known), percent(total[mannerOurs].known, total[mannerOurs].scheduled))
 	b.WriteString("\n## Forecasts\n\nEach hour the next ten hours are played forward. What counts is the last forecast that is made an hour before a deadline, or earlier.\n\n| order | missed | of these forecast | forecast and not missed, of all forecast |\n|---|--:|--:|--:|\n")
 	for _, i := range []int{mannerFIFO, mannerOurs} {

@@ -58,7 +58,7 @@ type ScheduleState struct {
 	Newest time.Time `json:"newest,omitzero"`
 	// Deadline by which the next good one is to be complete; absent: there is none.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Missed: Deadline has passed, or the last window ended without a good one in it.
+	// Missed: Deadline has passed.
 	Missed bool `json:"missed,omitempty"`
 	// Runs are those that durations were learned from. Usually one takes so long, and
 	// with a probability of 90 % between the other two.

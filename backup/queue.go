@@ -80,9 +80,9 @@ func (b *Backup) holds() durations.Estimate {
 // Config of the queue.
 type Config struct {
 	Limit       int           `yaml:"limit" unit:"backups" why:"How many Backups may run at once; less than 1 counts as 1. Velero's server must be started with the same number of --concurrent-backups."`
-	Priorities  bool          `yaml:"priorities" why:"Whether the annotation plimsoll.dev/priority orders the queue; false: first in, first out, as Velero does."`
+	Priorities  bool          `yaml:"priorities" why:"Whether the annotation plimsoll.dev/priority orders the queue; false: deadlines do where they are enabled, else first in, first out, as in Velero."`
 	ManualFirst bool          `yaml:"manualFirst" why:"With priorities: whether Backups that no schedule created come first among those of the same priority."`
-	Aging       time.Duration `yaml:"aging" why:"With priorities: a Backup that has waited this long comes before all later ones, whatever their priority, so that none starves."`
+	Aging       time.Duration `yaml:"aging" why:"With priorities or deadlines: a Backup that has waited this long comes before all later ones, whatever they have, so that none starves. 0: none does; with deadlines it counts as 24h."`
 	StuckAfter  time.Duration `yaml:"stuckAfter" why:"A Backup that has been ReadyToStart this long without Velero taking it up is stuck: it loses its slot; its namespaces stay reserved."`
 }
 

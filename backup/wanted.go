@@ -22,7 +22,7 @@ const (
 
 // DeadlineSettings are those of deadlines.
 type DeadlineSettings struct {
-	Enabled bool          `yaml:"enabled" why:"Whether the queue follows the annotations plimsoll.dev/rpo, plimsoll.dev/window and plimsoll.dev/priority of Schedules, Backups and namespaces, and foresees which Backups will be late. Without such an annotation or default the queue is as without deadlines."`
+	Enabled bool          `yaml:"enabled" why:"Whether the queue follows the annotations plimsoll.dev/rpo and plimsoll.dev/window of Schedules, Backups and namespaces (and plimsoll.dev/priority of all three, with backups.priorities), and forecasts which Backups will be late. Without such an annotation or default the queue is as without deadlines."`
 	RPO     time.Duration `yaml:"rpo" why:"How old the newest good Backup of a schedule may become, from its start, where no annotation says; 0: any age."`
 	Window  string        `yaml:"window" unit:"HH:MM-HH:MM zone" why:"The backup window where no annotation says, such as 22:00-06:00 Europe/Berlin: the time of day in which a Backup starts and is complete; empty: any time."`
 	OnMiss  OnMiss        `yaml:"onMiss" unit:"run or postpone" why:"What becomes of a Backup that did not start in its window, and of uploads that did not begin in it. run: they start all the same. postpone: they wait for the next window, uploads no longer than Velero's timeout allows."`
@@ -247,7 +247,8 @@ func (o *Outlook) foreseen() Foreseen {
 }
 
 // stateOf a Schedule with its Backups. Each Backup since the newest good one has a deadline,
-// and so has the Schedule, where it has an RPO: the first of them is the Schedule's.
+// and so have the Schedule, where it has an RPO, and its next Backup, whether or not Velero
+// creates it: the first of them is the Schedule's.
 func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 	next := s.backupAt(w.now)
 	a := w.aimOf(&next, s.Annotations)
@@ -264,8 +265,13 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 			state.Deadline = t
 		}
 	}
-	if from := later(state.Newest, s.CreationTimestamp.Time); a.RPO > 0 && !s.Paused {
-		by(from.Add(a.RPO))
+	if from := later(state.Newest, s.CreationTimestamp.Time); !s.Paused {
+		if a.RPO > 0 {
+			by(from.Add(a.RPO))
+		}
+		if at := s.Cron.Next(from.In(w.now.Location())); !at.IsZero() {
+			by(a.Due(w.bounds, at, state.Newest).Deadline)
+		}
 	}
 	for _, o := range backups {
 		if o.Backup.Created.After(state.Newest) && !o.good() && o.DeletionTimestamp == nil {
@@ -278,10 +284,14 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 	return state
 }
 
-// problems of a Schedule with this aim, for people.
+// problems of a Schedule with this aim, for people who know which Schedule it is.
 func (s *Schedule) problems(a Aim) (list []string) {
 	for _, p := range a.Problems {
-		list = append(list, string(p.Kind)+" "+p.Name+": "+p.Text)
+		text := p.Text
+		if p.Kind == objective.Namespace {
+			text = "namespace " + p.Name + ": " + text
+		}
+		list = append(list, text)
 	}
 	if s.CronErr != nil {
 		list = append(list, s.CronErr.Error())

@@ -198,7 +198,7 @@ func TestNight(t *testing.T) {
 	assert.Equal(t, 30*3600.0, n.Schedules[0].RPOSeconds)
 	assert.True(t, ten.AddDate(0, 0, -1).Equal(n.Schedules[0].Newest))
 	assert.False(t, n.Schedules[0].Missed)
-	assert.Equal(t, []string{`Schedule web: annotation plimsoll.dev/rpo: want more than 24h, the longest time between two Backups of its schedule, got "24h"; using the default, none`}, n.Schedules[1].Problems)
+	assert.Equal(t, []string{`annotation plimsoll.dev/rpo: want more than 24h, the longest time between two Backups of its schedule, got "24h"; using the default, none`}, n.Schedules[1].Problems)
 	t.Run("a paused one creates none", func(t *testing.T) {
 		u := schedule("web", "0 1 * * *")
 		require.NoError(t, unstructured.SetNestedField(u.Object, true, "spec", "paused"))
@@ -226,11 +226,12 @@ func TestScheduleState(t *testing.T) {
 		"the RPO":                  {ten, nil, schedule("db", "0 22 * * *", names.RPO, "30h"), ten.Add(6 * time.Hour), false},
 		"the RPO is over":          {ten.Add(7 * time.Hour), nil, schedule("db", "0 22 * * *", names.RPO, "30h"), ten.Add(6 * time.Hour), true},
 		"a good one in time":       {ten.Add(7 * time.Hour), []*Object{ran("db", ten, time.Hour, Completed)}, schedule("db", "0 22 * * *", names.RPO, "30h"), ten.Add(30 * time.Hour), false},
-		"a window without Backup":  {ten, nil, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), time.Time{}, false},
+		"a window without Backup":  {ten, nil, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), false},
+		"and Velero created none":  {ten.Add(9 * time.Hour), nil, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true},
 		"one failed in the window": {ten.Add(7 * time.Hour), []*Object{ran("db", ten, time.Hour, "Failed")}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), false},
 		"and the window is over":   {ten.Add(9 * time.Hour), []*Object{ran("db", ten, time.Hour, "PartiallyFailed")}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true},
 		"waits beyond it":          {ten.Add(9 * time.Hour), []*Object{waitingOf("db", ten)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true},
-		"good by day":              {ten.Add(12 * time.Hour), []*Object{ran("db", ten, time.Hour, "Failed"), ran("db", ten.Add(10*time.Hour), time.Hour, Completed)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), time.Time{}, false},
+		"good by day":              {ten.Add(12 * time.Hour), []*Object{ran("db", ten, time.Hour, "Failed"), ran("db", ten.Add(10*time.Hour), time.Hour, Completed)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(32 * time.Hour), false},
 		"never ran, an old RPO":    {ten, nil, schedule("new", "0 22 * * *", names.RPO, "30h"), noon.AddDate(0, -2, 0).Add(30 * time.Hour), true},
 	} {
 		t.Run(name, func(t *testing.T) {

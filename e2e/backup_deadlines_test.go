@@ -82,7 +82,7 @@ func TestBackupDeadlines(t *testing.T) {
 
 	status, told, errs := run(t, "explain", "backup", "-n", f.namespace, "--kubeconfig", f.c.Kubeconfig, "--config", f.config, "early-1")
 	require.Zero(t, status, errs)
-	assert.Contains(t, told, "Wanted: RPO 3h.\nIt is to be complete by ")
+	assert.Contains(t, told, "Objective: RPO 3h.\nIt is to be complete by ")
 	assert.Contains(t, told, "How long it takes is not known: no Backup of its schedule has ended yet.\n")
 	_, told, _ = run(t, "explain", "backup", "-n", f.namespace, "--kubeconfig", f.c.Kubeconfig, "--config", f.config, "night-1")
 	assert.Contains(t, told, "its backup window opens at "+opens.Truncate(time.Minute).Format(time.RFC3339))

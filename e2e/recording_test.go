@@ -113,7 +113,7 @@ func recordedOverRestarts(t *testing.T) {
 		require.NoError(t, os.WriteFile(middle, []byte("not a recording"), 0o600))
 		status, text, stderr := run(t, "replay", "--config", config, dir)
 		require.Zero(t, status, stderr)
-		assert.Contains(t, text, "samples are missing: "+middle+": recording: gzip: invalid header")
+		assert.Contains(t, text, "samples are missing: "+middle+": recording: damaged, or no recording: gzip: invalid header")
 	})
 }
 

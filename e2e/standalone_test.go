@@ -386,7 +386,7 @@ func TestBadInputOneLine(t *testing.T) {
 		{"no recording is named", []string{"replay"}, 2, "plimsoll: replay: missing argument: plimsoll replay RECORDING..."},
 		{"bad form of a replay", []string{"replay", "-o", "xml", unit}, 2, `plimsoll: replay: -o "xml": want table, json or svg`},
 		{"no such recording", []string{"replay", "/none.rec"}, 1, "plimsoll: replay: open /none.rec: no such file or directory"},
-		{"no recording", []string{"replay", unit}, 1, "plimsoll: replay: " + unit + ": recording: gzip: invalid header"},
+		{"no recording", []string{"replay", unit}, 1, "plimsoll: replay: " + unit + ": recording: damaged, or no recording: gzip: invalid header"},
 		{"a directory for a recording", []string{"replay", filepath.Dir(unit)}, 1, "plimsoll: replay: " + filepath.Dir(unit) + ": no segments of a recording in it (files such as 0000000001-20260301T120000Z.rec)"},
 		{"bad configuration of a replay", []string{"replay", "--config", unit, "/none.rec"}, 1, `plimsoll: config: ` + unit + `:3: tick: `},
 		{"missing argument", []string{"config", "check"}, 2, "plimsoll: config check: missing argument: plimsoll config check FILE"},

@@ -24,6 +24,9 @@ func Decode(file, name string, text []byte) (Label, error) {
 	if len(tree.Content) == 0 {
 		return l, fmt.Errorf("%s: empty: want a label", file)
 	}
+	if n := tree.Content[0]; n.Kind != yaml.MappingNode {
+		return l, fmt.Errorf("%s: line %d: want the keys of a label", file, n.Line)
+	}
 	c := checker{file: file, tree: tree.Content[0]}
 	c.words()
 	if len(c.found) > 0 {

@@ -330,6 +330,7 @@ func TestDecode(t *testing.T) {
 		{"unknown key", good + "wants: []\n", "one.yaml: line 6: unknown key wants"},
 		{"no YAML", "class: [\n", "one.yaml: line "},
 		{"empty", "", "one.yaml: empty: want a label"},
+		{"a word", "hello", "one.yaml: line 1: want the keys of a label"},
 		{"two documents", good + "---\n" + good, "one.yaml: more than one document"},
 		{"missing key", "machine: here\ndid: nothing\nwhy: it is idle\nload: {from: 10, to: 60}\n", "one.yaml: line 1: class: missing"},
 		{"level", good + "want:\n  - resource: memory\n    level: severe\n    from: 10\n    to: 20\n", "one.yaml: line 8: want[0].level: want soft or hard"},

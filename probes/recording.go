@@ -272,6 +272,8 @@ func inRecording(err error) error {
 		return nil
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF): // EOF: not even a gzip header
 		return fmt.Errorf("recording: %w", ErrTruncated)
+	case errors.Is(err, gzip.ErrHeader):
+		return fmt.Errorf("recording: damaged, or no recording: %w", err)
 	case errors.Is(err, bufio.ErrTooLong):
 		return fmt.Errorf("recording: %w", ErrSampleTooLarge)
 	}

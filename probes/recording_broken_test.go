@@ -97,7 +97,7 @@ func TestRecordingInvalid(t *testing.T) {
 		content []byte
 		want    string
 	}{
-		"text":              {[]byte("disk usage was high today"), "recording: gzip: invalid header"},
+		"text":              {[]byte("disk usage was high today"), "recording: damaged, or no recording: gzip: invalid header"},
 		"an empty file":     {nil, "recording: truncated"},
 		"an empty archive":  {zipped(), "first line is not a header of format plimsoll-recording/1"},
 		"another archive":   {zipped("hello", "world"), "first line is not a header of format plimsoll-recording/1"},
@@ -108,7 +108,7 @@ func TestRecordingInvalid(t *testing.T) {
 		"null":              {zipped(someHeader, `null`), "recording: sample 1: no monotonicNanoseconds"},
 		"a wrong type":      {zipped(someHeader, `{"monotonicNanoseconds":"1"}`), "recording: sample 1: json: cannot unmarshal string"},
 		"a negative count":  {zipped(someHeader, `{"monotonicNanoseconds":1,"disks":[{"readsCompletedTotal":-1}]}`), "recording: sample 1: json: cannot unmarshal number -1"},
-		"garbage behind it": {append(zipped(someHeader), "garbage behind it"...), "recording: gzip: invalid header"},
+		"garbage behind it": {append(zipped(someHeader), "garbage behind it"...), "recording: damaged, or no recording: gzip: invalid header"},
 		"too long a header": {zipped(strings.Repeat(" ", maxSampleBytes)), ErrSampleTooLarge.Error()},
 	} {
 		_, _, err := play(bytes.NewReader(c.content))

@@ -85,7 +85,7 @@ func (in *Input) memoryExemption(t Target, w *Workload) string {
 	case held <= w.RequestBytes:
 		return fmt.Sprintf("it holds %.0f MiB, no more than the %.0f that it requests", held/(1<<20), w.RequestBytes/(1<<20))
 	case w.holdFor() < shortestHold && !w.Terminating:
-		return fmt.Sprintf("its liveness probe fails within %s", w.Liveness)
+		return fmt.Sprintf("its liveness or startup probe would end a container within %s, too soon to hold its memory", w.Liveness)
 	}
 	return ""
 }

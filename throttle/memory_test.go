@@ -84,9 +84,9 @@ func TestMemoryHeld(t *testing.T) {
 
 func TestMemoryNotHeldReasons(t *testing.T) {
 	for want, change := range map[string]func(*Input){
-		"cgroup v1 has no memory.high":                             func(in *Input) { in.MemoryUnlimited = "cgroup v1 has no memory.high" },
-		"it holds 900 MiB, no more than the 1000 that it requests": func(in *Input) { in.Workloads["pod"] = Workload{RequestBytes: 1000 * mib} },
-		"its liveness probe fails within 1s":                       func(in *Input) { in.Workloads["pod"] = Workload{Liveness: time.Second} },
+		"cgroup v1 has no memory.high":                                                               func(in *Input) { in.MemoryUnlimited = "cgroup v1 has no memory.high" },
+		"it holds 900 MiB, no more than the 1000 that it requests":                                   func(in *Input) { in.Workloads["pod"] = Workload{RequestBytes: 1000 * mib} },
+		"its liveness or startup probe would end a container within 1s, too soon to hold its memory": func(in *Input) { in.Workloads["pod"] = Workload{Liveness: time.Second} },
 	} {
 		in := taken(0, plugins.Hard, Workload{})
 		change(&in)

@@ -27,12 +27,12 @@ func TestEstimate(t *testing.T) {
 		h.Add(good("a", 0, 10))
 		h.Add(good("a", 1, 10))
 		e := h.Next("a", Unknown, 0)
-		assert.Equal(t, "2 of the 3 good Backups that an estimate needs have ended", e.Why)
+		assert.Equal(t, "an estimate needs 3 good Backups of its schedule, and there are 2", e.Why)
 		for i := 2; i < 8; i++ {
 			h.Add(good("a", i, 10))
 		}
 		e = h.Next("a", Unknown, 0)
-		assert.Equal(t, "5 of the 19 predictions that an interval needs could be compared with what came", e.Why)
+		assert.Equal(t, "an interval needs 19 good Backups of all schedules, not counting the first 3 of each, and there are 5", e.Why)
 		assert.False(t, e.Known())
 		assert.Equal(t, 8, e.Runs)
 	})

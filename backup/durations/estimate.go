@@ -49,7 +49,7 @@ func (h *History) Next(schedule string, kind Kind, bytes int64) Estimate {
 	e := Estimate{Failures: len(s.Failed), Runs: len(s.Runs) + len(s.Failed)}
 	mid := predict(s.Runs, kind, float64(bytes)/(1<<20))
 	if mid == 0 {
-		e.Why = fmt.Sprintf("%d of the %d good Backups that an estimate needs have ended", len(s.Runs), leastRuns)
+		e.Why = fmt.Sprintf("an estimate needs %d good Backups of its schedule, and there are %d", leastRuns, len(s.Runs))
 		return e
 	}
 	errors := s.learned()
@@ -57,7 +57,7 @@ func (h *History) Next(schedule string, kind Kind, bytes int64) Estimate {
 		errors = h.all()
 	}
 	if len(errors) < leastErrors {
-		e.Why = fmt.Sprintf("%d of the %d predictions that an interval needs could be compared with what came", len(errors), leastErrors)
+		e.Why = fmt.Sprintf("an interval needs %d good Backups of all schedules, not counting the first %d of each, and there are %d", leastErrors, leastRuns, len(errors))
 		return e
 	}
 	n := float64(len(errors) + 1)

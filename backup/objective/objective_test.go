@@ -72,7 +72,7 @@ func TestResolve(t *testing.T) {
 		"an unknown zone": {
 			[]Source{source(Schedule, names.Window, "22:00-06:00 Berlin")},
 			day, defaults,
-			`annotation plimsoll.dev/window: want a window such as "22:00-06:00 Europe/Berlin", with a zone of the IANA database: unknown zone, got "22:00-06:00 Berlin"; using the default, 22:00-06:00 Europe/Berlin`,
+			`annotation plimsoll.dev/window: want a window such as "22:00-06:00 Europe/Berlin", with a zone of the IANA database, got "22:00-06:00 Berlin"; using the default, 22:00-06:00 Europe/Berlin`,
 		},
 		"no number": {
 			[]Source{source(Backup, names.Priority, "high")},

@@ -37,15 +37,15 @@ func ParseWindow(text string) (Window, error) {
 	w := Window{from: parseClock(from), to: parseClock(to)}
 	switch {
 	case w.from < 0 || w.to < 0 || w.from == minutesOfDay:
-		return Window{}, fmt.Errorf("%w, with hours from 00:00 to 23:59", errWindow)
+		return Window{}, fmt.Errorf("%w, with times as HH:MM from 00:00 to 23:59", errWindow)
 	case w.from == w.to%minutesOfDay:
-		return Window{}, fmt.Errorf("%w, with an end that is not its begin: it has no length", errWindow)
+		return Window{}, fmt.Errorf("%w, which does not end when it begins", errWindow)
 	}
 	w.to %= minutesOfDay
 	var err error
 	// "Local" would be the zone of the controller's machine, and "" UTC.
 	if w.zone, err = location(zone); err != nil || zone == "" || zone == "Local" {
-		return Window{}, fmt.Errorf("%w, with a zone of the IANA database: unknown zone", errWindow)
+		return Window{}, fmt.Errorf("%w, with a zone of the IANA database", errWindow)
 	}
 	return w, nil
 }

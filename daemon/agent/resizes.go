@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -102,7 +103,7 @@ func exempt(pass *resize.Pass, t throttle.Target, others int, podOf podOf) strin
 	case pass == nil:
 		return "the Node is not read yet"
 	case others >= maxResized:
-		return "as many pods as may be are resized already"
+		return fmt.Sprintf("%d pods of this node are resized already, the most at once", maxResized)
 	case !known:
 		return "its pod is not known"
 	}

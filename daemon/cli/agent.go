@@ -35,8 +35,8 @@ func agentCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the agent of this node",
-		Long: "Run the agent of this node: it samples the kernel, evaluates the rules, marks the Node, evicts pods, and serves\n" +
-			"the status page, metrics and API. It writes a line for each change; plimsoll top shows it live.",
+		Long: "Run the agent of this node: it samples the kernel, evaluates the rules, marks the Node, throttles and evicts pods,\n" +
+			"and serves the status page, metrics and API. It writes a line for each change; plimsoll top shows it live.",
 		Args:        arguments(0, 0),
 		Annotations: map[string]string{service: "until it is stopped"},
 		Example: `  plimsoll agent --standalone

@@ -21,8 +21,8 @@ func explainBackupCommand() *cobra.Command {
 	return explainWaitingCommand("backup", "NAME", &cobra.Command{
 		Short:   "Why a Velero Backup waits, and its place in the queue",
 		Example: `  plimsoll explain backup nightly-20261123`,
-		Long: "Why a Velero Backup waits, and its exact place in the queue. Reads the API server and decides as the controller\n" +
-			"would; with --config by the controller's own settings.",
+		Long: "Why a Velero Backup waits, and its exact place in the queue. Reads the API server and decides as a controller with\n" +
+			"the configuration of --config would; without it, with a limit of 1, first in, first out and no deadlines.",
 	}, askBackup, explain.WriteBackup)
 }
 
@@ -39,7 +39,7 @@ func explainLoadCommand() *cobra.Command {
 		Short:   "Why a Velero data mover load waits: for a slot, a node or its turn",
 		Example: `  plimsoll explain load du/nightly-20261123-x7k2p`,
 		Long: "Why a DataUpload, DataDownload, PodVolumeBackup or PodVolumeRestore waits: for a slot, a node or its turn.\n" +
-			"Reads the API server and decides as the controller would; with --config by the controller's own settings.\n" +
+			"Reads the API server and decides as a controller with the configuration of --config would (default: a fresh install).\n" +
 			"KIND is one of du, dd, pvb, pvr, or the kind's name.",
 	}, askLoad, explain.WriteMoverLoad)
 }
@@ -76,6 +76,9 @@ func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
 		var answer T
 		if err == nil {
 			answer, err = ask(c.Context(), file, clients, f.namespace, args[0], now)
+		}
+		if err == nil && what == "backup" && f.config == "" {
+			fmt.Fprintln(c.ErrOrStderr(), "plimsoll: decided with a limit of 1, first in, first out and no deadlines: name the controller's configuration by --config")
 		}
 		switch {
 		case err != nil:

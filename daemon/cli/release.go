@@ -25,10 +25,10 @@ func releaseCommand() *cobra.Command {
 		Use:   "release",
 		Short: "Release everything held and remove every mark of Plimsoll",
 		Long: "Release everything held and remove every mark of Plimsoll: Gates, hidden data mover loads, tickets and reasons,\n" +
-			"taints and conditions, EvictionRequests, Leases. Uninstallers run it once agents and controller have stopped; it may be\n" +
-			"run again. With --node it removes only what the agent of that node left, on the Node and on this machine, and reads an\n" +
-			"agent's configuration; without --node it reads a controller's. With --stale it releases only the hidden data mover\n" +
-			"loads that no controller holds any more; controllers and agents may run.",
+			"postponed maintenances, resized CPU limits, taints and conditions, EvictionRequests, Leases. Uninstallers run it once\n" +
+			"agents and controller have stopped; it may be run again. With --node it removes only what the agent of that node left,\n" +
+			"on the Node and on this machine, and reads an agent's configuration; without --node it reads a controller's. With\n" +
+			"--stale it releases only the hidden data mover loads that no controller holds any more; controllers and agents may run.",
 		Args: arguments(0, 0),
 		Example: `  plimsoll release --kubeconfig admin.kubeconfig
   plimsoll release --node worker-7 --config /etc/plimsoll/agent.yaml

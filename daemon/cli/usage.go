@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -85,7 +86,7 @@ func arguments(least, most int) cobra.PositionalArgs {
 		case n < least:
 			return wrong(c, "missing argument: %s", c.UseLine())
 		case most >= 0 && n > most && most == 0:
-			return wrong(c, "it takes no argument, got %q%s", args[0], suggestion(flagsAsCommands(c), args[0], "--"))
+			return wrong(c, "it takes no argument, got %q%s", args[0], cmp.Or(suggestion(c, args[0], ""), suggestion(flagsAsCommands(c), args[0], "--")))
 		case most >= 0 && n > most:
 			return wrong(c, "too many arguments, from %q on: %s", args[most], c.UseLine())
 		}

@@ -47,6 +47,7 @@ func TestTypo(t *testing.T) {
 		"completion nosuch":   `plimsoll: completion: unknown command "nosuch"; see plimsoll completion --help`,
 		"-o":                  `plimsoll: unknown shorthand flag: 'o' in -o; see plimsoll --help`,
 		"top -o":              `plimsoll: top: flag needs an argument: 'o' in -o; see plimsoll top --help`,
+		"plugins tset":        `plimsoll: plugins: it takes no argument, got "tset": did you mean test?; see plimsoll plugins --help`,
 		"completion bash zsh": `plimsoll: completion bash: it takes no argument, got "zsh"; see plimsoll completion bash --help`,
 	} {
 		t.Run(line, func(t *testing.T) {

@@ -41,7 +41,7 @@ type Agent struct {
 	Conditions Conditions   `yaml:"conditions" why:"How the Node is marked while a rule is met."`
 	Eviction   evict.Config `yaml:"eviction" why:"How the agent chooses pods and evicts them."`
 	// Throttle is tried before an eviction.
-	Throttle throttle.Config `yaml:"throttle" why:"How pods that cause a pressure are throttled (io.max, cpu.max), before any pod is evicted for it."`
+	Throttle throttle.Config `yaml:"throttle" why:"How pods that cause a pressure are throttled (io.max, cpu.max, memory.high), before any pod is evicted for it."`
 	// VGDP is how the agent limits Velero's data movers on its node.
 	VGDP    VGDP    `yaml:"vgdp" why:"How Velero's data movers on this node are limited while the node is under pressure."`
 	Plugins Plugins `yaml:"plugins" why:"The rules that say when a threshold is met, and the plugins that are processes of their own."`

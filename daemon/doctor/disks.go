@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -81,5 +82,21 @@ func attribution(s *snapshot.Sample) []Row {
 	if why == "" {
 		return nil
 	}
-	return []Row{{Warn, "workload IO", "no workload's IO is counted: " + why + ". Which workload waits is seen, and not whose requests it waits for: a disk is not judged while a workload waits (on cgroup v1 give the disk a throttle rule, on v2 enable the io controller)"}}
+	return []Row{{Warn, "workload IO", "no workload's IO is counted: " + why + ". Whose requests a workload waits for is unknown: a disk is not judged while one waits (on cgroup v1 give the disk a throttle rule, on v2 enable the io controller)"}}
+}
+
+// stalls warns where no workload's stall is read: then it is unknown which one waits.
+func stalls(s *snapshot.Sample) []Row {
+	why := ""
+	for i := range s.Workloads {
+		absent := s.Workloads[i].Absent["pressure"]
+		if absent == "" {
+			return nil
+		}
+		why = cmp.Or(why, absent)
+	}
+	if why == "" {
+		return nil
+	}
+	return []Row{{Warn, "workload stall", "no workload's stall is read: " + why + ". Which workload waits is unknown: CPUs and disks are not judged while tasks wait for them (needs cgroup v2, booted with psi=1)"}}
 }

@@ -39,6 +39,16 @@ func TestDiskThresholds(t *testing.T) {
 	})
 }
 
+func TestStalls(t *testing.T) {
+	none := snapshot.Workload{Absent: snapshot.Absent{"pressure": "no cgroup of this path in the unified hierarchy"}}
+	assert.Empty(t, stalls(&snapshot.Sample{}))
+	assert.Empty(t, stalls(&snapshot.Sample{Workloads: []snapshot.Workload{none, {}}}))
+	rows := stalls(&snapshot.Sample{Workloads: []snapshot.Workload{none, none}})
+	assert.Len(t, rows, 1)
+	assert.Equal(t, Warn, rows[0].Result)
+	assert.Contains(t, rows[0].Finding, "in the unified hierarchy")
+}
+
 func TestAttribution(t *testing.T) {
 	none := snapshot.Workload{Absent: snapshot.Absent{"io": "blkio inactive"}}
 	some := snapshot.Workload{IO: []snapshot.WorkloadIO{{Number: "8:0"}}}

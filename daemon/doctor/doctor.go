@@ -197,6 +197,7 @@ func (p Examination) kernelFiles() []Row {
 		rows = append(rows, Row{Pass, "cgroups", fmt.Sprintf("%s, %d workloads", flavour, len(s.Workloads))})
 	}
 	rows = append(rows, attribution(s)...)
+	rows = append(rows, stalls(s)...)
 	rows = append(rows, p.Disks.rows(s)...)
 	return append(rows, triggers(p.Paths, p.Triggers, s))
 }

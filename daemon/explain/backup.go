@@ -204,15 +204,15 @@ func (w *Wanted) write(t *text) {
 		list = append(list, "RPO "+problems.Duration(seconds(w.RPOSeconds)))
 	}
 	if w.Window != "" {
-		list = append(list, "window "+w.Window)
+		list = append(list, "backup window "+w.Window)
 	}
 	if w.Priority != 0 {
 		list = append(list, "priority "+strconv.Itoa(int(w.Priority)))
 	}
 	if len(list) == 0 {
-		list = []string{"nothing; it has no deadline"}
+		list = []string{"none, so it has no deadline"}
 	}
-	t.line("Wanted: %s.", strings.Join(list, ", "))
+	t.line("Objective: %s.", strings.Join(list, ", "))
 	if !w.Opens.IsZero() {
 		t.line("It may start at %s.", w.Opens.Format(time.RFC3339))
 	}

@@ -49,7 +49,7 @@ func TestLabelledDocuments(t *testing.T) {
 
 const judgementHead = `# How well pressure is judged
 
-Whether pressure is detected correctly shows on workloads with a known cause. These are recordings of real machines, made by the agent (` + "`make labelled`" + `). Each has a label that was written before the recording was judged: what was done, from when to when, and the expected verdict (` + "`e2e/labelled/testdata/*.yaml`" + `). Several judges judge each sample of the same recordings, as [` + "`plimsoll judge`" + `](judge.md) does with any labelled recordings:
+Whether pressure is detected correctly shows on workloads with a known cause. These are recordings of machines with real kernels, all but one emulated by QEMU, made by the agent (` + "`make labelled`" + `). Each has a label that was written before the recording was judged: what was done, from when to when, and the expected verdict (` + "`e2e/labelled/testdata/*.yaml`" + `). Several judges judge each sample of the same recordings, as [` + "`plimsoll judge`" + `](judge.md) does with any labelled recordings:
 
 - **Plimsoll**: the agent's own rules with their defaults, and ` + "`numa-memory`" + ` and ` + "`rootfs-overuse`" + ` switched on, without the warm-up after a boot, with the baseline of each disk from the label. A level stays latched for half a minute after the pressure ends: until 40 s after the workload it does not count as false.
 `

@@ -99,9 +99,9 @@ func bestText(r *Report) string {
 		case best == nil:
 			parts = append(parts, fmt.Sprintf("- **Of %s no threshold reaches all expected levels.**", resource))
 		case best.False.Count == 0:
-			parts = append(parts, fmt.Sprintf("- **Of %s one threshold has both**: %s.", resource, best.thresholdText()))
+			parts = append(parts, fmt.Sprintf("- **Of %s one threshold reaches all expected levels and is never false**: %s.", resource, best.thresholdText()))
 		default:
-			parts = append(parts, fmt.Sprintf("- **Of %s no threshold has both.** The best that reaches all %d (%s) is false on %d of %d other recordings; thresholds that are never false reach at most %d of %d.",
+			parts = append(parts, fmt.Sprintf("- **Of %s no threshold reaches all expected levels and is never false.** The best that reaches all %d (%s) is false on %d of %d other recordings; those that are never false reach at most %d of %d.",
 				resource, best.Met.Of, best.thresholdText(), best.False.Count, best.False.Of, clean, best.Met.Of))
 		}
 	}

@@ -115,7 +115,7 @@ func TestReplayBadRecordingError(t *testing.T) {
 		want    string
 	}{
 		"empty":     {nil, "FILE: recording: truncated: the writer did not close it"},
-		"text":      {[]byte("disk usage was high"), "FILE: recording: gzip: invalid header"},
+		"text":      {[]byte("disk usage was high"), "FILE: recording: damaged, or no recording: gzip: invalid header"},
 		"headless":  {zipped("hello"), "FILE: recording: header: the first line is not a header of format plimsoll-recording/1"},
 		"newer":     {zipped(`{"format":"plimsoll-recording/2"}`), "FILE: recording: header: unsupported format \"plimsoll-recording/2\": a newer version wrote it, this one reads plimsoll-recording/1"},
 		"no sample": {zipped(header), "FILE: no samples in it"},

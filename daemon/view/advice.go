@@ -77,10 +77,12 @@ func AdviceOf(s *State, v *plugins.Verdict) (Advice, bool) {
 		return Advice{"Correct the requests or limits of the workload that the rule names.", "reading.md#plugins"}, true
 	case v.Level > plugins.None:
 		return Advice{relieve(s, v), "alerts.md#plimsollpressure" + v.Level.String()}, true
-	case v.Partial:
-		return Advice{"Wait: it is judged five minutes after a boot or a start, and a minute after its rule was changed.", "reading.md#headline-and-verdicts"}, true
 	case v.Absent != "" && noSpeed(s.Snapshot, v):
 		return Advice{"Name the speed of the link in network.devices.", "reading.md#headline-and-verdicts"}, true
+	case v.Partial && v.Absent != "":
+		return Advice{"Wait for five minutes after a boot or a start. What is not judged then lacks what plimsoll doctor on the node names.", "reading.md#headline-and-verdicts"}, true
+	case v.Partial:
+		return Advice{"Wait: it is judged five minutes after a boot or a start, and a minute after its rule was changed.", "reading.md#headline-and-verdicts"}, true
 	case v.Absent != "":
 		return Advice{"plimsoll doctor on the node names what the rule lacks.", "reading.md#when-a-value-is-absent"}, true
 	}

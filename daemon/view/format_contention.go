@@ -102,8 +102,11 @@ func UsageText(c *snapshot.Contention) string {
 	case snapshot.SharedDisk, snapshot.SharedNetwork:
 	}
 	text := NoCulprit(c)
-	if len(c.Culprits) > 0 {
+	switch why := c.Absent["culprits"]; {
+	case len(c.Culprits) > 0:
 		text = culpritText(c, traffic)
+	case why != "" && c.Coverage.IsZero() && why == c.Absent["coverageRatio"]:
+		return "culprits and coverage unknown: " + Printable(why)
 	}
 	return text + "; " + coverageText(c)
 }

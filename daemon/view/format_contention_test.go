@@ -41,17 +41,17 @@ func TestContentionSentence(t *testing.T) {
 	cpu := nvme(snapshot.ContentionPresent, known, du, db)
 	cpu.Resource, cpu.Device = snapshot.SharedCPU, ""
 	for want, c := range map[string]*snapshot.Contention{
-		"web/db waited on nvme0n1 for 70.0 % of the last 10 s, for others or for itself; culprits unknown: blkio inactive; coverage unknown: blkio inactive": blkio,
-		"web/db waited for a CPU for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the CPU time in use; coverage 94.0 %":                      cpu,
-		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                             nvme(snapshot.ContentionPresent, known, du, backup, db),
-		"velero/backup waited on nvme0n1 for 60.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                      nvme(snapshot.ContentionBusy, known, du, backup),
-		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage 69.9 %, too low to choose candidates":                    nvme(snapshot.ContentionPresent, snapshot.Some(0.699), nil, db),
-		"no workload waited on nvme0n1; no workload found using it; coverage 69.9 %":                                                                         nvme(snapshot.ContentionBusy, snapshot.Some(0.699), nil),
-		"sufferers on nvme0n1 unknown; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                                                     unknown,
-		"web/db stalled on memory for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of memory growth; coverage 94.0 %":                           memory,
-		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage unknown: the disk transferred no bytes":                  uncounted,
-		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself, web/db for 20.0 %; coverage 94.0 %":       nvme(snapshot.ContentionPresent, known, du, sufferer("batch/du-abc", 0.3, false)),
-		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself; coverage 94.0 %":                          nvme(snapshot.ContentionPresent, known, du[:1], sufferer("batch/du-abc", 0.3, false)),
+		"web/db waited on nvme0n1 for 70.0 % of the last 10 s, for others or for itself; culprits and coverage unknown: blkio inactive":                blkio,
+		"web/db waited for a CPU for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the CPU time in use; coverage 94.0 %":                cpu,
+		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                       nvme(snapshot.ContentionPresent, known, du, backup, db),
+		"velero/backup waited on nvme0n1 for 60.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                nvme(snapshot.ContentionBusy, known, du, backup),
+		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage 69.9 %, too low to choose candidates":              nvme(snapshot.ContentionPresent, snapshot.Some(0.699), nil, db),
+		"no workload waited on nvme0n1; no workload found using it; coverage 69.9 %":                                                                   nvme(snapshot.ContentionBusy, snapshot.Some(0.699), nil),
+		"sufferers on nvme0n1 unknown; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                                               unknown,
+		"web/db stalled on memory for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of memory growth; coverage 94.0 %":                     memory,
+		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage unknown: the disk transferred no bytes":            uncounted,
+		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself, web/db for 20.0 %; coverage 94.0 %": nvme(snapshot.ContentionPresent, known, du, sufferer("batch/du-abc", 0.3, false)),
+		"batch/du-abc waited on nvme0n1 for 30.0 % of the last 10 s; it accounts for 71.0 % of the traffic itself; coverage 94.0 %":                    nvme(snapshot.ContentionPresent, known, du[:1], sufferer("batch/du-abc", 0.3, false)),
 	} {
 		assert.Equal(t, want, view.ContentionSentence(c, "the last 10 s"))
 	}

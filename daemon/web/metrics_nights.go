@@ -103,7 +103,7 @@ func appendNights(b []byte, nights []backup.Night) []byte {
 		return append(appendPair(b, "bound", f.bound), '}')
 	}
 	return appendFamilies(b, ends, label, []family[finish]{{
-		"plimsoll_backup_forecast_finish_timestamp_seconds", gauge, "When the Schedule's Backup that is due first will be complete: the estimate, and the earliest and latest with a probability of 90 %; absent while that is not known.",
+		"plimsoll_backup_forecast_finish_timestamp_seconds", gauge, "When the Schedule's Backup that is due first will be complete: the estimate, and the earliest and latest of an interval that is made for 90 %; absent while that is not known.",
 		func(b []byte, f *finish) []byte { return appendTime(b, f.at) },
 	}})
 }
@@ -142,7 +142,7 @@ func scheduleFamilies() []family[schedule] {
 			func(b []byte, s *schedule) []byte { return appendTime(b, s.Newest) },
 		},
 		{
-			"plimsoll_backup_schedule_missed", gauge, "1 while the Schedule has missed its deadline: no good Backup is complete by its RPO, or none was in its last backup window; else 0.",
+			"plimsoll_backup_schedule_missed", gauge, "1 while the Schedule has missed its deadline: no good Backup was complete within its RPO, or by the end of its backup window, and none is since; else 0.",
 			func(b []byte, s *schedule) []byte { return appendBool(b, s.Missed) },
 		},
 	}
