@@ -107,9 +107,14 @@ func aNode(t *testing.T, c *cluster.Cluster, name string) {
 	require.NoError(t, c.Apply(t.Context(), fmt.Appendf(nil, "{apiVersion: %s, kind: CustomNodeResource, metadata: {name: %s}}", "node.katalyst.kubewharf.io/v1alpha1", name)))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "on-" + name},
-		Spec: corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}, Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")},
-		}}, {Name: "unlimited", Image: "i"}}},
+		Spec: corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{
+			Name: "c", Image: "i",
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}, Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")},
+			},
+			// Else Kubernetes 1.33 itself refuses to add a memory limit, and asks no policy.
+			ResizePolicy: []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}},
+		}, {Name: "unlimited", Image: "i"}}},
 	}
 	_, err = c.Client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(t, err)
