@@ -34,7 +34,7 @@ func Functions() []Function {
 		{"Waiting loads are hidden, and released by a CronJob", cluster.APIServer, "e2e", []string{"TestReleaseHiddenOnSchedule", "TestLoadsWithoutMutatingPolicies"}},
 		{"Pods of data movers are steered to calm nodes", cluster.APIServer, "deploy", []string{"TestGateMoverPodAffinity"}},
 		{"The controller admits loads within the limit", cluster.APIServer, "e2e", []string{"TestLoadsOfDataMovers/are_never_more_prepared_than_may_be,_also_of_two_controllers"}},
-		{"The Helm chart has what the cluster serves", cluster.APIServer, "e2e/chart", []string{"TestInstallByWhatIsServed/as_it_comes", "TestInstallByWhatIsServed/no_mutating_policies"}},
+		{"The Helm chart has what the cluster serves", cluster.APIServer, "e2e/chart", []string{"TestInstallByWhatIsServed/as_it_comes"}},
 		{"The backup queue", cluster.Velero, "e2e", []string{"TestRealVeleroRunsQueue"}},
 		{"Velero's own node-agents behind the gate", cluster.Velero, "e2e", []string{"TestLoadsOnNodeAgentsOfVersion"}},
 		{"Maintenance of Velero's repositories", cluster.Velero, "e2e", []string{"TestMaintenance"}},
