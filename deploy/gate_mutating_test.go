@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -140,13 +141,17 @@ func TestGateMissingUninstallHandsBack(t *testing.T) {
 		return mover(q.get("DataUpload", "left"))
 	}
 	assert.Equal(t, hides["velero"], touch(), "no Gate, no policy")
-	t.Cleanup(func() { require.NoError(t, q.c.Apply(cleanup(t), GateMutating)) })
-	require.NoError(t, q.c.Apply(t.Context(), GateRemove))
+	t.Cleanup(func() { require.NoError(t, q.c.Apply(cleanup(t), q.mutating)) })
+	remove := GateRemove
+	if q.v1beta1() {
+		remove = bytes.Replace(remove, []byte("k8s.io/v1\n"), []byte("k8s.io/v1beta1\n"), 1)
+	}
+	require.NoError(t, q.c.Apply(t.Context(), remove))
 	q.until(isBack["velero"], touch)
 
 	// Installed again it holds as before; the API server takes up a changed
 	// binding up to a second later.
-	require.NoError(t, q.c.Apply(t.Context(), GateMutating))
+	require.NoError(t, q.c.Apply(t.Context(), q.mutating))
 	q.gate(gate.Main, fresh(nil))
 	q.until(hides["velero"], func() string { return q.hidden("DataUpload", "new-", "velero") })
 }

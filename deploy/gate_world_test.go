@@ -21,6 +21,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/e2e/matrix"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
@@ -49,8 +50,8 @@ type gateFixture struct {
 	t  *testing.T
 	c  *cluster.Cluster
 	ns string
-	// mutates: this version of Kubernetes has mutating policies.
-	mutates bool
+	// mutating policies in the version that this Kubernetes serves; nil: it serves none.
+	mutating []byte
 	// velero and controller may do everything, and differ by name.
 	velero, controller dynamic.Interface
 }
@@ -59,7 +60,12 @@ func newGateFixture(t *testing.T, c *cluster.Cluster) *gateFixture {
 	t.Helper()
 	require.NoError(t, c.Apply(t.Context(), RBAC, GateCRD, Gate,
 		velero.DataUploads, velero.DataDownloads, velero.PodVolumeBackups, velero.PodVolumeRestores))
-	q := &gateFixture{t: t, c: c, mutates: c.ApplyServed(t, GateMutating, GateMutatingV1beta1), ns: c.Namespace(t)}
+	q := &gateFixture{t: t, c: c, ns: c.Namespace(t)}
+	for _, policies := range [][]byte{GateMutating, GateMutatingV1beta1} {
+		if q.mutating == nil && c.ApplyServed(t, policies) {
+			q.mutating = policies
+		}
+	}
 	as := func(name string) dynamic.Interface {
 		config := rest.CopyConfig(c.Admin)
 		config.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: []string{"system:masters"}}
@@ -76,11 +82,17 @@ func newGateFixture(t *testing.T, c *cluster.Cluster) *gateFixture {
 func newMutatingFixture(t *testing.T) *gateFixture {
 	t.Helper()
 	q := newGateFixture(t, plane(t))
-	if !q.mutates {
-		t.Skip("this Kubernetes serves no MutatingAdmissionPolicy v1")
+	if q.mutating == nil {
+		t.Skip("this Kubernetes serves no MutatingAdmissionPolicy v1 or v1beta1")
+	}
+	if q.v1beta1() {
+		t.Attr(matrix.Smaller, "by MutatingAdmissionPolicy v1beta1 alone, if the API servers run with "+strings.Join(mutatingV1beta1, " "))
 	}
 	return q
 }
+
+// v1beta1 tells whether this Kubernetes serves mutating policies as v1beta1 alone.
+func (q *gateFixture) v1beta1() bool { return bytes.Equal(q.mutating, GateMutatingV1beta1) }
 
 // in a subtest.
 func (q *gateFixture) in(t *testing.T) *gateFixture {

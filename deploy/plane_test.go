@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,17 +33,25 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
+// mutatingV1beta1 is how an API server of Kubernetes 1.34 or 1.35 is told to serve
+// MutatingAdmissionPolicies.
+var mutatingV1beta1 = []string{"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true"}
+
 // plane is the control plane of these tests, with the audit policy of this
-// directory.
+// directory. From Kubernetes 1.34 on it serves mutating policies.
 func plane(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	policy, err := filepath.Abs("audit-policy.yaml")
 	require.NoError(t, err)
+	args := []string{"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog}
+	version, err := cluster.Pinned(cluster.APIServer)
+	require.NoError(t, err)
+	if strings.HasPrefix(version, "v1.34.") || strings.HasPrefix(version, "v1.35.") {
+		args = append(args, mutatingV1beta1...)
+	}
 	return cluster.Shared(t, cluster.Options{
 		Without: []string{cluster.ControllerManager, cluster.Scheduler},
-		Args: map[string][]string{
-			cluster.APIServer: {"--audit-policy-file=" + policy, "--audit-log-path=" + auditLog},
-		},
+		Args:    map[string][]string{cluster.APIServer: args},
 	})
 }
 

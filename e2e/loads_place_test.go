@@ -185,9 +185,12 @@ func (h *veleroWorld) restoreSlot(a *agent, done int) {
 			h.finish(kind, name)
 		}
 	}
-	took := h.fromMadeToAccepted("podvolumerestore-", "datadownload-")
-	t.Logf("a restore behind a full queue: made -> Accepted: %s", quantiles(took))
+	ticket := h.fromMade(func(l *vgdp.Load) bool { return l.Ticket != nil }, "podvolumerestore-", "datadownload-")
+	took := h.fromMade(func(l *vgdp.Load) bool { return l.Phase == vgdp.Accepted }, "podvolumerestore-", "datadownload-")
+	t.Logf("a restore behind a full queue: made -> ticket: %s; made -> Accepted: %s", quantiles(ticket), quantiles(took))
+	require.Len(t, ticket, 2*each)
 	require.Len(t, took, 2*each)
+	assert.Less(t, ticket[len(ticket)-1], clock.Stretch(time.Second), "what follows is Velero's own time")
 	assert.Less(t, took[len(took)-1], clock.Stretch(2*time.Second), "promised: a second, twice for a busy machine")
 	most, _ := h.most()
 	assert.Equal(t, 8, most)
@@ -203,9 +206,9 @@ func (h *veleroWorld) phaseOf(kind vgdp.Kind, name string) vgdp.Phase {
 	return vgdp.New
 }
 
-// fromMadeToAccepted is how long that took for each load with one of these names, as a
-// watch saw it, sorted.
-func (h *veleroWorld) fromMadeToAccepted(prefixes ...string) (list []time.Duration) {
+// fromMade is how long each load with one of these names took to get there, as a watch saw
+// it, sorted.
+func (h *veleroWorld) fromMade(there func(*vgdp.Load) bool, prefixes ...string) (list []time.Duration) {
 	made, seen := map[string]time.Time{}, map[string]bool{}
 	for _, e := range h.history() {
 		l := &e.Load
@@ -215,7 +218,7 @@ func (h *veleroWorld) fromMadeToAccepted(prefixes ...string) (list []time.Durati
 		if made[l.UID].IsZero() {
 			made[l.UID] = e.at
 		}
-		if l.Phase == vgdp.Accepted && !seen[l.UID] {
+		if there(l) && !seen[l.UID] {
 			seen[l.UID] = true
 			list = append(list, e.at.Sub(made[l.UID]))
 		}

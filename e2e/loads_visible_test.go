@@ -146,7 +146,13 @@ func (h *veleroWorld) cronJob() {
 
 func (h *veleroWorld) succeeded(at time.Time) {
 	h.t.Helper()
-	body := fmt.Appendf(nil, `{"status":{"lastScheduleTime":%[1]q,"lastSuccessfulTime":%[1]q}}`, at.UTC().Format(time.RFC3339))
+	h.cronJobIs(`{"status":{"lastScheduleTime":%[1]q,"lastSuccessfulTime":%[1]q}}`, at)
+}
+
+// cronJobIs writes into its status what came of it at a time.
+func (h *veleroWorld) cronJobIs(status string, at time.Time) {
+	h.t.Helper()
+	body := fmt.Appendf(nil, status, at.UTC().Format(time.RFC3339))
 	_, err := h.c.Client.BatchV1().CronJobs("plimsoll-system").Patch(h.t.Context(), gate.ReleaseHidden, types.MergePatchType, body, metav1.PatchOptions{}, "status")
 	require.NoError(h.t, err)
 }

@@ -192,16 +192,16 @@ func (w *maintenanceWorld) placed(of string) (pod *corev1.Pod) {
 }
 
 // succeeds: what a kubelet says of a pod that has done its work.
-func (w *maintenanceWorld) succeeds(pod *corev1.Pod) {
-	w.t.Helper()
+func (h *veleroWorld) succeeds(pod *corev1.Pod) {
+	h.t.Helper()
 	now := metav1.Now()
 	body, err := json.Marshal(map[string]any{"status": corev1.PodStatus{
 		Phase: corev1.PodSucceeded, StartTime: &now,
 		ContainerStatuses: []corev1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now}}}},
 	}})
-	require.NoError(w.t, err)
-	_, err = w.c.Client.CoreV1().Pods(w.namespace).Patch(w.t.Context(), pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
-	require.NoError(w.t, err)
+	require.NoError(h.t, err)
+	_, err = h.c.Client.CoreV1().Pods(pod.Namespace).Patch(h.t.Context(), pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	require.NoError(h.t, err)
 }
 
 // keptOff waits until a new pod of a maintenance would be kept off these nodes alone.

@@ -29,8 +29,9 @@ import (
 // serverTimeout bounds all requests to the API server together.
 const serverTimeout = 15 * time.Second
 
-// oldestKubernetes is the oldest minor version 1.x that is supported.
-const oldestKubernetes = 30
+// Minor versions 1.x of Kubernetes: the oldest that has what is needed, and the oldest that
+// docs/compatibility.md has a run of.
+const oldestKubernetes, oldestTried = 30, 33
 
 // cluster examines the API server, if the configuration has one.
 func (p Examination) cluster(ctx context.Context) []Row {
@@ -126,10 +127,14 @@ func apiServer(ctx context.Context, how *rest.Config) Row {
 		return Row{Fail, check, how.Host + ": not a Kubernetes API server"}
 	}
 	finding := fmt.Sprintf("%s: Kubernetes %s, answered in %s", how.Host, v.GitVersion, took)
-	if major, minor, ok := kernelVersion(v.Major + "." + v.Minor); ok && major == 1 && minor < oldestKubernetes {
+	major, minor, ok := kernelVersion(v.Major + "." + v.Minor)
+	switch {
+	case !ok || major != 1 || minor >= oldestTried:
+		return Row{Pass, check, finding}
+	case minor < oldestKubernetes:
 		return Row{Fail, check, fmt.Sprintf("%s is older than 1.%d", finding, oldestKubernetes)}
 	}
-	return Row{Pass, check, finding}
+	return Row{Warn, check, fmt.Sprintf("%s; Plimsoll was never tried on a Kubernetes older than 1.%d (docs/compatibility.md): other rows name what they find missing here, but nothing shows that the rest works. Upgrade, or first observe with eviction.dryRun: true", finding, oldestTried)}
 }
 
 // right is one verb on one resource.

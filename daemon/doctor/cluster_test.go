@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -93,8 +94,34 @@ func TestDoctorAPIServerTooOld(t *testing.T) {
 		assert.Contains(t, r.Finding, want)
 		assert.NotContains(t, r.Finding, "\n")
 	}
-	how, _ := apiServerOf(t, `{"major":"1","minor":"30+","gitVersion":"v1.30.0-eks"}`)
-	assert.Equal(t, Pass, row(t, inCluster(t, how), "API server").Result)
+}
+
+func TestDoctorAPIServerNeverTried(t *testing.T) {
+	for version, want := range map[string]Result{
+		`{"major":"1","minor":"30+","gitVersion":"v1.30.0-eks"}`: Warn,
+		`{"major":"1","minor":"32","gitVersion":"v1.32.13"}`:     Warn,
+		`{"major":"1","minor":"33","gitVersion":"v1.33.13"}`:     Pass,
+	} {
+		how, _ := apiServerOf(t, version)
+		rows := inCluster(t, how)
+		r := row(t, rows, "API server")
+		assert.Equal(t, want, r.Result, version)
+		assert.Equal(t, want == Warn, strings.Contains(r.Finding, "never tried on a Kubernetes older than 1.33 (docs/compatibility.md)"), r.Finding)
+		assert.False(t, Failed(rows), "it is a warning")
+	}
+	t.Run("the oldest is that of the matrix", func(t *testing.T) {
+		text, err := os.ReadFile("../../e2e/matrix/records.json")
+		require.NoError(t, err)
+		var records []struct{ Version string }
+		require.NoError(t, json.Unmarshal(text, &records))
+		oldest := math.MaxInt
+		for _, r := range records {
+			if _, minor, ok := kernelVersion(strings.TrimPrefix(r.Version, "v")); ok && minor >= oldestKubernetes { // Velero's are lower
+				oldest = min(oldest, minor)
+			}
+		}
+		assert.Equal(t, oldestTried, oldest)
+	})
 }
 
 func TestDoctorAsksForEachRight(t *testing.T) {
