@@ -307,7 +307,7 @@ func (p *Player) futures(all []ran) map[string]Future {
 		if l.Kind.Facts().InProgress {
 			f.Frees = later(f.Frees, r.ends)
 		}
-		if r.ends.After(f.Ends) {
+		if !r.ends.Before(f.Ends) { // of those that end together the last in order
 			f.Ends, f.Last = r.ends, p.last(i, r)
 		}
 		out[l.Backup] = f
