@@ -328,13 +328,13 @@ const horizon = 10 * time.Hour
 func (s *shift) foresee(later []*dueJob) {
 	until := s.in.Time.Add(horizon)
 	coming := s.coming(later, until)
-	dues := func(b *Backup, newest time.Time) objective.Due {
-		return s.jobs[b.UID].want.Due(objective.DefaultBounds(), b.Created, newest)
+	dues := func(b *Backup, _, newest time.Time) (due objective.Due, _ time.Time) {
+		return s.jobs[b.UID].want.Due(objective.DefaultBounds(), b.Created, newest), time.Time{}
 	}
 	if s.deadlines && s.in.Time.In(s.berlin).Hour() == 23 {
-		s.foreseeEnds(Forecast(s.in, coming, dues, until))
+		s.foreseeEnds(Forecast(s.in, coming, nil, dues, until))
 	}
-	for _, f := range playNight(s.in, coming, dues, until, middle).runs {
+	for _, f := range (&premises{in: s.in, coming: coming, dues: dues, until: until}).play(middle).runs {
 		j := s.jobs[f.UID]
 		d := f.due.Deadline
 		if f.due == (objective.Due{}) { // the order knows no deadlines, and no other ended before

@@ -10,6 +10,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/backup/objective"
 	"github.com/plimsoll-dev/plimsoll/problems"
+	"github.com/plimsoll-dev/plimsoll/vgdp/uploads"
 )
 
 // Outlook is what a forecast says of one Backup that waits, runs, or is to come.
@@ -49,35 +50,82 @@ const (
 	deviations = 1.895 * 1.061
 )
 
-// Dues is when a Backup that has not begun is due, where the newest good one of its Schedule
-// was started at newest (objective.Objective.Due).
-type Dues func(b *Backup, newest time.Time) objective.Due
+// Dues is when a Backup that has not begun is due by now, where the newest good one of its
+// Schedule was started at newest (objective.Objective.Due), and until when that holds; zero:
+// it stays so.
+type Dues func(b *Backup, now, newest time.Time) (due objective.Due, until time.Time)
 
 // Forecast plays the queue forward until a time, with the Backups that are to come until
 // then, by the queue's own decision and with durations as they were learned: once with each
 // duration at its median, which says what will be late, and several times with durations
 // drawn from their intervals, which says how sure the ends are. The same input gives the same
-// forecast. It knows Backups, not the data mover loads within them: what these wait for is in
-// the durations, as far as it was so before.
-func Forecast(in Input, coming []Backup, dues Dues, until time.Time) []Outlook {
-	first := playNight(in, coming, dues, until, middle)
+// forecast. A Backup that runs ends no earlier than its data mover loads, which are played
+// too (nil: they are not known). Those of one that has not begun do not exist yet: what they
+// will wait for is in its duration, as far as it was so before.
+func Forecast(in Input, coming []Backup, loads *uploads.State, dues Dues, until time.Time) []Outlook {
+	p := premises{in: in, coming: coming, dues: dues, until: until}
+	p.postponing()
+	player := uploads.NewPlayer(cmp.Or(loads, &uploads.State{}))
+	p.loads = player.Play(middle)
+	first := p.play(middle)
 	list := make([]Outlook, 0, len(first.runs))
 	for _, f := range first.runs {
 		list = append(list, f.outlook(in.Config, until))
 	}
-	random := rand.New(rand.NewPCG(1, 1))
-	ends := make([][]time.Time, len(list))
+	random, ofLoads := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(1, 2))
+	ends, drawn := make([][]time.Time, len(list)), p
 	for range plays {
-		other := playNight(in, coming, dues, until, random.Float64)
-		for i, f := range other.runs {
+		drawn.loads = player.Play(together(ofLoads))
+		for i, f := range drawn.play(random.Float64).runs {
 			ends[i] = append(ends[i], f.ends)
 		}
 	}
 	for i := range list {
 		list[i].between(ends[i], until)
 	}
-	helpsAll(in, coming, dues, until, list)
+	p.helpsAll(list)
 	return list
+}
+
+// together draws every other one alike: what makes a load take longer, such as pressure or a
+// slow object store, makes others take longer too.
+func together(r *rand.Rand) func() float64 {
+	common := r.Float64()
+	return func() float64 {
+		if r.IntN(2) == 0 {
+			return common
+		}
+		return r.Float64()
+	}
+}
+
+// premises of a play.
+type premises struct {
+	in     Input
+	coming []Backup
+	dues   Dues
+	until  time.Time
+	// loads are what becomes of those of each Backup that runs, by name.
+	loads map[string]uploads.Future
+	// postponed is when a Backup that still waits then is postponed, by UID.
+	postponed map[string]time.Time
+}
+
+// postponing finds out which Backups may be postponed.
+func (p *premises) postponing() {
+	p.postponed = map[string]time.Time{}
+	if p.dues == nil {
+		return
+	}
+	for _, list := range [][]Backup{p.in.Backups, p.coming} {
+		for i := range list {
+			if b := &list[i]; b.waits() {
+				if _, until := p.dues(b, p.in.Time, time.Time{}); !until.IsZero() {
+					p.postponed[b.UID] = until
+				}
+			}
+		}
+	}
 }
 
 // between sets the interval by the ends of several plays; zero: it did not begin.
@@ -110,22 +158,21 @@ func earlier(a, b time.Time) time.Time {
 
 // helpsAll says for each late Backup what would make it be in time, by playing the night with
 // it.
-func helpsAll(in Input, coming []Backup, dues Dues, until time.Time, list []Outlook) {
+func (p *premises) helpsAll(list []Outlook) {
 	if !slices.ContainsFunc(list, func(o Outlook) bool { return o.Late > 0 }) {
 		return
 	}
-	more := in
-	more.Config.Limit = max(1, in.Config.Limit) + 1
-	helpsBy(fmt.Sprintf("limit %d instead of %d", more.Config.Limit, more.Config.Limit-1), more, coming, dues, until, list)
-	sooner := in
-	sooner.Backups = hourEarlier(in.Backups)
-	helpsBy("a window that opens an hour earlier", sooner, hourEarlier(coming), dues, until, list)
+	more := *p
+	more.in.Config.Limit = max(1, p.in.Config.Limit) + 1
+	more.helpsBy(fmt.Sprintf("limit %d instead of %d", more.in.Config.Limit, more.in.Config.Limit-1), list)
+	sooner := *p
+	sooner.in.Backups, sooner.coming = hourEarlier(p.in.Backups), hourEarlier(p.coming)
+	sooner.helpsBy("a window that opens an hour earlier", list)
 }
 
-func helpsBy(what string, in Input, coming []Backup, dues Dues, until time.Time, list []Outlook) {
-	other := playNight(in, coming, dues, until, middle)
-	for i, f := range other.runs {
-		if list[i].Late > 0 && f.late(until) == 0 {
+func (p *premises) helpsBy(what string, list []Outlook) {
+	for i, f := range p.play(middle).runs {
+		if list[i].Late > 0 && f.late(p.until) == 0 {
 			list[i].Helps = append(list[i].Helps, what)
 		}
 	}
@@ -144,13 +191,12 @@ func hourEarlier(list []Backup) []Backup {
 
 // night is a queue that is played forward.
 type night struct {
-	in    Input
-	until time.Time
+	premises
+
 	// newest version of an object, as the API server counts.
 	newest uint64
 	runs   []*future // those of the input, then those to come
 	of     map[string]*future
-	dues   Dues
 	// good is the start of the newest one of each Schedule that ends in the play.
 	good map[string]time.Time
 }
@@ -162,6 +208,12 @@ type future struct {
 	due          objective.Due
 	begins, ends time.Time // zero: not until the end of the play
 	frees        time.Time // its slot
+	// postponed is when it is, if it still waits then; zero: it is not.
+	postponed time.Time
+	// loads of it that end later than it would without, and whether it keeps its slot for
+	// them.
+	loads *uploads.Future
+	keeps bool
 	// waited is for how long it waits for what.
 	waited map[reason]time.Duration
 	of     map[string]*future
@@ -176,28 +228,28 @@ type reason struct {
 // middle is the median of each duration.
 func middle() float64 { return 0.5 }
 
-// playNight plays until a time; share is the probability with which the next Backup takes no
-// longer (durations.Estimate.At). A Backup of unknown duration takes as long as the median of
-// the known ones.
-func playNight(in Input, coming []Backup, dues Dues, until time.Time, share func() float64) *night {
-	n := &night{in: in, until: until, dues: dues, of: map[string]*future{}, good: map[string]time.Time{}}
-	usual := usually(in.Backups, coming)
-	for i := range in.Backups {
-		if b := &in.Backups[i]; b.begun() || b.waits() {
+// play until a time; share is the probability with which the next Backup takes no longer
+// (durations.Estimate.At). A Backup of unknown duration takes as long as the median of the
+// known ones.
+func (p *premises) play(share func() float64) *night {
+	n := &night{premises: *p, of: map[string]*future{}, good: map[string]time.Time{}}
+	usual := usually(p.in.Backups, p.coming)
+	for i := range p.in.Backups {
+		if b := &p.in.Backups[i]; b.begun() || b.waits() {
 			n.add(b, usual, share)
 		}
 	}
-	for i := range coming {
-		n.add(&coming[i], usual, share)
+	for i := range p.coming {
+		n.add(&p.coming[i], usual, share)
 	}
-	n.in.Backups = slices.DeleteFunc(slices.Clone(in.Backups), func(b Backup) bool { return n.of[b.UID] == nil })
-	n.play(slices.SortedStableFunc(slices.Values(coming), func(a, b Backup) int { return a.Created.Compare(b.Created) }))
+	n.in.Backups = slices.DeleteFunc(slices.Clone(p.in.Backups), func(b Backup) bool { return n.of[b.UID] == nil })
+	n.run(slices.SortedStableFunc(slices.Values(p.coming), func(a, b Backup) int { return a.Created.Compare(b.Created) }))
 	return n
 }
 
 // add a Backup to the play; usual is how long one takes of which nothing is known.
 func (n *night) add(b *Backup, usual time.Duration, share func() float64) {
-	f := &future{Backup: b, due: b.Due, takes: usual, waited: map[reason]time.Duration{}, of: n.of}
+	f := &future{Backup: b, due: b.Due, takes: usual, waited: map[reason]time.Duration{}, of: n.of, postponed: n.postponed[b.UID]}
 	elapsed := time.Duration(0)
 	if b.begun() {
 		f.begins = n.in.Time
@@ -218,8 +270,20 @@ func (n *night) add(b *Backup, usual time.Duration, share func() float64) {
 	}
 	if b.begun() {
 		f.frees, f.ends = n.in.Time.Add(f.holds), n.in.Time.Add(f.takes)
+		f.await(n.loads[b.Name])
 	}
 	n.runs, n.of[b.UID] = append(n.runs, f), f
+}
+
+// await its data mover loads: it ends no earlier, nor does it leave its slot before those
+// that keep it InProgress.
+func (f *future) await(loads uploads.Future) {
+	if loads.Ends.After(f.ends) {
+		f.loads, f.ends = &loads, loads.Ends
+	}
+	if f.Backup.running() && loads.Frees.After(f.frees) {
+		f.loads, f.keeps, f.frees = &loads, true, loads.Frees
+	}
 }
 
 // usually is the median of the known durations; an hour where none is known.
@@ -239,8 +303,8 @@ func usually(lists ...[]Backup) time.Duration {
 	return known[len(known)/2]
 }
 
-// play event by event: one comes, ends, or its window opens.
-func (n *night) play(coming []Backup) {
+// run event by event: one comes, ends, or its window opens.
+func (n *night) run(coming []Backup) {
 	for i := range n.in.Backups {
 		n.newest = max(n.newest, n.in.Backups[i].Version)
 	}
@@ -290,15 +354,16 @@ func (n *night) end() {
 	}
 }
 
-// renew sets when a Backup is due, by the newest good one of its Schedule. The queue is
-// ordered by it only where it is by deadlines.
+// renew sets when a Backup is due, by the newest good one of its Schedule, and by the next
+// window where it is postponed. The queue is ordered by it only where it is by deadlines.
 func (n *night) renew(b *Backup) {
 	newest, there := n.good[b.Schedule]
 	f := n.of[b.UID]
-	if n.dues == nil || !there {
+	late := !f.postponed.IsZero() && !n.in.Time.Before(f.postponed)
+	if n.dues == nil || !there && !late {
 		return
 	}
-	f.due = n.dues(b, newest)
+	f.due, f.postponed = n.dues(b, n.in.Time, newest)
 	if f.Backup.timed() {
 		b.Due = f.due
 	}
@@ -386,6 +451,9 @@ func (f *future) outlook(c Config, until time.Time) Outlook {
 // because is why it will be late: for what it waits longest, or that it takes too long by
 // itself.
 func (f *future) because(c Config) string {
+	if f.loads != nil {
+		return f.loads.Because()
+	}
 	longest, most := reason{}, time.Duration(0)
 	for r, d := range f.waited {
 		if r.code != CodeWindow && (d > most || d == most && cmp.Or(cmp.Compare(r.code, longest.code), cmp.Compare(r.by, longest.by)) < 0) {
@@ -400,7 +468,11 @@ func (f *future) because(c Config) string {
 	case most == 0 || later(f.Created, f.due.Opens).Add(takes).After(f.due.Deadline):
 		return "it takes " + problems.Duration(takes.Round(time.Minute)) + " by itself"
 	case longest.by != "":
-		return "it shares namespaces with Backup " + f.of[longest.by].Name + ", for which it waits " + wait
+		by, text := f.of[longest.by], ""
+		if by.keeps {
+			text = ", because " + by.loads.Because()
+		}
+		return "it shares namespaces with Backup " + by.Name + ", for which it waits " + wait + text
 	default:
 		return fmt.Sprintf("for %s as many run as may, which is %d", wait, max(1, c.Limit))
 	}

@@ -24,7 +24,7 @@ func TestForecast(t *testing.T) {
 	}
 	forecast := func(limit int, coming []Backup, backups ...Backup) map[string]Outlook {
 		all := map[string]Outlook{}
-		for _, o := range Forecast(Input{Time: noon, Config: Config{Limit: limit, Aging: 24 * time.Hour}, Namespaces: NewNamespaces([]string{"a", "b", "c"}), Backups: backups}, coming, nil, at(24)) {
+		for _, o := range Forecast(Input{Time: noon, Config: Config{Limit: limit, Aging: 24 * time.Hour}, Namespaces: NewNamespaces([]string{"a", "b", "c"}), Backups: backups}, coming, nil, nil, at(24)) {
 			all[o.Name] = o
 		}
 		return all
@@ -74,11 +74,11 @@ func TestForecast(t *testing.T) {
 		last := next
 		last.UID, last.Name, last.Created = "last", "last", at(1.5)
 		want := objective.Objective{RPO: 150 * time.Minute}
-		dues := func(b *Backup, newest time.Time) objective.Due {
-			return want.Due(objective.DefaultBounds(), b.Created, newest)
+		dues := func(b *Backup, _, newest time.Time) (objective.Due, time.Time) {
+			return want.Due(objective.DefaultBounds(), b.Created, newest), time.Time{}
 		}
 		in := Input{Time: noon, Config: Config{Limit: 2, Aging: 24 * time.Hour}, Namespaces: NewNamespaces([]string{"a"}), Backups: []Backup{hourly, next}}
-		list := Forecast(in, []Backup{last}, dues, at(24))
+		list := Forecast(in, []Backup{last}, nil, dues, at(24))
 		require.Len(t, list, 3)
 		assert.Equal(t, at(1.5), list[1].Due.Deadline, "after the one that began an hour ago")
 		assert.Equal(t, 30*time.Minute, list[1].Late)
@@ -91,8 +91,10 @@ func TestForecast(t *testing.T) {
 		first.Schedule, second.Schedule, second.Turn = "daily", "hourly", Turn{Version: 2}
 		hourly := running
 		hourly.Schedule, hourly.Include = "hourly", []string{"c"}
-		dues := func(b *Backup, _ time.Time) objective.Due { return objective.Due{Deadline: at(2.5)} }
-		list := Forecast(Input{Time: noon, Config: Config{Limit: 1}, Namespaces: NewNamespaces([]string{"a", "b", "c"}), Backups: []Backup{hourly, first, second}}, nil, dues, at(24))
+		dues := func(*Backup, time.Time, time.Time) (objective.Due, time.Time) {
+			return objective.Due{Deadline: at(2.5)}, time.Time{}
+		}
+		list := Forecast(Input{Time: noon, Config: Config{Limit: 1}, Namespaces: NewNamespaces([]string{"a", "b", "c"}), Backups: []Backup{hourly, first, second}}, nil, nil, dues, at(24))
 		assert.Equal(t, at(1), list[1].Begins, "they change nothing")
 		assert.Equal(t, 30*time.Minute, list[2].Late)
 	})
@@ -114,7 +116,7 @@ func TestForecast(t *testing.T) {
 		for range 50 {
 			in := dated(r, world(r, 12))
 			before := slices.Clone(in.Backups)
-			a, b := Forecast(in, nil, nil, noon.Add(12*time.Hour)), Forecast(in, nil, nil, noon.Add(12*time.Hour))
+			a, b := Forecast(in, nil, nil, nil, noon.Add(12*time.Hour)), Forecast(in, nil, nil, nil, noon.Add(12*time.Hour))
 			require.Equal(t, a, b)
 			require.Equal(t, before, in.Backups)
 		}
@@ -131,7 +133,7 @@ func TestForecastStartsWhatDecideStarts(t *testing.T) {
 		c.in.Backups = slices.DeleteFunc(slices.Clone(in.Backups), func(b Backup) bool { return !b.running() && !b.waits() })
 		c.step(t)
 		var starts []string
-		for _, f := range playNight(in, nil, nil, in.Time.Add(time.Second), middle).runs {
+		for _, f := range (&premises{in: in, until: in.Time.Add(time.Second)}).play(middle).runs {
 			if f.Backup.waits() && f.begins.Equal(in.Time) {
 				starts = append(starts, f.UID)
 			}
@@ -145,7 +147,7 @@ func BenchmarkForecast(b *testing.B) {
 	in, coming := busyNight(500)
 	b.ReportAllocs()
 	for b.Loop() {
-		Forecast(in, coming, nil, in.Time.Add(12*time.Hour))
+		Forecast(in, coming, nil, nil, in.Time.Add(12*time.Hour))
 	}
 }
 

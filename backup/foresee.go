@@ -17,6 +17,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/backup/durations"
 	"github.com/plimsoll-dev/plimsoll/problems"
 	"github.com/plimsoll-dev/plimsoll/store"
+	"github.com/plimsoll-dev/plimsoll/vgdp/uploads"
 )
 
 // learned is what is known of the durations of one Velero's Backups. The runs are those of
@@ -28,7 +29,11 @@ type learned struct {
 }
 
 // see what has ended, and what has left its slot.
-func (l *learned) see(now time.Time, objects, left []*Object) {
+// loads are the data mover loads; nil: they are not known.
+func (l *learned) see(now time.Time, objects, left []*Object, loads *uploads.State) {
+	if loads == nil {
+		loads = &uploads.State{}
+	}
 	was := l.inProgress
 	l.inProgress = map[types.UID]bool{}
 	for _, o := range objects {
@@ -41,7 +46,7 @@ func (l *learned) see(now time.Time, objects, left []*Object) {
 			l.slots.Add(durations.Run{Schedule: o.Backup.Schedule, Started: o.Backup.Began, Completed: now, Good: !o.failed()})
 		}
 		if !o.Completed.IsZero() {
-			l.runs.Add(o.run())
+			l.runs.Add(o.run(loads.Sizes[o.Name]))
 		}
 	}
 }
@@ -135,13 +140,17 @@ func (r *Reconciler) schedulesReady(ctx context.Context, s Settings) bool {
 
 // deadlines sets what is wanted of the Backups of an input, and foresees their night.
 func (r *Reconciler) deadlines(s Settings, namespace string, v *velero, in *Input, objects, left []*Object) {
-	v.see(in.Time, objects, left)
+	var loads *uploads.State
+	if s.Deadlines.Enabled && r.Uploads != nil {
+		loads = r.Uploads(namespace)
+	}
+	v.see(in.Time, objects, left, loads)
 	v.aims = nil
 	if !s.Deadlines.Enabled {
 		r.foreseen.forget()
 		return
 	}
-	w := newWanted(in.Time, s.Deadlines, r.cache.schedulesOf(namespace), r.cache.annotations(), &v.learned)
+	w := newWanted(in.Time, s.Deadlines, r.cache.schedulesOf(namespace), r.cache.annotations(), &v.learned, loads)
 	v.aims = w.setAll(in.Backups, byUID(objects))
 	wants := map[types.NamespacedName]Wanted{}
 	for _, o := range slices.Concat(objects, left) {
@@ -172,10 +181,12 @@ const foreseeEvery = time.Minute
 // foresee plays the night beside the rounds, with values of its own.
 func (r *Reconciler) foresee(w *wanted, namespace string, in Input, objects, left []*Object) {
 	f := &r.foreseen
-	if w.now.Sub(r.velero[namespace].foreseen) < foreseeEvery || !f.busy.CompareAndSwap(false, true) {
+	v := r.velero[namespace]
+	known := w.uploads != nil && !v.uploads // a new leader knows them later than the Backups
+	if w.now.Sub(v.foreseen) < foreseeEvery && !known || !f.busy.CompareAndSwap(false, true) {
 		return
 	}
-	r.velero[namespace].foreseen = w.now
+	v.foreseen, v.uploads = w.now, w.uploads != nil
 	own := *w
 	own.runs, own.slots, own.estimates = w.runs.Clone(), w.slots.Clone(), map[string][2]durations.Estimate{}
 	in.Backups, in.Namespaces = slices.Clone(in.Backups), in.Namespaces.clone()

@@ -13,6 +13,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/backup/durations"
 	"github.com/plimsoll-dev/plimsoll/backup/objective"
 	"github.com/plimsoll-dev/plimsoll/names"
+	"github.com/plimsoll-dev/plimsoll/vgdp/uploads"
 )
 
 // Annotations on a Backup.
@@ -148,9 +149,25 @@ func (o *Object) failed() bool {
 	return !o.good() && !o.Completed.IsZero() || o.Backup.Phase == WaitingForOperationsPartial || o.Backup.Phase == FinalizingPartial
 }
 
-// run is what it teaches about durations, if it has ended.
-func (o *Object) run() durations.Run {
-	return durations.Run{Schedule: o.Backup.Schedule, Started: o.Backup.Began, Completed: o.Completed, Good: o.good()}
+// run is what it teaches about durations, if it has ended. of is the size of its data mover
+// loads; zero: unknown.
+func (o *Object) run(of uploads.Size) durations.Run {
+	r := durations.Run{Schedule: o.Backup.Schedule, Started: o.Backup.Began, Completed: o.Completed, Good: o.good()}
+	r.Kind, r.Bytes = sizeOf(of)
+	return r
+}
+
+// sizeOf the data mover loads of a Backup, as durations count it. How many of the bytes are
+// new is known once all have ended.
+func sizeOf(s uploads.Size) (durations.Kind, int64) {
+	if s.Open > 0 || s.New == 0 {
+		return durations.Unknown, s.Total
+	}
+	kind := durations.KindOf(s.Total, s.New)
+	if kind == durations.Incremental {
+		return kind, s.New
+	}
+	return kind, s.Total
 }
 
 // staleAnnotation tells whether it has an obsolete annotation: it neither waits nor is

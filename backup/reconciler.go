@@ -19,6 +19,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/counters"
 	"github.com/plimsoll-dev/plimsoll/reconcile"
 	"github.com/plimsoll-dev/plimsoll/store"
+	"github.com/plimsoll-dev/plimsoll/vgdp/uploads"
 )
 
 // Reconciler starts Backups as Decide says, and writes order and reasons of the
@@ -35,8 +36,11 @@ type Reconciler struct {
 	Abilities func(context.Context) abilities.Velero
 	// Settings in force; read in each round.
 	Settings func() Settings
-	Events   reconcile.Events
-	Log      *slog.Logger
+	// Uploads are the data mover loads of a Velero; nil, or nil of one: not known. It is
+	// called in each round in which deadlines are enabled, and must answer at once.
+	Uploads func(velero string) *uploads.State
+	Events  reconcile.Events
+	Log     *slog.Logger
 
 	loop     reconcile.Loop[[]Report]
 	counters counters.Group[Counts]
@@ -57,6 +61,7 @@ type velero struct {
 	learned
 	aims           map[string]Aim            // by UID; nil: deadlines are not enabled
 	foreseen       time.Time                 // when its night was last played
+	uploads        bool                      // with its data mover loads
 	problems       map[problemOf]bool        // that were said
 	published      map[string]publishedState // by UID
 	seed           maphash.Seed

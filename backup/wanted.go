@@ -9,6 +9,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/backup/durations"
 	"github.com/plimsoll-dev/plimsoll/backup/objective"
 	"github.com/plimsoll-dev/plimsoll/problems"
+	"github.com/plimsoll-dev/plimsoll/vgdp/uploads"
 )
 
 // OnMiss is what becomes of a Backup that does not keep its window.
@@ -66,6 +67,8 @@ type wanted struct {
 	pace        float64
 	// estimates of the two, by schedule.
 	estimates map[string][2]durations.Estimate
+	// uploads are the data mover loads; nil: they are not known.
+	uploads *uploads.State
 }
 
 // Aim is the objective of a Backup, and the annotations that are not followed.
@@ -76,10 +79,11 @@ type Aim struct {
 }
 
 // newWanted is what is wanted in a round. annotations are those of the namespaces.
-func newWanted(now time.Time, d DeadlineSettings, schedules []*Schedule, annotations map[string]map[string]string, l *learned) *wanted {
+func newWanted(now time.Time, d DeadlineSettings, schedules []*Schedule, annotations map[string]map[string]string, l *learned, loads *uploads.State) *wanted {
 	w := &wanted{
 		now: now, settings: d, defaults: d.defaults(), bounds: objective.DefaultBounds(), schedules: map[string]*Schedule{},
 		annotations: annotations, runs: &l.runs, slots: &l.slots, pace: l.runs.Pace(now), estimates: map[string][2]durations.Estimate{},
+		uploads: loads,
 	}
 	for _, s := range schedules {
 		w.schedules[s.label()] = s
@@ -95,8 +99,8 @@ func WithDeadlines(in *Input, d DeadlineSettings, objects []*Object, schedules [
 		return nil
 	}
 	var l learned
-	l.see(in.Time, nil, objects)
-	w := newWanted(in.Time, d, schedules, annotations, &l)
+	l.see(in.Time, nil, objects, nil)
+	w := newWanted(in.Time, d, schedules, annotations, &l, nil)
 	return w.setAll(in.Backups, byUID(objects))
 }
 
@@ -134,22 +138,25 @@ func onlyNamespace(b *Backup) (name string, alone bool) {
 	return b.Include[0], true
 }
 
-// due is when a Backup with that objective is due. One that waits beyond its window is due
-// in the next one, where it is postponed.
-func (w *wanted) due(o objective.Objective, b *Backup, newest time.Time) objective.Due {
-	if w.settings.OnMiss == OnMissPostpone && o.Window.Set() && b.waits() {
-		if _, closes := o.Window.Next(b.Created); !w.now.Before(closes) {
-			return o.Due(w.bounds, w.now, newest)
-		}
+// due is when a Backup with that objective is due, and until when that holds; zero: it stays
+// so. One that waits beyond its window is due in the next one, where it is postponed.
+func (w *wanted) due(o objective.Objective, b *Backup, now, newest time.Time) (due objective.Due, until time.Time) {
+	if w.settings.OnMiss != OnMissPostpone || !o.Window.Set() || !b.waits() {
+		return o.Due(w.bounds, b.Created, newest), until
 	}
-	return o.Due(w.bounds, b.Created, newest)
+	from := b.Created
+	if _, closes := o.Window.Next(from); !now.Before(closes) {
+		from = now
+	}
+	_, until = o.Window.Next(from)
+	return o.Due(w.bounds, from, newest), until
 }
 
 // set fills in what is wanted of a Backup, when it is due and how long it takes.
 func (w *wanted) set(b *Backup, annotations map[string]string) Aim {
 	a := w.aimOf(b, annotations)
 	b.Priority = a.Priority
-	b.Due = w.due(a.Objective, b, w.runs.Newest(b.Schedule))
+	b.Due, _ = w.due(a.Objective, b, w.now, w.runs.Newest(b.Schedule))
 	w.estimate(b)
 	return a
 }
@@ -164,6 +171,22 @@ func (w *wanted) estimate(b *Backup) {
 		w.estimates[b.Schedule] = e
 	}
 	b.Takes, b.Holds = e[0], e[1]
+	if kind, bytes := w.size(b); bytes > 0 {
+		b.Takes = w.runs.Next(b.Schedule, kind, bytes).Scaled(w.pace)
+	}
+}
+
+// size of a Backup that runs and whose data mover loads are all known, with their bytes: one
+// that is InProgress may create more.
+func (w *wanted) size(b *Backup) (durations.Kind, int64) {
+	if w.uploads == nil || b.Schedule == "" || !b.finishing() {
+		return durations.Unknown, 0
+	}
+	s := w.uploads.Sizes[b.Name]
+	if s.Unknown > 0 {
+		return durations.Unknown, 0
+	}
+	return sizeOf(s)
 }
 
 // mostToCome bounds the Backups that are foreseen before they are created: a Schedule may
@@ -206,15 +229,15 @@ func (w *wanted) night(namespace string, in Input, objects, left []*Object) Nigh
 	for _, o := range objects {
 		annotations[string(o.UID)] = o.Annotations
 	}
-	dues := func(b *Backup, newest time.Time) objective.Due {
+	dues := func(b *Backup, now, newest time.Time) (objective.Due, time.Time) {
 		of := annotations[b.UID]
 		if s := w.schedules[b.Schedule]; of == nil && s != nil {
 			of = s.Annotations
 		}
-		return w.due(w.aimOf(b, of).Objective, b, newest)
+		return w.due(w.aimOf(b, of).Objective, b, now, later(newest, w.runs.Newest(b.Schedule)))
 	}
 	n := Night{Namespace: namespace, From: w.now, Until: until, Limit: max(1, in.Config.Limit), Backups: []Foreseen{}, Schedules: []ScheduleState{}}
-	for _, o := range Forecast(in, coming, dues, until) {
+	for _, o := range Forecast(in, coming, w.uploads, dues, until) {
 		n.Backups = append(n.Backups, o.foreseen())
 	}
 	slices.SortStableFunc(n.Backups, func(a, b Foreseen) int {

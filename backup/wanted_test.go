@@ -62,12 +62,12 @@ func waitingOf(of string, created time.Time) *Object {
 func wantedOf(d DeadlineSettings, now time.Time, objects []*Object, schedules ...*unstructured.Unstructured) *wanted {
 	d.Enabled = true
 	var l learned
-	l.see(now, nil, objects)
+	l.see(now, nil, objects, nil)
 	var list []*Schedule
 	for _, u := range schedules {
 		list = append(list, ReadSchedule(u))
 	}
-	return newWanted(now, d, list, map[string]map[string]string{"tenant": {names.RPO: "1m", names.Priority: "9"}}, &l)
+	return newWanted(now, d, list, map[string]map[string]string{"tenant": {names.RPO: "1m", names.Priority: "9"}}, &l, nil)
 }
 
 func TestReadSchedule(t *testing.T) {
@@ -256,21 +256,21 @@ func TestSlotsAreLearned(t *testing.T) {
 	for range 25 {
 		runs := ran("db", at, 0, InProgress)
 		runs.Completed = time.Time{}
-		l.see(at.Add(time.Minute), []*Object{runs}, past)
+		l.see(at.Add(time.Minute), []*Object{runs}, past, nil)
 		uploads := *runs
 		uploads.Backup.Phase = WaitingForOperations
-		l.see(at.Add(10*time.Minute), nil, slices.Concat(past, []*Object{&uploads}))
+		l.see(at.Add(10*time.Minute), nil, slices.Concat(past, []*Object{&uploads}), nil)
 		past = append(past, ran("db", at, time.Hour, Completed))
-		l.see(at.Add(time.Hour), nil, past)
+		l.see(at.Add(time.Hour), nil, past, nil)
 		at = at.Add(2 * time.Hour)
 	}
-	w := newWanted(at, DeadlineSettings{Enabled: true}, nil, nil, &l)
+	w := newWanted(at, DeadlineSettings{Enabled: true}, nil, nil, &l, nil)
 	b := waitingOf("db", at).Backup
 	w.set(&b, nil)
 	assert.Equal(t, time.Hour, b.Takes.Mid)
 	assert.Equal(t, 10*time.Minute, b.holds().Mid)
 	in := Input{Time: at, Config: Config{Limit: 1, Aging: time.Hour}, Namespaces: NewNamespaces([]string{"of-db", "of-web"}), Backups: []Backup{b, {UID: "web", Name: "web", Phase: Queued, Created: at, Version: 8, Include: []string{"of-web"}}}}
-	list := Forecast(in, nil, nil, at.Add(24*time.Hour))
+	list := Forecast(in, nil, nil, nil, at.Add(24*time.Hour))
 	assert.True(t, at.Add(time.Hour).Equal(list[0].Ends))
 	assert.False(t, list[1].Ends.IsZero() && list[1].Why == "")
 }

@@ -43,6 +43,7 @@ func TestLoadsOfDataMovers(t *testing.T) {
 		"stay in order in a queue that is longer than one is held at most":             aLongQueueStaysInOrder,
 		"are named when their node dies, and others go on":                             deadNodeStopsOwnLoads,
 		"are postponed until the backup window of their Backup opens":                  postponedLoads,
+		"are in the forecast of the night":                                             foreseenLoads,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}

@@ -83,6 +83,9 @@ type MoverFacts struct {
 	NodeFixed bool
 	// HasMover: its spec names a data mover. Only such a load can be hidden.
 	HasMover bool
+	// InProgress: its Backup stays InProgress until it is done. Others are item operations,
+	// for which a Backup waits in a phase of its own.
+	InProgress bool
 	// AcceptedSince is the first Velero in which it has the phases Accepted and Prepared.
 	// An earlier node-agent starts it at once.
 	AcceptedSince string
@@ -107,11 +110,11 @@ func moverKinds() [4]MoverFacts {
 		},
 		{
 			Kind: PodVolumeBackup, Version: "v1", Resource: "podvolumebackups", Short: "pvb", PodLabel: "velero.io/pod-volume-backup",
-			Exposer: "pod volume exposer", Prefix: "hosting", NodeFixed: true, AcceptedSince: "1.17",
+			Exposer: "pod volume exposer", Prefix: "hosting", NodeFixed: true, InProgress: true, AcceptedSince: "1.17",
 		},
 		{
 			Kind: PodVolumeRestore, Version: "v1", Resource: "podvolumerestores", Short: "pvr", PodLabel: "velero.io/pod-volume-restore",
-			Exposer: "pod volume exposer", Prefix: "hosting", Restores: true, NodeFixed: true, AcceptedSince: "1.17",
+			Exposer: "pod volume exposer", Prefix: "hosting", Restores: true, NodeFixed: true, InProgress: true, AcceptedSince: "1.17",
 		},
 	}
 }

@@ -150,6 +150,19 @@ func (l *Load) overdue(now time.Time) bool {
 	return !l.Note.PressureSince.IsZero() && !now.Before(l.Note.PressureSince.Add(l.maxHold()))
 }
 
+// HeldUntil is until when pressure may hold it before it is accepted, where it does so from
+// now on; zero: it never does. More loads with a hook than are urgent are held, which this
+// does not know.
+func (l *Load) HeldUntil(now time.Time) time.Time {
+	switch {
+	case l.restore() || l.Hooks && l.Kind == PodVolumeBackup:
+		return time.Time{}
+	case l.Note.PressureSince.IsZero():
+		return now.Add(l.maxHold())
+	}
+	return l.Note.PressureSince.Add(l.maxHold())
+}
+
 func (l *Load) maxHold() time.Duration { return min(MaxAcceptHold, l.timeout()/4) }
 
 // startUntil is until when pressure may hold a prepared load.

@@ -89,7 +89,7 @@ func predict(before []run, kind Kind, mib float64) float64 {
 	var seconds, sizes []float64
 	for _, r := range same {
 		seconds = append(seconds, r.seconds)
-		if r.mib > 0 {
+		if r.mib > 0 && r.kind == kind { // of another kind other bytes count
 			sizes = append(sizes, r.mib)
 		}
 	}

@@ -77,8 +77,8 @@ type run struct {
 }
 
 // Add a run that has ended; Velero's times are whole seconds, so one that took none took up
-// to a second. The same one again changes nothing. One without a Schedule, or
-// with times that cannot be, teaches nothing.
+// to a second. The same one again changes nothing, but for a size that was not known before.
+// One without a Schedule, or with times that cannot be, teaches nothing.
 func (h *History) Add(r Run) {
 	took := r.Completed.Sub(r.Started)
 	if r.Schedule == "" || len(r.Schedule) > maxName || r.Started.Unix() <= 0 || took < 0 || took > longest {
@@ -101,10 +101,17 @@ func (h *History) Add(r Run) {
 		return
 	}
 	i, known := slices.BinarySearchFunc(s.Runs, end, func(r run, end int64) int { return cmp.Compare(r.end, end) })
-	if known || i == 0 && len(s.Runs) == maxRuns { // or older than those that are kept
+	is := run{end, max(1, math.Round(took.Seconds())), math.Round(float64(max(0, r.Bytes)) / (1 << 20)), r.Kind}
+	switch {
+	case known && (s.Runs[i].mib > 0 || is.mib == 0):
 		return
+	case known:
+		s.Runs[i].mib, s.Runs[i].kind = is.mib, is.kind
+	case i == 0 && len(s.Runs) == maxRuns: // older than those that are kept
+		return
+	default:
+		s.Runs = newest(slices.Insert(s.Runs, i, is))
 	}
-	s.Runs = newest(slices.Insert(s.Runs, i, run{end, max(1, math.Round(took.Seconds())), math.Round(float64(max(0, r.Bytes)) / (1 << 20)), r.Kind}))
 	s.errors, h.pool = nil, nil
 }
 

@@ -107,6 +107,7 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 		Events: recorder,
 	}
 	loads.Wanted = func(velero, name string) vgdp.Wanted { return vgdp.Wanted(queue.Wanted(velero, name)) }
+	queue.Uploads = loads.Uploads
 	return &Controller{
 		Config: file, Log: log, started: time.Now(), events: events, liveness: beats, api: api,
 		election: &election{config: c.Election, leases: clients.leases, identity: identity, log: log},

@@ -52,6 +52,13 @@ type Object struct {
 	// Class of the volume that a DataUpload reads, and OS that a DataDownload names for
 	// its pod; empty: none.
 	Class, OS string
+	// Volume of the pod that a PodVolumeBackup or PodVolumeRestore moves.
+	Volume string
+	// Started is when it began to move data, and Completed when it ended; zero: unknown.
+	Started, Completed time.Time
+	// Done of Total bytes, and Fresh, those that are new since the Backup before, as the
+	// data mover wrote them; 0: unknown, or none.
+	Done, Total, Fresh int64
 	// Diagnosis is its annotation plimsoll.dev/diagnosis.
 	Diagnosis string
 	// AnnotationErr is why one of its annotations is invalid and ignored.
@@ -71,7 +78,9 @@ func Read(kind vgdp.Kind, u *unstructured.Unstructured) *Object {
 			Node: f.text("status", "node"),
 		},
 		AcceptedBy: f.text("status", "acceptedByNode"), Marked: slices.Contains(u.GetFinalizers(), names.MoverFinalizer),
-		Class: f.text("spec", "csiSnapshot", "storageClass"),
+		Class: f.text("spec", "csiSnapshot", "storageClass"), Volume: f.text("spec", "volume"),
+		Started: f.time("status", "startTimestamp"), Completed: f.time("status", "completionTimestamp"),
+		Done: f.number("status", "progress", "bytesDone"), Total: f.number("status", "progress", "totalBytes"), Fresh: f.number("status", "incrementalBytes"),
 	}
 	o.readKind(f)
 	o.readOwner(u)
@@ -182,6 +191,14 @@ func (f fields) texts(path ...string) []string {
 func (f fields) yes(path ...string) bool {
 	is, _, err := unstructured.NestedBool(f, path...)
 	return err == nil && is
+}
+
+func (f fields) number(path ...string) int64 {
+	n, _, err := unstructured.NestedInt64(f, path...)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 func (f fields) time(path ...string) time.Time { return timeOf(f.text(path...)) }

@@ -21,6 +21,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/store"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
+	"github.com/plimsoll-dev/plimsoll/vgdp/uploads"
 )
 
 // Reconciler issues and revokes tickets as vgdp.Decide says, and renews the Gates.
@@ -50,6 +51,7 @@ type Reconciler struct {
 	loop     reconcile.Loop[[]Report]
 	counters counters.Group[Counts]
 	clock    clock
+	forecast forecast
 
 	// Owned by Run's goroutine.
 	wake       store.Signal
@@ -89,6 +91,7 @@ const (
 func (r *Reconciler) Run(ctx context.Context) error {
 	r.reset()
 	watching, asked := false, false
+	defer r.forecast.forget()
 	r.loop.Run(ctx, r.wake, func(ctx context.Context) reconcile.Pause {
 		enabled := r.Settings().Enabled
 		if !asked && !watching && !enabled {
@@ -117,6 +120,7 @@ func (r *Reconciler) reset() {
 	r.proofs = proofs{dynamic: r.Dynamic, log: r.Log, asked: map[string]time.Time{}}
 	r.targets = newTargets(r.Core, r.Classes, r.Log)
 	r.notesFor, r.diagnosed = 0, map[types.UID]diagnosed{}
+	r.forecast.forget()
 }
 
 // watch starts the watches of the cluster, which run until ctx is done.
@@ -149,6 +153,11 @@ func (r *Reconciler) Reports() []Report { return r.loop.Report() }
 
 // Decided tells whether this replica, as the leader, has decided about all there is.
 func (r *Reconciler) Decided() bool { return r.loop.Published() }
+
+// Uploads are the data mover loads of a Velero for a forecast, some seconds old; nil: they
+// are not known, or another replica is the leader. It answers at once, and is to be asked
+// once a minute or more often: else none are kept.
+func (r *Reconciler) Uploads(velero string) *uploads.State { return r.forecast.of(velero) }
 
 // Counts of writes, conflicts and waits.
 func (r *Reconciler) Counts() Counts { return r.counters.Counts() }

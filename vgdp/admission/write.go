@@ -33,6 +33,7 @@ func (r *Reconciler) write(ctx context.Context, o *observation, p *plan) {
 	list := reports(&o.Input, &p.Decision, r.veleros, r.publisher.failed)
 	maintainer{r}.addMaintenances(list, &p.maintenance)
 	r.loop.Publish(list)
+	r.forecast.refresh(o, &p.Decision, r.veleros)
 	r.writeEdits(ctx, p.edits, o.objects)
 	maintainer{r}.writeFrequencies(ctx, &p.maintenance)
 }
