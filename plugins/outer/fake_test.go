@@ -96,7 +96,7 @@ func (f *fake) calls() []string {
 func (f *fake) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.called = nil
+	f.called, f.told = nil, nil
 }
 
 // forgetRegistration waits for its last call.
