@@ -112,17 +112,21 @@ func (o *observation) addUploads(states map[string]*uploads.State, d *vgdp.Decis
 		slices.SortFunc(list, func(a, b playable) int {
 			return cmp.Or(cmp.Compare(a.place, b.place), a.of.Created.Compare(b.of.Created), cmp.Compare(a.of.UID, b.of.UID))
 		})
-		s, seen := states[namespace], map[*string]bool{} // loads share their lists of nodes
-		for i := range list {
-			u := &list[i]
-			s.Loads = append(s.Loads, u.Load)
-			if len(u.Nodes) == 0 || seen[&u.Nodes[0]] {
-				continue
-			}
-			seen[&u.Nodes[0]] = true
-			for _, name := range u.Nodes {
-				s.Nodes[name] = o.nodeOf(namespace, name)
-			}
+		o.addPlayable(states[namespace], namespace, list)
+	}
+}
+
+func (o *observation) addPlayable(s *uploads.State, namespace string, list []playable) {
+	seen := map[*string]bool{} // loads share their lists of nodes
+	for i := range list {
+		u := &list[i]
+		s.Loads = append(s.Loads, u.Load)
+		if len(u.Nodes) == 0 || seen[&u.Nodes[0]] {
+			continue
+		}
+		seen[&u.Nodes[0]] = true
+		for _, name := range u.Nodes {
+			s.Nodes[name] = o.nodeOf(namespace, name)
 		}
 	}
 }

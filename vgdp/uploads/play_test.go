@@ -2,6 +2,7 @@ package uploads
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -14,7 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 )
 
-var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // a time
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func at(minutes float64) time.Time { return noon.Add(time.Duration(minutes * float64(time.Minute))) }
 
@@ -174,14 +175,7 @@ func made(r *rand.Rand, loads int) *State {
 		reaches = append(reaches, []string{name})
 	}
 	for range 3 {
-		var list []string
-		for name := range s.Nodes {
-			if r.IntN(2) == 0 {
-				list = append(list, name)
-			}
-		}
-		slices.Sort(list)
-		reaches = append(reaches, list)
+		reaches = append(reaches, some(r, s.Nodes))
 	}
 	for range loads {
 		l := Load{
@@ -200,6 +194,16 @@ func made(r *rand.Rand, loads int) *State {
 		s.Loads = append(s.Loads, l)
 	}
 	return s
+}
+
+// some nodes, by random numbers.
+func some(r *rand.Rand, nodes map[string]Node) (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		if r.IntN(2) == 0 {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // The slow and plain play is the same.
@@ -221,104 +225,145 @@ func TestPlayIsThePlainOne(t *testing.T) {
 
 // plain steps from time to time and looks at every load.
 func plain(p *Player, share func() float64) []ran {
+	s := newSteps(p, share)
+	for len(s.order) > 0 {
+		slices.SortFunc(s.order, time.Time.Compare)
+		s.now, s.order = s.order[0], s.order[1:]
+		if !s.now.Before(noon) {
+			s.step()
+		}
+	}
+	return s.all
+}
+
+// steps is such a play, and what is counted anew at each time.
+type steps struct {
+	*Player
+
+	all      []ran
+	takes    []time.Duration
+	prepared []time.Time
+	order    []time.Time // when something may change
+	now      time.Time
+
+	used, waited []int // by node
+	slots, begun int
+}
+
+func newSteps(p *Player, share func() float64) *steps {
 	n := len(p.Loads)
-	all, takes, prepared := make([]ran, n), make([]time.Duration, n), make([]time.Time, n)
-	order := []time.Time{noon}
-	after := func(t time.Time) { order = append(order, t) }
+	s := &steps{Player: p, all: make([]ran, n), takes: make([]time.Duration, n), prepared: make([]time.Time, n), order: []time.Time{noon}}
 	for i := range p.Loads {
-		l, r := &p.Loads[i], &all[i]
-		takes[i] = p.expected[i].at(share())
+		l, r := &p.Loads[i], &s.all[i]
+		s.takes[i] = p.expected[i].at(share())
 		r.node, r.ends = -1, later(l.Cancelled, noon.Add(time.Second))
-		after(l.From)
-		after(l.HeldUntil)
 		if l.Stage == Runs {
 			if len(l.Nodes) > 0 {
 				r.node = slices.Index(p.names, l.Nodes[0])
 			}
 			r.begins = noon
-			if e := noon.Add(takes[i]); e.Before(r.ends) {
-				r.ends = e
-			}
+			r.ends = earlier(r.ends, noon.Add(s.takes[i]))
 		}
-		after(r.ends)
+		s.order = append(s.order, l.From, l.HeldUntil, r.ends)
 	}
 	for _, node := range p.nodes {
-		after(node.HoldUntil)
+		s.order = append(s.order, node.HoldUntil)
 	}
-	for len(order) > 0 {
-		slices.SortFunc(order, time.Time.Compare)
-		now := order[0]
-		order = order[1:]
-		if now.Before(noon) {
+	return s
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (s *steps) step() {
+	s.count()
+	for i := range s.Loads {
+		l, r := &s.Loads[i], &s.all[i]
+		if !r.begins.IsZero() || l.From.After(s.now) || !r.ends.After(s.now) {
 			continue
 		}
-		slots := 0
-		used, waited, begun := make([]int, len(p.nodes)), make([]int, len(p.nodes)), 0
-		for i := range p.Loads {
-			l, r := &p.Loads[i], &all[i]
-			did := !r.begins.IsZero()
-			if did && r.node >= 0 && r.ends.After(now) {
-				used[r.node]++
-			}
-			switch {
-			case l.Stage == Prepares && !did && r.ends.After(now):
-				slots++
-			case l.Stage != Runs && did && prepared[i].After(now):
-				slots++
-			}
-			if l.Stage == Waits && did {
-				waited[r.node]++
-				begun++
-			}
+		best := s.best(l)
+		if best < 0 {
+			continue
 		}
-		for i := range p.Loads {
-			l, r := &p.Loads[i], &all[i]
-			if !r.begins.IsZero() || l.From.After(now) || !r.ends.After(now) {
-				continue
-			}
-			best := -1
-			for _, name := range l.Nodes {
-				node := slices.Index(p.names, name)
-				places := p.nodes[node].Places
-				if l.Stage == Waits && l.HeldUntil.After(now) {
-					places = p.nodes[node].allowed(now)
-				}
-				if used[node] >= places {
-					continue
-				}
-				if best < 0 || p.nodes[best].Pressed && !p.nodes[node].Pressed || p.nodes[best].Pressed == p.nodes[node].Pressed && used[node] < used[best] {
-					best = node
-				}
-			}
-			if best < 0 {
-				continue
-			}
-			limit := p.Slots
-			if l.Backup != "" {
-				limit = max(min(limit, 1), limit-1)
-			}
-			if p.Slots > 0 && l.Stage == Waits && slots >= limit {
-				break
-			}
-			takesToPrepare := p.usual.prepares[l.Kind]
-			r.begins, r.node, r.before, r.beforeAll = now, best, waited[best], begun
-			if l.Stage == Waits {
-				waited[best]++
-				begun++
-				slots++
-			} else if !l.Since.IsZero() {
-				takesToPrepare = max(0, takesToPrepare-now.Sub(l.Since))
-			}
-			used[best]++
-			prepared[i] = now.Add(takesToPrepare)
-			if e := prepared[i].Add(takes[i]); e.Before(r.ends) {
-				r.ends = e
-			}
-			after(prepared[i])
-			after(r.ends)
+		if l.Stage == Waits && !s.slotFor(l) {
+			return
+		}
+		s.begin(i, best)
+	}
+}
+
+func (s *steps) count() {
+	s.used, s.waited = make([]int, len(s.nodes)), make([]int, len(s.nodes))
+	s.slots, s.begun = 0, 0
+	for i := range s.Loads {
+		l, r := &s.Loads[i], &s.all[i]
+		did, going := !r.begins.IsZero(), r.ends.After(s.now)
+		if did && r.node >= 0 && going {
+			s.used[r.node]++
+		}
+		switch {
+		case l.Stage == Prepares && !did && going, l.Stage != Runs && did && s.prepared[i].After(s.now):
+			s.slots++
+		}
+		if l.Stage == Waits && did {
+			s.waited[r.node]++
+			s.begun++
 		}
 	}
-	return all
+}
+
+// best place for a load; -1: none.
+func (s *steps) best(l *Load) int {
+	best := -1
+	for _, name := range l.Nodes {
+		i := slices.Index(s.names, name)
+		places := s.nodes[i].Places
+		if l.Stage == Waits && l.HeldUntil.After(s.now) {
+			places = s.nodes[i].allowed(s.now)
+		}
+		if s.used[i] < places && (best < 0 || s.before(i, best)) {
+			best = i
+		}
+	}
+	return best
+}
+
+// before tells whether node a is better than node b.
+func (s *steps) before(a, b int) bool {
+	if s.nodes[a].Pressed != s.nodes[b].Pressed {
+		return s.nodes[b].Pressed
+	}
+	return s.used[a] < s.used[b]
+}
+
+func (s *steps) slotFor(l *Load) bool {
+	limit := s.Slots
+	if l.Backup != "" { // one is kept for restores
+		limit = max(min(limit, 1), limit-1)
+	}
+	return s.Slots == 0 || s.slots < limit
+}
+
+func (s *steps) begin(i, node int) {
+	l, r := &s.Loads[i], &s.all[i]
+	prepares := s.usual.prepares[l.Kind]
+	r.begins, r.node, r.before, r.beforeAll = s.now, node, s.waited[node], s.begun
+	if l.Stage == Waits {
+		s.waited[node]++
+		s.begun++
+		s.slots++
+	} else if !l.Since.IsZero() {
+		prepares = max(0, prepares-s.now.Sub(l.Since))
+	}
+	s.used[node]++
+	s.prepared[i] = s.now.Add(prepares)
+	r.ends = earlier(r.ends, s.prepared[i].Add(s.takes[i]))
+	s.order = append(s.order, s.prepared[i], r.ends)
 }
 
 // BenchmarkPlay is one night of 5,000 loads of 500 Backups on 500 nodes, a twelfth of them

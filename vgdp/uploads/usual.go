@@ -59,22 +59,27 @@ func learn(ended []Ended) *usual {
 		last[e.Volume] = seconds
 	}
 	for of, list := range took {
-		if of == (Volume{Kind: of.Kind}) {
-			all := middle(list)
-			for _, seconds := range list {
-				u.ofKind[of.Kind] = append(u.ofKind[of.Kind], math.Log(seconds/all))
-			}
-			u.ofKind[of.Kind] = widened(u.ofKind[of.Kind])
-			u.seconds[of] = all
-			continue
-		}
-		u.seconds[of] = middle(list[max(0, len(list)-recent):])
+		u.add(of, list)
 	}
 	u.ofVolume = widened(u.ofVolume)
 	for kind, list := range prepared {
 		u.prepares[kind] = time.Duration(middle(list) * float64(time.Second))
 	}
 	return u
+}
+
+// add what loads of a volume or of a kind took, in seconds, the newest last.
+func (u *usual) add(of Volume, took []float64) {
+	if of != (Volume{Kind: of.Kind}) {
+		u.seconds[of] = middle(took[max(0, len(took)-recent):])
+		return
+	}
+	all := middle(took)
+	for _, seconds := range took {
+		u.ofKind[of.Kind] = append(u.ofKind[of.Kind], math.Log(seconds/all))
+	}
+	u.ofKind[of.Kind] = widened(u.ofKind[of.Kind])
+	u.seconds[of] = all
 }
 
 // widened are errors, sorted; where they are few, half and twice as long may be.
