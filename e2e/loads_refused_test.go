@@ -148,23 +148,23 @@ func TestRefusedWrites(t *testing.T) {
 	}
 	var visible, hidden int
 	t.Run("a stand-in does as Velero's own", func(t *testing.T) {
-		standIn := measure(t, withoutMutating(), "hideAbove: 1000000", 3, 40, 0, 2, nil)
+		standIn := measure(t, withoutMutating(t), "hideAbove: 1000000", 3, 40, 0, 2, nil)
 		own := refusedByVelero(t, 3, 40, 2, window)
 		t.Logf("3 of Velero's own: %v", own)
 		assert.InEpsilon(t, own[0], standIn[0], 0.5, "in the first window")
 	})
 	t.Run("visible", func(t *testing.T) {
-		visible = measure(t, withoutMutating(), "hideAbove: 1000000", nodes, loads, 0, 3, nil)[1]
+		visible = measure(t, withoutMutating(t), "hideAbove: 1000000", nodes, loads, 0, 3, nil)[1]
 	})
 	t.Run("visible, and node-agents have the limit themselves", func(t *testing.T) {
-		measure(t, withoutMutating(), "hideAbove: 1000000", nodes, loads, 4, 3, nil)
+		measure(t, withoutMutating(t), "hideAbove: 1000000", nodes, loads, 4, 3, nil)
 	})
 	t.Run("hidden, released by the policy", func(t *testing.T) {
 		hidden = measure(t, withoutKubelets(), "hideAbove: 20", nodes, loads, 0, 2, func(*veleroWorld) {})[1]
 		assert.Less(t, 10*hidden, visible)
 	})
 	t.Run("hidden, released by the CronJob", func(t *testing.T) {
-		hidden = measure(t, withoutMutating(), "hideAbove: 20", nodes, loads, 0, 2, (*veleroWorld).cronJob)[1]
+		hidden = measure(t, withoutMutating(t), "hideAbove: 20", nodes, loads, 0, 2, (*veleroWorld).cronJob)[1]
 		assert.Less(t, 10*hidden, visible)
 	})
 }

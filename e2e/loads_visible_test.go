@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/lease"
@@ -25,9 +26,16 @@ import (
 
 // withoutMutating is an API server that serves no MutatingAdmissionPolicy, as those
 // before Kubernetes 1.36 do not.
-func withoutMutating() cluster.Options {
+func withoutMutating(t *testing.T) cluster.Options {
+	t.Helper()
 	const of = "admissionregistration.k8s.io/v1/mutatingadmissionpolic"
 	o := withoutKubelets()
+	o.Args = map[string][]string{}
+	is, err := cluster.Pinned(cluster.APIServer)
+	require.NoError(t, err)
+	if version.MustParseGeneric(is).LessThan(version.MajorMinor(1, 36)) { // whose oldest do not know the flags
+		return o
+	}
 	o.Args = map[string][]string{cluster.APIServer: {
 		"--feature-gates=MutatingAdmissionPolicy=false", "--runtime-config=" + of + "ies=false," + of + "ybindings=false",
 	}}
@@ -53,7 +61,7 @@ func capabilities(t *testing.T, text string) map[string]capability {
 func TestLoadsWithoutMutatingPolicies(t *testing.T) {
 	t.Parallel()
 	const loads = 12
-	c := cluster.New(t, withoutMutating())
+	c := cluster.New(t, withoutMutating(t))
 	h := newVeleroWorld(t, c, 3, `{"loadConcurrency":{"globalConfig":20,"prepareQueueLength":1}}`, ", leaseDuration: 8s, hideAbove: 4, diagnoseAfter: 0s")
 	h.agents.Concurrency, h.agents.Prepares = 20, time.Hour
 	h.report(h.nodes[0], lease.NodeReport{})

@@ -24,7 +24,7 @@ import (
 // scheduler. No kubelet runs its pod: the test does what the pod says, with a token of it.
 func TestReleaseHiddenOnSchedule(t *testing.T) {
 	t.Parallel()
-	o := withoutMutating()
+	o := withoutMutating(t)
 	o.Without = nil
 	o.Args[cluster.ControllerManager] = []string{"--controllers=cronjob-controller,job-controller,serviceaccount-controller"} // no kubelet is missed
 	h := newVeleroWorld(t, cluster.New(t, o), 1, `{}`, "")

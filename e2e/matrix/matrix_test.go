@@ -277,7 +277,6 @@ func TestRecords(t *testing.T) {
 	assert.Contains(t, text, "\n1. it is not served\n")
 	assert.Contains(t, text, "\nv1.34.4 ran on 2026-01-02 at bbb.\n")
 	assert.NotContains(t, text, "v1.35.4 ran")
-	assert.Contains(t, text, "\nOn v1.35.4 nothing was ever tried ")
 	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
 	_, err = ReadRecords(path)
 	require.ErrorContains(t, err, path)

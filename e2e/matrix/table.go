@@ -32,10 +32,7 @@ func Page(all Records, versions map[string][]string) string {
 		for i, note := range notes {
 			fmt.Fprintf(&b, "%d. %s\n", i+1, note)
 		}
-		never := runs(&b, all, t.program, versions[t.program])
-		if len(never) > 0 && t.program == cluster.APIServer {
-			fmt.Fprintf(&b, neverTried, strings.Join(never, " and "))
-		}
+		runs(&b, all, t.program, versions[t.program])
 	}
 	return b.String()
 }
@@ -47,9 +44,6 @@ Each cell is what tests came to that ran against the real programs of that versi
 **off** say below the table what is less there, or what is missing. **Not run** says neither that it works there nor that it
 does not: it was never tried.
 `
-
-// neverTried is said of versions of Kubernetes of which nothing ran.
-const neverTried = "\nOn %s nothing was ever tried ([why](adr/0086-a-matrix-of-real-parts.md)): `plimsoll doctor` warns there, and names what it finds missing.\n"
 
 // table of one program, and its notes.
 func table(b *strings.Builder, all Records, program string, versions []string) (notes []string) {
@@ -82,8 +76,8 @@ func text(all Records, function, version string, notes []string) (cell string, m
 	return fmt.Sprintf("**%s** (%d)", r.State, slices.Index(notes, r.Why)+1), notes
 }
 
-// runs are the dates and commits of a program's cells; never are the versions without.
-func runs(b *strings.Builder, all Records, program string, versions []string) (never []string) {
+// runs are the dates and commits of a program's cells.
+func runs(b *strings.Builder, all Records, program string, versions []string) {
 	for _, version := range versions {
 		var of []string
 		for _, f := range Functions() {
@@ -92,11 +86,9 @@ func runs(b *strings.Builder, all Records, program string, versions []string) (n
 			}
 		}
 		if len(of) == 0 {
-			never = append(never, version)
 			continue
 		}
 		slices.Sort(of)
 		fmt.Fprintf(b, "\n%s ran on %s.\n", version, strings.Join(of, ", "))
 	}
-	return never
 }
