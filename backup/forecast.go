@@ -37,7 +37,7 @@ func (o *Outlook) String() string {
 	case o.Ends.IsZero():
 		return "ends after the forecast"
 	case o.Late > 0:
-		return fmt.Sprintf("will miss its deadline by %s, because %s", problems.Duration(o.Late.Round(time.Minute)), o.Because)
+		return fmt.Sprintf("will miss its deadline by %s, because %s", problems.Minutes(o.Late), o.Because)
 	}
 	return fmt.Sprintf("ends at %s, between %s and %s", o.Ends.Format(time.RFC3339), o.Earliest.Format(time.RFC3339), o.Latest.Format(time.RFC3339))
 }
@@ -164,10 +164,10 @@ func (p *premises) helpsAll(list []Outlook) {
 	}
 	more := *p
 	more.in.Config.Limit = max(1, p.in.Config.Limit) + 1
-	more.helpsBy(fmt.Sprintf("limit %d instead of %d", more.in.Config.Limit, more.in.Config.Limit-1), list)
+	more.helpsBy(fmt.Sprintf("a limit of %d instead of %d", more.in.Config.Limit, more.in.Config.Limit-1), list)
 	sooner := *p
 	sooner.in.Backups, sooner.coming = hourEarlier(p.in.Backups), hourEarlier(p.coming)
-	sooner.helpsBy("a window that opens an hour earlier", list)
+	sooner.helpsBy("a backup window that opens an hour earlier", list)
 }
 
 func (p *premises) helpsBy(what string, list []Outlook) {
@@ -464,9 +464,9 @@ func (f *future) because(c Config) string {
 	if !f.ends.IsZero() {
 		takes = f.ends.Sub(f.begins)
 	}
-	switch wait := problems.Duration(most.Round(time.Minute)); {
+	switch wait := problems.Minutes(most); {
 	case most == 0 || later(f.Created, f.due.Opens).Add(takes).After(f.due.Deadline):
-		return "it takes " + problems.Duration(takes.Round(time.Minute)) + " by itself"
+		return "it takes " + problems.Minutes(takes) + " by itself"
 	case longest.by != "":
 		by, text := f.of[longest.by], ""
 		if by.keeps {
@@ -474,7 +474,7 @@ func (f *future) because(c Config) string {
 		}
 		return "it shares namespaces with Backup " + by.Name + ", for which it waits " + wait + text
 	default:
-		return fmt.Sprintf("for %s as many run as may, which is %d", wait, max(1, c.Limit))
+		return fmt.Sprintf("it waits %s while as many other Backups run as the limit allows, %d", wait, max(1, c.Limit))
 	}
 }
 

@@ -44,8 +44,8 @@ func TestForecast(t *testing.T) {
 	})
 	t.Run("late for the limit", func(t *testing.T) {
 		o := forecast(1, nil, running, waits("late", "b", time.Hour, at(1.5)))["late"]
-		assert.Equal(t, "will miss its deadline by 30m, because for 1h as many run as may, which is 1", o.String())
-		assert.Equal(t, []string{"limit 2 instead of 1"}, o.Helps)
+		assert.Equal(t, "will miss its deadline by 30m, because it waits 1h while as many other Backups run as the limit allows, 1", o.String())
+		assert.Equal(t, []string{"a limit of 2 instead of 1"}, o.Helps)
 	})
 	t.Run("late for a Backup of the same namespace", func(t *testing.T) {
 		o := forecast(2, nil, running, waits("late", "a", time.Hour, at(1.5)))["late"]
@@ -57,7 +57,7 @@ func TestForecast(t *testing.T) {
 		b.Due.Opens = at(1)
 		o := forecast(2, nil, running, b)["late"]
 		assert.Equal(t, "will miss its deadline by 30m, because it takes 2h by itself", o.String())
-		assert.Equal(t, []string{"a window that opens an hour earlier"}, o.Helps)
+		assert.Equal(t, []string{"a backup window that opens an hour earlier"}, o.Helps)
 	})
 	t.Run("those to come", func(t *testing.T) {
 		coming := waits("comes", "b", time.Hour, at(3))

@@ -249,11 +249,11 @@ func (r *Reconciler) publishNight(n Night, schedules map[string]*Schedule) {
 const saidTimes = 2
 
 func (r *Reconciler) publishLate(s *Schedule, b *Foreseen) {
-	text := fmt.Sprintf("will miss its deadline %s by %s, because %s", b.Deadline.Format(time.RFC3339), problems.Duration(time.Duration(b.LateSeconds*float64(time.Second)).Round(time.Minute)), b.Because)
+	text := fmt.Sprintf("will miss its deadline %s by %s, because %s", b.Deadline.Format(time.RFC3339), problems.Minutes(time.Duration(b.LateSeconds*float64(time.Second))), b.Because)
 	if len(b.Helps) > 0 {
 		text += "; would be in time with " + strings.Join(b.Helps, ", or with ")
 	}
-	r.Log.Warn("schedule will miss a deadline", "schedule", s.Namespace+"/"+s.Name, "backup", cmp.Or(b.Name, "to come"), "deadline", b.Deadline, "why", text)
+	r.Log.Warn("schedule will miss a deadline", "schedule", s.Namespace+"/"+s.Name, "backup", cmp.Or(b.Name, "to come"), "deadline", b.Deadline, "reason", text)
 	r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonWillMiss, text)
 }
 
@@ -262,7 +262,7 @@ func (r *Reconciler) publishMissed(s *Schedule, state *ScheduleState) {
 	if !state.Newest.IsZero() {
 		text += "; the newest good one was started at " + state.Newest.Format(time.RFC3339)
 	}
-	r.Log.Warn("schedule has missed its deadline", "schedule", s.Namespace+"/"+s.Name, "deadline", state.Deadline, "why", text)
+	r.Log.Warn("schedule has missed its deadline", "schedule", s.Namespace+"/"+s.Name, "deadline", state.Deadline, "reason", text)
 	r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonMissed, text)
 }
 
@@ -275,7 +275,7 @@ func (r *Reconciler) publishProblems(v *velero, w *wanted) {
 		for _, p := range s.problems(w.aimOf(&next, s.Annotations)) {
 			key := problemOf{s.UID, p}
 			if v.problems[key] = true; !was[key] {
-				r.Log.Warn("an annotation of a schedule is not followed; correct it", "schedule", s.Namespace+"/"+s.Name, "why", p)
+				r.Log.Warn("a schedule is not followed as it is written; correct it", "schedule", s.Namespace+"/"+s.Name, "reason", p)
 				r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonInvalidObjective, p)
 			}
 		}

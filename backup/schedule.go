@@ -1,8 +1,6 @@
 package backup
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"time"
 
@@ -71,22 +69,11 @@ func wantedChanged(was, is *Schedule) (wake bool) {
 	return was.Expression != is.Expression || was.Paused != is.Paused || !maps.Equal(was.Annotations, is.Annotations)
 }
 
-// label is the value that Velero gives the label of its Backups: a long name is shortened
-// (GetValidName in pkg/label of Velero 1.18).
-func (s *Schedule) label() string {
-	const longest, digits = 63, 6
-	if len(s.Name) <= longest {
-		return s.Name
-	}
-	sum := sha256.Sum256([]byte(s.Name))
-	return s.Name[:longest-digits] + hex.EncodeToString(sum[:])[:digits]
-}
-
 // backupAt is the Backup that it creates then, as Velero names it.
 func (s *Schedule) backupAt(at time.Time) Backup {
 	name := s.Name + "-" + at.UTC().Format("20060102150405")
 	return Backup{
 		UID: "to come: " + name, Namespace: s.Namespace, Name: name, Created: at,
-		Include: s.Include, Exclude: s.Exclude, Schedule: s.label(),
+		Include: s.Include, Exclude: s.Exclude, Schedule: s.Name,
 	}
 }

@@ -2,9 +2,12 @@ package backup
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/plimsoll-dev/plimsoll/backup/durations"
 	"github.com/plimsoll-dev/plimsoll/backup/objective"
@@ -29,12 +32,11 @@ type DeadlineSettings struct {
 	OnMiss  OnMiss        `yaml:"onMiss" unit:"run or postpone" why:"What becomes of a Backup that did not start in its window, and of uploads that did not begin in it. run: they start all the same. postpone: they wait for the next window, uploads no longer than Velero's timeout allows."`
 }
 
-// maxRPO is longer than any that an annotation may have.
-const maxRPO = 366 * 24 * time.Hour
-
 // Validate says which values must not be used.
 func (d DeadlineSettings) Validate(at problems.Section) {
-	at.Duration("rpo", d.RPO, 0, maxRPO)
+	if d.RPO != 0 {
+		at.Duration("rpo", d.RPO, objective.LeastRPO, objective.MostRPO)
+	}
 	at.OneOf("onMiss", string(d.OnMiss), string(OnMissRun), string(OnMissPostpone))
 	if d.Window != "" {
 		if _, err := objective.ParseWindow(d.Window); err != nil {
@@ -86,7 +88,7 @@ func newWanted(now time.Time, d DeadlineSettings, schedules []*Schedule, annotat
 		uploads: loads,
 	}
 	for _, s := range schedules {
-		w.schedules[s.label()] = s
+		w.schedules[s.Name] = s
 	}
 	return w
 }
@@ -277,7 +279,7 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 	a := w.aimOf(&next, s.Annotations)
 	state := ScheduleState{
 		Name: s.Name, Cron: s.Expression, Paused: s.Paused, RPOSeconds: a.RPO.Seconds(), Priority: a.Priority,
-		Newest: w.runs.Newest(s.label()),
+		Newest: w.runs.Newest(s.Name),
 	}
 	if a.Window.Set() {
 		state.Window = a.Window.String()
@@ -302,7 +304,7 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 		}
 	}
 	state.Missed = !state.Deadline.IsZero() && w.now.After(state.Deadline)
-	e := w.runs.Next(s.label(), durations.Unknown, 0)
+	e := w.runs.Next(s.Name, durations.Unknown, 0)
 	state.Runs, state.UsualSeconds, state.LeastSeconds, state.LongestSeconds = e.Runs, e.Mid.Seconds(), e.Low.Seconds(), e.High.Seconds()
 	return state
 }
@@ -318,6 +320,9 @@ func (s *Schedule) problems(a Aim) (list []string) {
 	}
 	if s.CronErr != nil {
 		list = append(list, s.CronErr.Error())
+	}
+	if len(s.Name) > validation.LabelValueMaxLength {
+		list = append(list, fmt.Sprintf("its name is longer than %d characters, so the API server refuses its Backups: Velero writes the name as a label of each. Make a Schedule with a shorter name", validation.LabelValueMaxLength))
 	}
 	return list
 }

@@ -78,10 +78,11 @@ func TestReadSchedule(t *testing.T) {
 	b := s.backupAt(noon)
 	assert.Equal(t, "db-"+noon.UTC().Format("20060102150405"), b.Name)
 	assert.Equal(t, "db", b.Schedule)
-	t.Run("a long name is shortened as Velero does", func(t *testing.T) {
-		s := ReadSchedule(schedule(strings.Repeat("a", 70), "@daily"))
-		assert.Len(t, s.label(), 63)
-		assert.NotEqual(t, s.label(), ReadSchedule(schedule(strings.Repeat("a", 71), "@daily")).label())
+	t.Run("a name that is too long for Velero", func(t *testing.T) {
+		assert.Empty(t, ReadSchedule(schedule(strings.Repeat("a", 63), "@daily")).problems(Aim{}))
+		problems := ReadSchedule(schedule(strings.Repeat("a", 64), "@daily")).problems(Aim{})
+		require.Len(t, problems, 1)
+		assert.Contains(t, problems[0], "longer than 63 characters")
 	})
 	t.Run("a bad expression", func(t *testing.T) {
 		s := ReadSchedule(schedule("db", "at ten"))
@@ -189,8 +190,8 @@ func TestNight(t *testing.T) {
 	assert.Equal(t, "web", second.Schedule)
 	assert.Empty(t, second.Name, "it is to come")
 	assert.Positive(t, second.LateSeconds)
-	assert.Contains(t, second.Because, "as many run as may, which is 1")
-	assert.Equal(t, []string{"limit 2 instead of 1"}, second.Helps)
+	assert.Contains(t, second.Because, "while as many other Backups run as the limit allows, 1")
+	assert.Equal(t, []string{"a limit of 2 instead of 1"}, second.Helps)
 	assert.Equal(t, "db", third.Schedule, "tomorrow's")
 	assert.Zero(t, night(2).Backups[1].LateSeconds)
 	require.Len(t, n.Schedules, 2)

@@ -59,7 +59,7 @@ func madeUpNight() backup.Night {
 		Namespace: "velero", From: now, Until: now.Add(9 * time.Hour), Limit: 2,
 		Backups: []backup.Foreseen{
 			{Name: "shop-1", Schedule: "shop", Phase: backup.InProgress, Created: now, Begins: now, Ends: now.Add(time.Hour), Earliest: now.Add(50 * time.Minute), Latest: now.Add(80 * time.Minute), Deadline: now.Add(2 * time.Hour)},
-			{Schedule: "bank", Created: now, Begins: now.Add(time.Hour), Ends: now.Add(3 * time.Hour), Earliest: now.Add(2 * time.Hour), Latest: now.Add(4 * time.Hour), Deadline: now.Add(2 * time.Hour), LateSeconds: 3600, Because: "it takes 2h by itself", Helps: []string{"limit 3 instead of 2"}},
+			{Schedule: "bank", Created: now, Begins: now.Add(time.Hour), Ends: now.Add(3 * time.Hour), Earliest: now.Add(2 * time.Hour), Latest: now.Add(4 * time.Hour), Deadline: now.Add(2 * time.Hour), LateSeconds: 3600, Because: "it takes 2h by itself", Helps: []string{"a limit of 3 instead of 2"}},
 		},
 		Schedules: []backup.ScheduleState{{Name: "bank", Cron: "0 22 * * *", RPOSeconds: 86400}, {Name: "shop", Cron: "0 21 * * *", Missed: true}},
 	}
@@ -141,7 +141,7 @@ func TestKubectlPlimsollBackups(t *testing.T) {
 		assert.Zero(t, status, stderr)
 		t.Log("\n" + stdout)
 		assert.Contains(t, stdout, "1 of at most 2 Backups running, 0 waiting, 1 to come, 1 will be late")
-		assert.Contains(t, stdout, ": will miss its deadline by 1h, because it takes 2h by itself; it would be in time with limit 3 instead of 2.")
+		assert.Contains(t, stdout, ": will miss its deadline by 1h, because it takes 2h by itself; it would be in time with a limit of 3 instead of 2.")
 		assert.Contains(t, stdout, "Schedule shop: no good Backup yet.")
 		assert.Contains(t, stdout, "Velero other, as of ")
 		_, stdout, _ = ask("-o", "wide", "-n", "velero")

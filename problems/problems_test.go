@@ -51,3 +51,11 @@ func TestQuote(t *testing.T) {
 	assert.Equal(t, `"a\nb"`, Quote("a\nb"))
 	assert.Equal(t, `"`+strings.Repeat("x", 64)+`"…`, Quote(strings.Repeat("x", 65)))
 }
+
+func TestMinutes(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "1m", 20 * time.Second: "1m", 89 * time.Second: "1m", 90 * time.Second: "2m", 75 * time.Minute: "1h15m",
+	} {
+		assert.Equal(t, want, Minutes(d))
+	}
+}

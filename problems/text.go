@@ -32,6 +32,9 @@ func Duration(d time.Duration) string {
 	return s
 }
 
+// Minutes is a duration in whole minutes, at least one.
+func Minutes(d time.Duration) string { return Duration(max(time.Minute, d.Round(time.Minute))) }
+
 // Bytes is b as a Kubernetes quantity.
 func Bytes(b uint64) string {
 	switch {

@@ -38,8 +38,8 @@ func DefaultBounds() Bounds { return Bounds{Least: 4 * time.Hour} }
 
 // Bounds of an RPO.
 const (
-	leastRPO = time.Minute
-	mostRPO  = 366 * 24 * time.Hour
+	LeastRPO = time.Minute
+	MostRPO  = 366 * 24 * time.Hour
 )
 
 // Kind of an object that has annotations.
@@ -165,8 +165,8 @@ func rpoText(d time.Duration) string {
 func parseRPO(text string, period time.Duration) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	switch {
-	case err != nil, d < leastRPO, d > mostRPO:
-		return 0, fmt.Errorf("want a duration from %s to %s such as 36h", problems.Duration(leastRPO), problems.Duration(mostRPO))
+	case err != nil, d < LeastRPO, d > MostRPO:
+		return 0, fmt.Errorf("want a duration from %s to %s such as 36h", problems.Duration(LeastRPO), problems.Duration(MostRPO))
 	case d <= period:
 		return 0, fmt.Errorf("want more than %s, the longest time between two Backups of its schedule", problems.Duration(period))
 	}

@@ -26,6 +26,7 @@ func TestControllerConfigErrors(t *testing.T) {
 		"velero: [{namespace: a, prepareQueueLength: ten}]\n":  {`test.yaml:3: velero[0].prepareQueueLength: want a whole number in decimal, got "ten"`},
 		"velero: [{namespace: a, nodeAgentConfigMap: A}]\n":    {`test.yaml:3: velero[0].nodeAgentConfigMap: want the name of a ConfigMap, got "A"`},
 		"vgdp: {leaseDuration: 1s}\n":                          {`test.yaml:3: vgdp.leaseDuration: 1s is not between 4s and 10m`},
+		"backups: {deadlines: {rpo: 10s}}\n":                   {`test.yaml:3: backups.deadlines.rpo: 10s is not between 1m and 8784h`},
 		"velero: [{}]\n":                                       {`test.yaml: velero[0].namespace: want the name of a namespace, got ""`},
 		"agents:\n  evictions: {maxGrace: 100ms}\n":            {`test.yaml:4: agents.evictions.maxGrace: 100ms is not between 1s and 24h`},
 		"agents:\n  evictions: {urgentInterval: 100ms}\n":      {`test.yaml:4: agents.evictions.urgentInterval: 100ms is not between 1s and 24h`},

@@ -115,8 +115,7 @@ func (r *Row) Verdict() string {
 
 // lateBy is by how much a Backup will miss its deadline.
 func lateBy(f *backup.Foreseen) string {
-	by := time.Duration(f.LateSeconds * float64(time.Second)).Round(time.Minute)
-	return problems.Duration(max(by, time.Minute))
+	return problems.Minutes(time.Duration(f.LateSeconds * float64(time.Second)))
 }
 
 // Counts of a night in one line.

@@ -27,7 +27,7 @@ func madeUpNights() []backup.Night {
 	n := backup.Night{Namespace: "velero", From: at(22, 0), Until: at(31, 0), Limit: 2}
 	n.Backups = []backup.Foreseen{
 		{Name: "shop-20260301213000", Schedule: "shop", Phase: backup.InProgress, Created: at(21, 30), Begins: at(21, 30), Ends: at(23, 0), Earliest: at(22, 30), Latest: at(23, 45), Deadline: at(30, 0)},
-		{Name: "bank-20260301214500", Schedule: "bank", Phase: backup.Queued, Created: at(21, 45), Begins: at(23, 0), Ends: at(26, 40), Earliest: at(26, 0), Latest: at(27, 30), Deadline: at(26, 0), LateSeconds: 2400, Because: "for 1h15m as many run as may, which is 2", Helps: []string{"limit 3 instead of 2"}},
+		{Name: "bank-20260301214500", Schedule: "bank", Phase: backup.Queued, Created: at(21, 45), Begins: at(23, 0), Ends: at(26, 40), Earliest: at(26, 0), Latest: at(27, 30), Deadline: at(26, 0), LateSeconds: 2400, Because: "it waits 1h15m while as many other Backups run as the limit allows, 2", Helps: []string{"a limit of 3 instead of 2"}},
 		{Name: "<b>new-20260301215000", Schedule: "<b>new", Phase: backup.Queued, Created: at(21, 50), Deadline: at(30, 0), Why: "nothing is known of how long it takes"},
 		{Name: "payments-production-eu-west-1-nightly-full-of-all-20260301220000", Schedule: "payments", Phase: backup.Queued, Created: at(22, 0), Opens: at(23, 0), Begins: at(23, 30), Ends: at(30, 5), Earliest: at(29, 0), Latest: at(31, 0), Deadline: at(30, 0), LateSeconds: 300, Because: "it takes 6h35m by itself"},
 		{Name: "made-by-hand", Phase: backup.New, Created: at(21, 55), Begins: at(27, 0)},
@@ -137,7 +137,7 @@ func TestNightPage(t *testing.T) {
 	for _, want := range []string{
 		"velero: the night", "1 of at most 2 Backups running, 4 waiting, 1 to come, 2 will be late",
 		"Schedule large has missed its deadline of 2026-03-01 00:00 UTC: newest good Backup 2 d 14 h old.", "no good Backup yet",
-		"annotation plimsoll.dev/rpo", "will miss its deadline by 40m, because for 1h15m as many run as may, which is 2; it would be in time with limit 3 instead of 2",
+		"annotation plimsoll.dev/rpo", "will miss its deadline by 40m, because it waits 1h15m while as many other Backups run as the limit allows, 2; it would be in time with a limit of 3 instead of 2",
 		"not known: nothing is known of how long it takes", ">40m late: bank-20260301214500</text>", "other: the night",
 	} {
 		assert.Contains(t, page, want)

@@ -149,7 +149,7 @@ func (p *publisher) publishStuck(l *vgdp.Load, stuck vgdp.Stuck) {
 	if stuck.Touch == "pod" {
 		text += fmt.Sprintf("; to resolve: kubectl annotate pod -n %s %s example.com/touched=%d --overwrite", l.Namespace, l.Name, p.clock.now().Unix())
 	}
-	p.log.Warn("data mover load is stuck", "load", name(l), "why", stuck.Why)
+	p.log.Warn("data mover load is stuck", "load", name(l), "reason", stuck.Why)
 	p.events.Event(reference(l), corev1.EventTypeWarning, ReasonStuck, text)
 }
 

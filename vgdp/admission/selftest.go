@@ -90,7 +90,7 @@ func (v *velero) logSelfTest(known, passes bool) {
 	switch {
 	case v.gateOpen == was:
 	case passes:
-		v.log.Warn("gate does not hold data mover loads", "velero", v.Namespace, "why", v.gateOpen)
+		v.log.Warn("gate does not hold data mover loads", "velero", v.Namespace, "reason", v.gateOpen)
 	default:
 		v.log.Info("gate holds data mover loads", "velero", v.Namespace)
 	}
@@ -124,7 +124,7 @@ func (v *velero) testRelease(ctx context.Context, t test, now time.Time) {
 	case v.releasedBy != "":
 		v.log.Info("hiding waiting data mover loads: more than vgdp.hideAbove", "velero", v.Namespace, "releasedBy", v.releasedBy)
 	default:
-		v.log.Warn("cannot hide waiting data mover loads", "velero", v.Namespace, "why", notHiddenReason)
+		v.log.Warn("cannot hide waiting data mover loads", "velero", v.Namespace, "reason", notHiddenReason)
 	}
 }
 

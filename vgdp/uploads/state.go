@@ -149,7 +149,7 @@ func (f *Future) Because() string {
 	}
 	switch {
 	case l.Stage != Waits:
-		text := "one of its uploads takes " + problems.Duration(max(time.Minute, f.Ends.Sub(f.Now).Round(time.Minute))) + " more"
+		text := "one of its uploads takes " + problems.Minutes(f.Ends.Sub(f.Now)) + " more"
 		if l.Pressed {
 			text += " on node " + l.Node + ", which is pressed"
 		}
