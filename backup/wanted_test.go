@@ -15,6 +15,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/backup/durations"
 	"github.com/plimsoll-dev/plimsoll/names"
+	"github.com/plimsoll-dev/plimsoll/vgdp/uploads"
 )
 
 // schedule as the API server has it.
@@ -294,5 +295,37 @@ func BenchmarkWanted(b *testing.B) {
 	for b.Loop() {
 		w.estimates = map[string][2]durations.Estimate{}
 		w.setAll(list, byUID(objects))
+	}
+}
+
+func TestSizeOfBackup(t *testing.T) {
+	for name, tt := range map[string]struct {
+		of    uploads.Size
+		kind  durations.Kind
+		bytes int64
+	}{
+		"some have not ended: new bytes are not known": {uploads.Size{Total: 100, New: 10, Open: 1}, durations.Unknown, 100},
+		"a Velero that does not tell new bytes":        {uploads.Size{Total: 100}, durations.Unknown, 100},
+		"most is new":                                  {uploads.Size{Total: 100, New: 95}, durations.Full, 100},
+		"little is new":                                {uploads.Size{Total: 100, New: 10}, durations.Incremental, 10},
+		"without loads":                                {uploads.Size{}, durations.Unknown, 0},
+	} {
+		kind, bytes := sizeOf(tt.of)
+		assert.Equal(t, tt.kind, kind, name)
+		assert.Equal(t, tt.bytes, bytes, name)
+	}
+	w := wanted{uploads: &uploads.State{Sizes: map[string]uploads.Size{"b": {Total: 100, New: 10}, "starts": {Total: 100, Unknown: 1}}}}
+	for name, tt := range map[string]struct {
+		of    Backup
+		bytes int64
+	}{
+		"its uploads are known":                       {Backup{Name: "b", Schedule: "s", Phase: WaitingForOperations}, 10},
+		"it still starts uploads":                     {Backup{Name: "b", Schedule: "s", Phase: InProgress}, 0},
+		"an upload that has not said how much it has": {Backup{Name: "starts", Schedule: "s", Phase: WaitingForOperations}, 0},
+		"without a Schedule":                          {Backup{Name: "b", Phase: WaitingForOperations}, 0},
+		"without uploads":                             {Backup{Name: "c", Schedule: "s", Phase: WaitingForOperations}, 0},
+	} {
+		_, bytes := w.size(&tt.of)
+		assert.Equal(t, tt.bytes, bytes, name)
 	}
 }

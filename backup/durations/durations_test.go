@@ -114,6 +114,34 @@ func TestHistoryAdd(t *testing.T) {
 		}
 		assert.Equal(t, 1, h.Next("a", Unknown, 0).Runs)
 	})
+	t.Run("a size that becomes known later is added, and stays", func(t *testing.T) {
+		var h History
+		for i := range 25 {
+			r := good("a", i, 10)
+			r.Kind = Unknown
+			h.Add(r)
+		}
+		require.Equal(t, 10*time.Minute, h.Next("a", Incremental, 20<<30).Mid, "without sizes nothing scales")
+		for _, of := range []int64{10, 0, 40} { // of which the first counts
+			for i := range 25 {
+				r := good("a", i, 10)
+				r.Bytes = of << 30
+				h.Add(r)
+			}
+			assert.Equal(t, 20*time.Minute, h.Next("a", Incremental, 20<<30).Mid)
+		}
+		assert.Equal(t, 25, h.Next("a", Unknown, 0).Runs)
+	})
+	t.Run("sizes of another kind do not scale", func(t *testing.T) {
+		var h History
+		for i := range 25 {
+			r := good("a", i, 10)
+			r.Bytes = 10 << 30
+			h.Add(r)
+		}
+		assert.Equal(t, 10*time.Minute, h.Next("a", Full, 1000<<30).Mid)
+		assert.Equal(t, 10*time.Minute, h.Next("a", Unknown, 1000<<30).Mid)
+	})
 }
 
 func TestLeft(t *testing.T) {

@@ -31,7 +31,7 @@ const serverTimeout = 15 * time.Second
 
 // Minor versions 1.x of Kubernetes: the oldest that has what is needed, and the oldest that
 // docs/compatibility.md has a run of.
-const oldestKubernetes, oldestTried = 30, 33
+const oldestKubernetes, oldestTried = 30, 31
 
 // cluster examines the API server, if the configuration has one.
 func (p Examination) cluster(ctx context.Context) []Row {

@@ -99,14 +99,14 @@ func TestDoctorAPIServerTooOld(t *testing.T) {
 func TestDoctorAPIServerNeverTried(t *testing.T) {
 	for version, want := range map[string]Result{
 		`{"major":"1","minor":"30+","gitVersion":"v1.30.0-eks"}`: Warn,
-		`{"major":"1","minor":"32","gitVersion":"v1.32.13"}`:     Warn,
-		`{"major":"1","minor":"33","gitVersion":"v1.33.13"}`:     Pass,
+		`{"major":"1","minor":"30","gitVersion":"v1.30.14"}`:     Warn,
+		`{"major":"1","minor":"31","gitVersion":"v1.31.14"}`:     Pass,
 	} {
 		how, _ := apiServerOf(t, version)
 		rows := inCluster(t, how)
 		r := row(t, rows, "API server")
 		assert.Equal(t, want, r.Result, version)
-		assert.Equal(t, want == Warn, strings.Contains(r.Finding, "never tried on a Kubernetes older than 1.33 (docs/compatibility.md)"), r.Finding)
+		assert.Equal(t, want == Warn, strings.Contains(r.Finding, "never tried on a Kubernetes older than 1.31 (docs/compatibility.md)"), r.Finding)
 		assert.False(t, Failed(rows), "it is a warning")
 	}
 	t.Run("the oldest is that of the matrix", func(t *testing.T) {
