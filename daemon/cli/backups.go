@@ -109,7 +109,7 @@ func writeNights(out io.Writer, b *web.Backups, wide bool) error {
 		return err
 	}
 	width, _ := size(out)
-	text := gantt.Text{Width: width, Zone: time.Local, ASCII: !utf8Locale(), Schedules: wide}
+	text := gantt.Text{Width: width, Now: b.Now, Zone: time.Local, ASCII: !utf8Locale(), Schedules: wide}
 	for i := range b.Nights {
 		if i > 0 {
 			fmt.Fprintln(out)

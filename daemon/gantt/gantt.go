@@ -138,6 +138,19 @@ func Counts(n *backup.Night) string {
 	return fmt.Sprintf("%d of at most %d Backups running, %d waiting, %d to come, %d will be late", runs, n.Limit, waits, coming, lates)
 }
 
+// staleAfter is from which age a forecast is said to be old. One is made each minute.
+const staleAfter = 5 * time.Minute
+
+// Old says that a night was foreseen too long before now, the time of the clock by which it
+// was; "": it was not.
+func Old(n *backup.Night, now time.Time) string {
+	age := now.Sub(n.From)
+	if age < staleAfter {
+		return ""
+	}
+	return fmt.Sprintf("This forecast is %s old. The controller makes one each minute, and could not since; its log says why.", problems.Minutes(age))
+}
+
 // Missed are the Schedules that have missed their deadlines, and what is not followed.
 func Missed(n *backup.Night) (missed, unfollowed []*backup.ScheduleState) {
 	for i := range n.Schedules {

@@ -59,6 +59,16 @@ func TestTextGolden(t *testing.T) {
 	golden(t, "made_up_80_ascii.txt", textOf(t, Text{Width: 80, Zone: berlin, ASCII: true}, madeUp()))
 }
 
+func TestOldForecastSaid(t *testing.T) {
+	n := madeUp()
+	const said = "This forecast is 12m old. The controller makes one each minute, and could not since; its log says why.\n"
+	for age, want := range map[time.Duration]bool{-time.Hour: false, 0: false, 4*time.Minute + 59*time.Second: false, 12 * time.Minute: true} {
+		text := textOf(t, Text{Width: 100, Zone: time.UTC, Now: n.From.Add(age)}, n)
+		assert.Equal(t, want, strings.Contains(text, "\n"+said), "%s: %s", age, text)
+	}
+	assert.NotContains(t, textOf(t, Text{Width: 100, Zone: time.UTC}, n), "This forecast", "who gives no time does not know")
+}
+
 func TestTextFitsWidth(t *testing.T) {
 	for _, width := range []int{80, 100, 120, 200} {
 		text := textOf(t, Text{Width: width, Zone: time.UTC}, many(40))

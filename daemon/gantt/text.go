@@ -24,6 +24,9 @@ type Text struct {
 	ASCII bool
 	// Schedules: with a table of them.
 	Schedules bool
+	// Now, by the clock by which the night was foreseen, to say how old it is; zero: it is not
+	// said.
+	Now time.Time
 }
 
 // signs of the plot.
@@ -51,6 +54,9 @@ const (
 func (t Text) Write(out io.Writer, n *backup.Night) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "Velero %s, as of %s: %s.\n", view.Printable(n.Namespace), n.From.In(t.Zone).Format("Mon 15:04 MST"), Counts(n))
+	if old := Old(n, t.Now); old != "" {
+		fmt.Fprintln(&b, old)
+	}
 	if rows := Rows(n); len(rows) > 0 {
 		t.plot(&b, n, rows)
 	}

@@ -71,6 +71,8 @@ type DataMoverLoads struct {
 
 // Backups is /api/v1/backups.
 type Backups struct {
+	// Now is the controller's time.
+	Now time.Time `json:"now"`
 	// Leader is the current leader; only its own answer has queues and nights.
 	Leader  string          `json:"leader,omitempty"`
 	Leads   bool            `json:"leads"`
@@ -110,7 +112,7 @@ func (c *Controller) restricted(mux *http.ServeMux) {
 func (c *Controller) backups(w http.ResponseWriter, _ *http.Request) {
 	s := c.State()
 	writeJSON(w, Backups{
-		Leader: s.Leader, Leads: s.IsLeader, Enabled: s.QueueEnabled, Queues: append([]backup.Report{}, s.Queues...),
+		Now: time.Now(), Leader: s.Leader, Leads: s.IsLeader, Enabled: s.QueueEnabled, Queues: append([]backup.Report{}, s.Queues...),
 		Deadlines: s.DeadlinesEnabled, Nights: append([]backup.Night{}, s.Nights...),
 	})
 }

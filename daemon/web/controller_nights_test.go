@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -151,6 +152,17 @@ func TestNightPage(t *testing.T) {
 	assert.NotContains(t, page, "deadlines are disabled", "a standby replica knows no night")
 }
 
+func TestOldForecastOnPage(t *testing.T) {
+	s := foreseeing()
+	_, page, _ := askController(t, s, "/")
+	assert.Contains(t, page, "The controller makes one each minute, and could not since")
+	for i := range s.Nights {
+		s.Nights[i].From = time.Now()
+	}
+	_, page, _ = askController(t, s, "/")
+	assert.NotContains(t, page, "could not since")
+}
+
 func TestNightPageBounded(t *testing.T) {
 	s := foreseeing()
 	n := &s.Nights[0]
@@ -166,6 +178,7 @@ func TestNightPageGolden(t *testing.T) {
 	s := foreseeing()
 	s.Started, s.Queues = time.Now(), nil // ages are by the wall clock
 	_, got, _ := askController(t, s, "/?hold")
+	got = regexp.MustCompile(`This forecast is \S+ old`).ReplaceAllString(got, "This forecast is 100h old")
 	file := filepath.Join("testdata", "pages_controller_night.html")
 	if *update {
 		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))

@@ -44,7 +44,7 @@ func controllerTemplates() *template.Template {
 		"firstUnread": firstRows[agents.UnreadableNode], "firstLoads": firstRows[admission.WaitingLoad], "moreLoads": moreRows[admission.WaitingLoad],
 		"firstMaintenances": firstRows[vgdp.PostponedMaintenance], "moreMaintenances": moreRows[vgdp.PostponedMaintenance],
 		"firstCulprits": firstRows[agents.Culprit], "moreCulprits": moreCulprits, "owner": ownerText, "ratio": view.Ratio, "clip": view.Clip, "printable": view.Printable,
-		"plots": func() template.CSS { return gantt.Style }, "gantt": gantt.SVG, "ganttkey": gantt.Key, "night": newNightPage,
+		"plots": func() template.CSS { return gantt.Style }, "gantt": gantt.SVG, "ganttkey": gantt.Key, "night": newNightPage, "old": gantt.Old,
 	}).ParseFS(pageHTML, "layout.html", "style.html", "controller*.html"))
 }
 
