@@ -43,6 +43,9 @@ const documentNotes = `
 - **The agent** is the built program with its default configuration, except for its paths and its root of workloads. CPU
   and memory are those of a cgroup of its own, with the kernel's memory for it. Its ticks are those of the time before,
   without the first; a p99 of less than 100 ticks is the longest of them.
+- **tick: 5s** is the same agent with a longer tick. What triggers of the kernel add to its samples under pressure is not
+  in it: nothing is pressed here.
+- **The controller** is the built program beside etcd, a real API server and simulated agents on the same CPUs, for 30 s.
 - **The loop of the five files, once a second** is the bare loop over the files that the goal names, in the benchmark's own
   process, read ten times, a second apart: what the kernel needs when its caches hold other data. Where that is above a
   goal for the whole agent, no program that reads each pod's files can meet the goal on this machine.

@@ -119,10 +119,12 @@ func member(ctx context.Context, o *options, w *world, c *cluster.Cluster, root 
 		return nil, err
 	}
 	what := fmt.Sprintf("the agent, cluster connected, %d pods, busy, after %s", clusterPods(o.sizes), (fill + o.window*5/3).Round(time.Second))
-	rows, used, err := a.measure(ctx, what, o.window)
+	rows, used, err := a.measure(ctx, what, o.window, time.Second)
 	if err != nil {
 		return nil, err
 	}
-	rows[len(rows)-1].Goal = AtMost(memoryLimit, float64(used.memory), mebibytes(memoryLimit))
+	if limit := memoryLimit(clusterPods(o.sizes)); limit > 0 {
+		rows[len(rows)-1].Goal = AtMost(float64(limit), float64(used.memory), mebibytes(limit))
+	}
 	return rows, nil
 }

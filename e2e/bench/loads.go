@@ -67,7 +67,7 @@ func loadRow(name string, runs map[string][]float64) Row {
 	ours := took("cpu-ms/op")
 	if peer := took("model-cpu-ms/op"); peer > 0 {
 		return Row{
-			What: "who of 1,000 loads on 100 nodes goes on", Ours: short(ours),
+			What: "who of 200 loads on 20 nodes goes on", Ours: short(ours),
 			Peer: "the same rules, plainly: all is counted anew for each load: " + short(peer), Ratio: cheaper(over(peer, ours)),
 		}
 	}

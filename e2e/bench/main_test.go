@@ -88,7 +88,7 @@ func TestBenchAgentOnRealCgroups(t *testing.T) {
 	}
 	b, text := smallest(t, "-sizes", "1,2", "-only", "native,agent", "-window", "3s", "-load", built(t, "./load"), "-plimsoll", built(t, "../.."))
 	assert.Contains(t, text, "this host's cgroups")
-	assert.Contains(t, text, "the agent, 2 pods, busy, 1 Hz: memory of its cgroup")
+	assert.Contains(t, text, "the agent, 2 pods, busy, tick: 1s: memory of its cgroup")
 	for _, r := range b.table {
 		assert.NotEmpty(t, r.Ours, r.What)
 	}
@@ -148,4 +148,5 @@ func TestBenchOuterRound(t *testing.T) {
 	require.Len(t, b.table, 1)
 	assert.Contains(t, text, "a round of 10 outer plugins, 20 pods of 1.")
 	assert.Contains(t, text, "until all have answered")
+	assert.Contains(t, text, "writes of as many bytes to as many sockets")
 }

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,24 +27,38 @@ import (
 // outerPlugins is how many plugins the load serves.
 const outerPlugins = 10
 
+// outerLimit is the goal of a round with the pods of the peers.
+const outerLimit = 3 * time.Millisecond
+
 // outerRounds measures a round of outer plugins, which are processes of their
-// own and not measured.
+// own and not measured, beside plain writes of as many bytes.
 func outerRounds(ctx context.Context, o *options) (rows []Row, err error) {
 	dir, err := os.MkdirTemp("", "plimsoll-bench-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	served := exec.CommandContext(ctx, o.load, "-plugins", dir)
-	served.Stderr = os.Stderr
-	served.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := served.Start(); err != nil {
+	plugins, drain := filepath.Join(dir, "plugins"), filepath.Join(dir, "drain")
+	if err := os.Mkdir(plugins, 0o700); err != nil {
 		return nil, err
 	}
-	defer func() { _ = served.Process.Kill(); _ = served.Wait() }() // it has nothing to keep
+	for _, args := range [][]string{{"-plugins", plugins}, {"-drain", drain}} {
+		served := exec.CommandContext(ctx, o.load, args...)
+		served.Stderr = os.Stderr
+		served.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := served.Start(); err != nil {
+			return nil, err
+		}
+		defer func() { _ = served.Process.Kill(); _ = served.Wait() }() // it has nothing to keep
+	}
+	plain, err := connectPlain(ctx, drain)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, plain.Close()) }()
 
 	config := outer.DefaultConfig()
-	config.Dirs = []string{dir}
+	config.Dirs = []string{plugins}
 	host := &outer.Host{
 		Settings: func() outer.Config { return config }, Procfs: "/proc", Log: slog.New(slog.DiscardHandler),
 	}
@@ -53,7 +71,7 @@ func outerRounds(ctx context.Context, o *options) (rows []Row, err error) {
 			continue
 		}
 		o.say("rounds of %d outer plugins, %s", outerPlugins, podCount(n))
-		row, err := roundsWith(ctx, o, host, n)
+		row, err := roundsWith(ctx, o, host, plain, n)
 		if err != nil {
 			return rows, err
 		}
@@ -63,7 +81,7 @@ func outerRounds(ctx context.Context, o *options) (rows []Row, err error) {
 }
 
 // roundsWith measures rounds with so many pods.
-func roundsWith(ctx context.Context, o *options, host *outer.Host, n int) (Row, error) {
+func roundsWith(ctx context.Context, o *options, host *outer.Host, plain sockets, n int) (Row, error) {
 	shown, size, err := wired(n)
 	if err != nil {
 		return Row{}, err
@@ -81,7 +99,8 @@ func roundsWith(ctx context.Context, o *options, host *outer.Host, n int) (Row, 
 	if err := registered(ctx, ask); err != nil {
 		return Row{}, err
 	}
-	var cpu, took []time.Duration
+	var cpu, took, writes []time.Duration
+	bytes := make([]byte, 2*size)
 	for range 4 * o.ticks {
 		start := time.Now()
 		heard := 0
@@ -93,13 +112,72 @@ func roundsWith(ctx context.Context, o *options, host *outer.Host, n int) (Row, 
 		if err := errors.Join(err, wait(ctx, 10*time.Millisecond)); err != nil {
 			return Row{}, err
 		}
-		cpu, took = append(cpu, used), append(took, waited)
+		write, err := cpuTime(func() error { return plain.write(bytes) })
+		if err := errors.Join(err, wait(ctx, 10*time.Millisecond)); err != nil {
+			return Row{}, err
+		}
+		cpu, took, writes = append(cpu, used), append(took, waited), append(writes, write)
 	}
-	return Row{
+	mine, theirs := medianOfMeans(cpu, chunk), medianOfMeans(writes, chunk)
+	row := Row{
 		What: fmt.Sprintf("a round of %d outer plugins, %s of %.1f kB each", outerPlugins, podCount(n), float64(size)/1e3/float64(n)),
-		Ours: fmt.Sprintf("%s of CPU; %s until all have answered (p99); %.1f MB sent", short(medianOfMeans(cpu, chunk)), short(quantile(took, 0.99)), 2*outerPlugins*float64(size)/1e6),
-		Note: "Every 5 s; two questions to each plugin, both with all pods. The plugins are another process, whose work for the answers is part of the time and not of the CPU.",
-	}, nil
+		Ours: fmt.Sprintf("%s of CPU; %s until all have answered (p99); %.1f MB sent", short(mine), short(quantile(took, 0.99)), 2*outerPlugins*float64(size)/1e6),
+		Peer: "writes of as many bytes to as many sockets: " + short(theirs), Ratio: digits(over(mine, theirs)) + " ×",
+		Note: "Every 5 s; two questions to each plugin, both with all pods. The plugins are another process, whose work for the answers is part of the time and not of the CPU. So is the process that reads what is written plainly.",
+	}
+	if n == peersAt {
+		row.Goal = AtMost(float64(outerLimit), float64(mine), short(outerLimit))
+	}
+	return row, nil
+}
+
+// sockets are connections to a process that reads what is written and keeps nothing.
+type sockets []net.Conn
+
+// connectPlain makes one for each plugin.
+func connectPlain(ctx context.Context, path string) (all sockets, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err = until(ctx, path, func() error {
+		c, err := new(net.Dialer).DialContext(ctx, "unix", path)
+		if err != nil {
+			return err
+		}
+		all = append(all, c)
+		if len(all) < outerPlugins {
+			return fmt.Errorf("%d of %d connections", len(all), outerPlugins)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, all.Close())
+	}
+	return all, nil
+}
+
+// write writes the same to all at the same time, in pieces as large as gRPC's.
+func (s sockets) write(bytes []byte) error {
+	var g errgroup.Group
+	for _, c := range s {
+		g.Go(func() error {
+			for piece := range slices.Chunk(bytes, 32<<10) {
+				if _, err := c.Write(piece); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// Close closes them.
+func (s sockets) Close() error {
+	var errs []error
+	for _, c := range s {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // registered waits until all answer.

@@ -62,12 +62,12 @@ func TestCgroupUsageV2(t *testing.T) {
 	assert.Equal(t, "anon 1.00 MiB, file 2.00 MiB", g.parts())
 }
 
-func TestBenchCPUGoals(t *testing.T) {
-	assert.Equal(t, 3*ms, cpuGoal(250, busy))
-	assert.Equal(t, 12*ms, cpuGoal(1000, busy))
-	assert.Equal(t, 3*ms, cpuGoal(1000, idle))
-	assert.Zero(t, cpuGoal(250, idle))
-	assert.Zero(t, cpuGoal(2, busy))
+func TestBenchGoalsByPods(t *testing.T) {
+	assert.EqualValues(t, 40<<20, memoryLimit(250))
+	assert.EqualValues(t, 64<<20, memoryLimit(1000))
+	assert.Zero(t, memoryLimit(2))
+	assert.InDelta(t, 2, loopLimit(1), 0)
+	assert.InDelta(t, 1.3, loopLimit(1000), 0)
 }
 
 func TestCPUPerSecondOfRealTime(t *testing.T) {
@@ -120,6 +120,16 @@ PASS
 	assert.Equal(t, NotMet, rows[0].Goal.Verdict())
 	assert.Equal(t, "400 × cheaper", rows[1].Ratio)
 	_, err = loadRows("PASS\n")
+	assert.Error(t, err, "no numbers are no result")
+}
+
+func TestBenchControllerRow(t *testing.T) {
+	row, err := controllerRow("    agents_many_test.go:140: 5000 agents, 498 renewals/s: 5.2 % of a core, 97000 kB resident at most\n")
+	require.NoError(t, err)
+	assert.Equal(t, "the controller, 5000 simulated agents, which renew 498 times a second in all", row.What)
+	assert.Equal(t, "5.2 % of a CPU; 97000 kB resident at most", row.Ours)
+	assert.Equal(t, NotMet, row.Goal.Verdict())
+	_, err = controllerRow("ok\n")
 	assert.Error(t, err, "no numbers are no result")
 }
 

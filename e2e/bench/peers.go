@@ -52,7 +52,7 @@ func oursPerSecond(ours window, pods int) string {
 	if ours.cpu == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the whole agent, %d pods at 1 Hz: %s a second", pods, short(ours.perSecond()))
+	return fmt.Sprintf("the whole agent, %d pods at one sample a second: %s a second", pods, short(ours.perSecond()))
 }
 
 // cAdvisor measures cAdvisor's manager on the world's pods, once a second as we

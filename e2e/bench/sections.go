@@ -17,13 +17,14 @@ const (
 	secText     = "text"
 	secLoads    = "loads" // decisions about Velero's loads
 	secOuter    = "outer" // rounds of outer plugins
+	secControl  = "controller"
 	secAgent    = "agent"
 	secPeers    = "peers"
 	secCluster  = "cluster"
 )
 
 func sectionNames() []string {
-	return []string{"pods", secRecorded, secNative, secSecond, secLarge, secHost, secText, secLoads, secOuter, secAgent, secPeers, secCluster}
+	return []string{"pods", secRecorded, secNative, secSecond, secLarge, secHost, secText, secLoads, secOuter, secControl, secAgent, secPeers, secCluster}
 }
 
 // wants says whether a section is to be run; pods is two of them.
@@ -41,7 +42,7 @@ func (b *bench) measure(ctx context.Context) {
 	for _, s := range []struct {
 		name string
 		run  func(context.Context, *options) ([]Row, error)
-	}{{secRecorded, recordedPods}, {secSecond, agentSecond}, {secLarge, largeMachines}, {secHost, hostSample}, {secText, metricsText}, {secLoads, loadDecisions}, {secOuter, outerRounds}} {
+	}{{secRecorded, recordedPods}, {secSecond, agentSecond}, {secLarge, largeMachines}, {secHost, hostSample}, {secText, metricsText}, {secLoads, loadDecisions}, {secOuter, outerRounds}, {secControl, controllerCPU}} {
 		if b.wants(s.name) && ctx.Err() == nil {
 			rows, err := s.run(ctx, &b.options)
 			b.section(s.name, rows, err)

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -29,13 +30,23 @@ func metricsText(ctx context.Context, o *options) ([]Row, error) {
 // goBenchmark runs benchmarks of a package so many times, thrice, and returns
 // what they print.
 func goBenchmark(ctx context.Context, pkg, pattern string, times int) (string, error) {
-	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-benchtime", fmt.Sprintf("%dx", times), "-count", "3", pkg)
-	c.Stderr = os.Stderr
-	out, err := c.Output()
+	out, err := goTest(ctx, nil, "-run", "^$", "-bench", pattern, "-benchtime", fmt.Sprintf("%dx", times), "-count", "3", pkg)
 	if err != nil {
 		return "", fmt.Errorf("benchmark of %s: %w: %s", pkg, err, out)
 	}
-	return string(out), nil
+	return out, nil
+}
+
+// goTest runs go test, with the environment and more of it, and returns what it prints.
+// When ctx is done the test itself is killed, too.
+func goTest(ctx context.Context, env []string, args ...string) (string, error) {
+	c := exec.CommandContext(ctx, "go", append([]string{"test"}, args...)...)
+	c.Env = append(os.Environ(), env...)
+	c.Stderr = os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+	out, err := c.Output()
+	return string(out), err
 }
 
 // textRows makes a row of each thing that the benchmark compared: the medians

@@ -3,12 +3,15 @@
 // until it is told to work (SIGUSR1) or to rest (SIGUSR2). At work it uses
 // about 200 µs of CPU and touches a page every 200 ms.
 //
-// With -plugins DIR it is some outer plugins that never press instead.
+// With -plugins DIR it is some outer plugins that never press instead, and with -drain SOCKET
+// a listener that reads what is written to it and keeps nothing.
 package main
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -26,26 +29,53 @@ const (
 const pluginCount = 10
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == "-plugins" {
-		if err := servePlugins(os.Args[2], pluginCount); err != nil {
-			fmt.Fprintln(os.Stderr, "load:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if err := enter(os.Args[1:]); err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "load:", err)
 		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 2 && args[0] == "-plugins" {
+		return servePlugins(args[1], pluginCount)
+	}
+	if len(args) == 2 && args[0] == "-drain" {
+		return drain(args[1])
+	}
+	if err := enter(args); err != nil {
+		return err
 	}
 	memory, err := syscall.Mmap(-1, 0, pages*os.Getpagesize(), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "load:", err)
-		os.Exit(1)
+		return err
 	}
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGUSR1, syscall.SIGUSR2)
 	fmt.Println("in")
 	live(told, memory)
+	return nil
+}
+
+// drain reads all that is written to a socket, until it is ended.
+func drain(path string) error {
+	l, err := new(net.ListenConfig).Listen(context.Background(), "unix", path)
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer c.Close()
+			for buf := make([]byte, 64<<10); ; {
+				if _, err := c.Read(buf); err != nil {
+					return
+				}
+			}
+		}()
+	}
 }
 
 // enter moves this process into cgroups.
