@@ -138,7 +138,8 @@ func Counts(n *backup.Night) string {
 	return fmt.Sprintf("%d of at most %d Backups running, %d waiting, %d to come, %d will be late", runs, n.Limit, waits, coming, lates)
 }
 
-// staleAfter is from which age a forecast is said to be old. One is made each minute.
+// staleAfter is from which age a forecast is said to be old. One is due each minute; with many
+// Veleros, of which each round foresees one, or a long backups.resync, later.
 const staleAfter = 5 * time.Minute
 
 // Old says that a night was foreseen too long before now, the time of the clock by which it
@@ -148,7 +149,7 @@ func Old(n *backup.Night, now time.Time) string {
 	if age < staleAfter {
 		return ""
 	}
-	return fmt.Sprintf("This forecast is %s old. The controller makes one each minute, and could not since; its log says why.", problems.Minutes(age))
+	return fmt.Sprintf("This forecast is %s old. A new one is due each minute, or each backups.resync if that is longer; if none comes, see the controller's log.", problems.Minutes(age))
 }
 
 // Missed are the Schedules that have missed their deadlines, and what is not followed.

@@ -61,7 +61,7 @@ func TestTextGolden(t *testing.T) {
 
 func TestOldForecastSaid(t *testing.T) {
 	n := madeUp()
-	const said = "This forecast is 12m old. The controller makes one each minute, and could not since; its log says why.\n"
+	const said = "This forecast is 12m old. A new one is due each minute, or each backups.resync if that is longer; if none comes, see the controller's log.\n"
 	for age, want := range map[time.Duration]bool{-time.Hour: false, 0: false, 4*time.Minute + 59*time.Second: false, 12 * time.Minute: true} {
 		text := textOf(t, Text{Width: 100, Zone: time.UTC, Now: n.From.Add(age)}, n)
 		assert.Equal(t, want, strings.Contains(text, "\n"+said), "%s: %s", age, text)

@@ -155,12 +155,12 @@ func TestNightPage(t *testing.T) {
 func TestOldForecastOnPage(t *testing.T) {
 	s := foreseeing()
 	_, page, _ := askController(t, s, "/")
-	assert.Contains(t, page, "The controller makes one each minute, and could not since")
+	assert.Contains(t, page, "A new one is due each minute")
 	for i := range s.Nights {
 		s.Nights[i].From = time.Now()
 	}
 	_, page, _ = askController(t, s, "/")
-	assert.NotContains(t, page, "could not since")
+	assert.NotContains(t, page, "A new one is due")
 }
 
 func TestNightPageBounded(t *testing.T) {
