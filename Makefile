@@ -155,8 +155,6 @@ labelled: ## as root: record the labelled set anew and judge it, for the better 
 
 # A package that brings a service must not start it: policy-rc.d says so to
 # Debian while the packages are installed.
-deps-e2e: DEPS += $(DEPS_E2E)
-deps-e2e: deps ## those, and what make e2e uses
 deps: ## install the Debian packages that make test uses (as root)
 	@missing=; for p in $(DEPS); do \
 		[ "$$(dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null)" = installed ] || missing="$$missing $$p"; \
@@ -171,6 +169,9 @@ deps: ## install the Debian packages that make test uses (as root)
 	fi; \
 	export DEBIAN_FRONTEND=noninteractive; \
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing </dev/null
+
+deps-e2e: ## those, and what make e2e uses
+	@$(MAKE) --no-print-directory deps DEPS='$(DEPS) $(DEPS_E2E)'
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
