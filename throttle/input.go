@@ -30,8 +30,9 @@ type Input struct {
 	Resizing map[Target]Resizing
 	// MemoryUnlimited is why no memory is limited on this node; empty: it may be.
 	MemoryUnlimited string
-	// missing is the memory that must be released to end the pressure, in bytes.
-	missing float64
+	// missing is the memory that must be released to end the pressure, and available what is
+	// available, in bytes.
+	missing, available float64
 }
 
 // Pressure on one resource.
@@ -68,6 +69,8 @@ func NewInput(s *snapshot.Snapshot, l *plugins.Levels, workloads map[string]Work
 		w := &s.Workloads[i]
 		at[w.Cgroup] = w
 		if known, there := workloads[w.Cgroup]; there {
+			held, _ := w.MemoryBytes.Get()
+			known.holds = float64(held)
 			in.Workloads[w.Cgroup] = known
 		} else if w.Pod == nil && throttled(before, w.Cgroup) {
 			in.Workloads[w.Cgroup] = Workload{Unlisted: true}

@@ -15,8 +15,8 @@ const (
 	Read  = "read"  // bytes per second of a device
 	Write = "write" // the same
 	CPU   = "cpu"   // µs of CPU time per period
-	// Memory in bytes, from which on the kernel makes a cgroup wait. It is set once, at what
-	// the cgroup holds then: any lower, it would wait with what it holds.
+	// Memory in bytes, from which on the kernel makes a cgroup wait. It is no less than what
+	// the cgroup holds when it is first set, and never lowered: it would wait with what it holds.
 	Memory = "memory"
 	// Resize is the CPU limit of a container in the API, in millicores.
 	Resize = "resize"
@@ -203,7 +203,7 @@ func (b *Journal) plan(k Knob, per float64) error {
 		return nil
 	}
 	l := &b.Limits[i]
-	if k.Name == Memory {
+	if k.Name == Memory && uint64(per) <= l.Value { // what it holds now it was allowed to take
 		want = l.Value
 	}
 	if l.Original != 0 {

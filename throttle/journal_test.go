@@ -97,16 +97,16 @@ func TestLimitSetAndRestored(t *testing.T) {
 	assert.Empty(t, d.kept)
 }
 
-// Memory is limited once, also where it wants to be limited further or less.
-func TestLimitOfMemorySetOnce(t *testing.T) {
+// A limit of memory is never lowered: the cgroup would wait with what it holds.
+func TestLimitOfMemoryNeverLowered(t *testing.T) {
 	d := newJournalFixture()
 	memory := Knob{Cgroup: "/kubepods/pod2", Name: Memory}
 	d.now[memory] = 0
-	for _, want := range []float64{100, 50, 200} {
-		require.NoError(t, d.Journal.Set(map[Knob]float64{memory: want}))
-		assert.EqualValues(t, 100, d.now[memory])
+	for _, step := range [][2]float64{{100, 100}, {50, 100}, {200, 200}, {150, 200}} {
+		require.NoError(t, d.Journal.Set(map[Knob]float64{memory: step[0]}))
+		assert.EqualValues(t, step[1], d.now[memory])
 	}
-	assert.Equal(t, []Knob{memory}, d.wrote)
+	assert.Equal(t, []Knob{memory, memory}, d.wrote)
 	require.NoError(t, d.Journal.Set(nil))
 	assert.EqualValues(t, 0, d.now[memory])
 	d.now[memory] = 70

@@ -15,6 +15,12 @@ import (
 const (
 	// longestHold is what was measured to harm nothing but the workload (ADR 91: 40 s).
 	longestHold = 30 * time.Second
+	// After it the limit is raised by widenBy of the available memory each widenEach, until
+	// the workload is evicted, or for widenFor: six steps, of which four take what is
+	// available from the 10 % of soft to less than the 4 % of hard, and leave a fifth.
+	widenBy   = 0.25
+	widenEach = 5 * time.Second
+	widenFor  = 30 * time.Second
 	// shortestHold: in less the pressure does not pass.
 	shortestHold = 2 * time.Second
 	// takerShare is the least share of the growth by which a workload is limited, if it took
@@ -60,6 +66,8 @@ func missingMemory(l *plugins.Levels) (most float64) {
 // soon as memory runs out, and soft as long as any is missing.
 func (in *Input) setMemory(s *snapshot.Snapshot, l *plugins.Levels) {
 	in.missing = missingMemory(l)
+	available, _ := s.Memory.AvailableBytes.Get()
+	in.available = float64(available)
 	switch {
 	case RunsOut(s, l):
 		in.Memory.Level, in.Memory.Named = plugins.Hard, true
@@ -68,7 +76,7 @@ func (in *Input) setMemory(s *snapshot.Snapshot, l *plugins.Levels) {
 	}
 }
 
-// holdFor is how long memory may be limited.
+// holdFor is how long memory may be limited to what a workload holds.
 func (w *Workload) holdFor() time.Duration {
 	if w.Liveness == 0 {
 		return longestHold
@@ -118,19 +126,28 @@ func (in *Input) addTaker(s *snapshot.Snapshot) {
 
 // hold limits memory at hard pressure, until there is none, or its time is over. It is then
 // not tried again for a while. That the others wait longer does not end it, unlike on a
-// disk: memory stays as short as it was until the one that took it is gone. A pod that its kubelet ends has no probes any more
-// (SyncTerminatingPod in kubernetes/pkg/kubelet): it is limited until it is gone, or it
-// would take the rest in its termination grace period.
-func (c Throttle) hold(now time.Time, p Pressure, w *Workload) Throttle {
+// disk: memory stays as short as it was until the one that took it is gone. A pod that its
+// kubelet ends has no probes any more (SyncTerminatingPod in kubernetes/pkg/kubelet): it is
+// limited until it is gone, or it would take the rest in its termination grace period.
+func (c Throttle) hold(in *Input, p Pressure, w *Workload) Throttle {
+	now := in.Time
 	c.Expires = now.Add(Lifetime)
 	switch {
 	case now.Before(c.UselessUntil):
-	case c.InForce() && !now.Before(c.HeldUntil) && !w.Terminating:
+	case c.InForce() && !now.Before(c.HeldUntil.Add(widenFor)) && !w.Terminating:
 		c.Began, c.Changed, c.UselessUntil = time.Time{}, now, now.Add(retryAfter)
 	case c.InForce() && !p.Unknown && p.Level == plugins.None:
 		c.Began, c.Changed = time.Time{}, now
 	case !c.InForce() && p.Level == plugins.Hard && (now.Before(c.HeldUntil) || w.Terminating):
 		c.Began, c.Changed = now, now
+	case c.widens(now) && !p.Unknown && !w.Terminating:
+		c.Base.Memory, c.Changed = max(c.Base.Memory, w.holds+widenBy*in.available), now
 	}
 	return c
+}
+
+// widens tells whether a limit of memory is to be raised by a step.
+func (c *Throttle) widens(now time.Time) bool {
+	widened := c.Changed.After(c.Began)
+	return c.InForce() && !now.Before(c.HeldUntil) && (!widened || now.Sub(c.Changed) >= widenEach)
 }

@@ -1,7 +1,9 @@
 package throttle
 
 import (
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,24 +61,24 @@ func TestMemoryHeld(t *testing.T) {
 		level func(int) plugins.Level
 		want  []int
 	}{
-		"no longer than was measured":          {Workload{}, hardThroughout, seconds(0, 30)},
-		"ends before its liveness probe fails": {Workload{Liveness: 10 * time.Second}, hardThroughout, seconds(0, 8)},
-		"at hard alone":                        {Workload{}, func(int) plugins.Level { return plugins.Soft }, nil},
+		"held, raised, removed":          {Workload{}, hardThroughout, seconds(0, 60)},
+		"the same with a liveness probe": {Workload{Liveness: 10 * time.Second}, hardThroughout, seconds(0, 38)},
+		"at hard alone":                  {Workload{}, func(int) plugins.Level { return plugins.Soft }, nil},
 		"goes on at soft": {Workload{}, func(s int) plugins.Level {
 			if s > 0 {
 				return plugins.Soft
 			}
 			return plugins.Hard
-		}, seconds(0, 30)},
+		}, seconds(0, 60)},
 		"ends with the pressure":                  {Workload{}, hardIf(func(s int) bool { return s < 5 }), seconds(0, 5)},
-		"two short ones are no longer than one":   {Workload{}, hardIf(func(s int) bool { return s < 5 || s >= 20 }), append(seconds(0, 5), seconds(20, 30)...)},
+		"two short ones are no longer than one":   {Workload{}, hardIf(func(s int) bool { return s < 5 || s >= 20 }), append(seconds(0, 5), seconds(20, 60)...)},
 		"comes and goes, with a minute between":   {Workload{}, hardIf(func(s int) bool { return s%2 == 0 }), []int{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 90, 92, 94, 96, 98}},
 		"until it has ended":                      {Workload{Terminating: true, Liveness: time.Second}, hardThroughout, seconds(0, 100)},
 		"its liveness probe fails at once":        {Workload{Liveness: 2 * time.Second}, hardThroughout, nil},
 		"it holds what it requests":               {Workload{RequestBytes: 900 * mib}, hardThroughout, nil},
-		"it holds more than it requests":          {Workload{RequestBytes: 899 * mib}, hardThroughout, seconds(0, 30)},
+		"it holds more than it requests":          {Workload{RequestBytes: 899 * mib}, hardThroughout, seconds(0, 60)},
 		"it is exempt":                            {Workload{Exempt: "because"}, hardThroughout, nil},
-		"in a dry run it is decided all the same": {Workload{DryRun: true}, hardThroughout, seconds(0, 30)},
+		"in a dry run it is decided all the same": {Workload{DryRun: true}, hardThroughout, seconds(0, 60)},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, held(row.w, row.level)) })
 	}
@@ -94,10 +96,10 @@ func TestMemoryNotHeldReasons(t *testing.T) {
 		assert.Equal(t, []NotThrottled{{pod, want}}, Exempted(nil, in))
 	}
 	list := map[Target]Throttle{}
-	for s := range 31 {
+	for s := range 61 {
 		list = Next(list, taken(s, plugins.Hard, Workload{}))
 	}
-	assert.Equal(t, []NotThrottled{{pod, "it lasted as long as it may; not tried again before 12:10:30 UTC"}}, Exempted(list, taken(31, plugins.Hard, Workload{})))
+	assert.Equal(t, []NotThrottled{{pod, "it lasted as long as it may; not tried again before 12:11:00 UTC"}}, Exempted(list, taken(61, plugins.Hard, Workload{})))
 }
 
 // The others wait longer than before: memory is as short as it was, and shorter without.
@@ -108,12 +110,12 @@ func TestMemoryHeldWhileOthersWait(t *testing.T) {
 		return in
 	}
 	list := Next(nil, waits(0, 0.2))
-	for s := range 29 {
+	for s := range 59 {
 		list = Next(list, waits(1+s, 0.9))
 		c := list[pod]
 		require.True(t, c.InForce())
 	}
-	c := Next(list, waits(30, 0.9))[pod]
+	c := Next(list, waits(60, 0.9))[pod]
 	assert.Contains(t, c.NotAgain(), "it lasted as long as it may")
 }
 
@@ -124,9 +126,44 @@ func TestMemoryHeldWhileUnknown(t *testing.T) {
 	list = Next(list, unknown)
 	c := list[pod]
 	assert.True(t, c.InForce())
-	unknown.Time = at(30 * time.Second)
+	unknown.Time = at(time.Minute)
 	c = Next(list, unknown)[pod]
 	assert.False(t, c.InForce(), "it ends in any case")
+}
+
+// A pod that takes all it may, of a node whose memory is pressed at soft once it is held: it
+// gets a part of what is available every 5 s.
+func TestMemoryWidened(t *testing.T) {
+	in := func(s int, level plugins.Level, holds, available float64) Input {
+		in := taken(s, level, Workload{holds: holds * mib})
+		in.available = available * mib
+		return in
+	}
+	list := Next(nil, in(0, plugins.Hard, 900, 344))
+	holds, available := 900.0, 344.0
+	raised := map[int]float64{}
+	for s := 1; s < 90; s++ {
+		list = Next(list, in(s, plugins.Soft, holds, available))
+		c := list[pod]
+		if !c.InForce() {
+			assert.Equal(t, 60, s, "it ends in any case")
+			break
+		}
+		if may := c.Limits().Memory / mib; may > holds {
+			raised[s] = may - holds
+			available -= may - holds
+			holds = may
+		}
+	}
+	assert.Equal(t, []int{30, 35, 40, 45, 50, 55}, slices.Sorted(maps.Keys(raised)))
+	assert.Equal(t, []float64{86, 64.5, 48.375}, []float64{raised[30], raised[35], raised[40]})
+	assert.InDelta(t, 61, available, 1, "the rest")
+
+	w := Workload{holds: 900 * mib, Terminating: true}
+	ending := taken(31, plugins.Soft, w)
+	ending.available = 344 * mib
+	c := Next(Next(nil, in(0, plugins.Hard, 900, 344)), ending)[pod]
+	assert.InDelta(t, 900*mib, c.Limits().Memory, 0, "one that is being ended gets no more")
 }
 
 // grew is a node with a sample 5 s ago, since when these cgroups grew by so many MiB, and
@@ -268,7 +305,7 @@ func TestMemoryHeldRandom(t *testing.T) {
 				began = now
 			}
 			if c.InForce() {
-				require.Less(t, time.Duration(now-began)*time.Second, w.holdFor(), "seed %d", seed)
+				require.Less(t, time.Duration(now-began)*time.Second, w.holdFor()+widenFor, "seed %d", seed)
 				require.Equal(t, Rates{Memory: 900 * mib}, c.Limits())
 			}
 		}

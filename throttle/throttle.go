@@ -89,7 +89,7 @@ type Throttle struct {
 	Percent int `json:"percent"`
 	// Began is since when a limit is in force; zero: none is.
 	Began time.Time `json:"began,omitzero"`
-	// HeldUntil is when a limit of memory ends in any case.
+	// HeldUntil is when a limit of memory begins to be raised.
 	HeldUntil time.Time `json:"heldUntil,omitzero"`
 	// Changed is when Percent changed, or pressure was last seen.
 	Changed time.Time `json:"changed"`
@@ -160,7 +160,7 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if w.Exemption(p.Level) != "" {
 			continue
 		}
-		if c = c.resized(t, in).next(t, in.Time, p, &w); !p.Unknown {
+		if c = c.resized(t, in).next(t, &in, p, &w); !p.Unknown {
 			c.Base = in.within(t, c.Base)
 		}
 		if c.InForce() || in.Time.Sub(c.Changed) < remembered || in.Time.Before(c.UselessUntil) {
@@ -173,7 +173,7 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 			continue
 		}
 		c := Throttle{Base: in.within(t, use.Rates), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), WaitedBefore: p.Waited, Why: use.Why}
-		after[t] = c.next(t, in.Time, p, &w)
+		after[t] = c.next(t, &in, p, &w)
 	}
 	return after
 }
@@ -198,14 +198,14 @@ func Exempted(list map[Target]Throttle, in Input) (exempted []NotThrottled) {
 	return exempted
 }
 
-func (c Throttle) next(t Target, now time.Time, p Pressure, w *Workload) Throttle {
+func (c Throttle) next(t Target, in *Input, p Pressure, w *Workload) Throttle {
 	switch {
 	case t.Memory:
-		return c.hold(now, p, w)
+		return c.hold(in, p, w)
 	case p.Unknown:
 		return c
 	}
-	return c.step(now, p, w.DryRun)
+	return c.step(in.Time, p, w.DryRun)
 }
 
 // step makes a limit on a disk or the CPU tighter or wider.

@@ -51,6 +51,8 @@ type Workload struct {
 	Mover, DryRun bool
 	// RequestCores and RequestBytes that it may always use.
 	RequestCores, RequestBytes float64
+	// holds so many bytes of memory.
+	holds float64
 	// Liveness is the least time in which a liveness or startup probe that fails has its
 	// container ended; 0: it has none.
 	Liveness time.Duration

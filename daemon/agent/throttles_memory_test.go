@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -118,8 +119,8 @@ func TestMemoryLimitEnds(t *testing.T) {
 		after  int // seconds
 		why    string
 	}{
-		"in any case":                    {func(*memoryFixture) {}, 30, "it lasted as long as it may; not tried again before"},
-		"before its liveness probe ends": {func(h *memoryFixture) { h.pods.Pods[0].Liveness = 10 * time.Second }, 8, "it lasted as long as it may; not tried again before"},
+		"in any case":                          {func(*memoryFixture) {}, 60, "it lasted as long as it may; not tried again before"},
+		"sooner where it has a liveness probe": {func(h *memoryFixture) { h.pods.Pods[0].Liveness = 10 * time.Second }, 38, "it lasted as long as it may; not tried again before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newMemoryFixture(t)
@@ -138,6 +139,25 @@ func TestMemoryLimitEnds(t *testing.T) {
 			assert.Contains(t, h.throttles.shown.Load().Exempt[0].Text(), "batch/eater, memory: it lasted as long as it may")
 		})
 	}
+}
+
+// What is held as long as it may gets a quarter of what is available, and again 5 s later:
+// an eviction comes before it has taken the rest.
+func TestMemoryLimitRaised(t *testing.T) {
+	h := newMemoryFixture(t)
+	h.throttles.round(h.eats(), &h.config, h.pods)
+	for range 29 {
+		h.throttles.round(h.sample(1536, plugins.Soft), &h.config, h.pods)
+		require.Equal(t, "1610616832", h.high())
+	}
+	for range 5 {
+		h.throttles.round(h.sample(1536, plugins.Soft), &h.config, h.pods)
+		require.Equal(t, strconv.Itoa((1536+80/4)<<20), h.high())
+	}
+	h.throttles.round(h.sample(1556, plugins.Soft), &h.config, h.pods)
+	assert.Equal(t, strconv.Itoa((1556+80/4)<<20), h.high())
+	h.throttles.round(h.sample(1556, plugins.None), &h.config, h.pods)
+	assert.Equal(t, "max", h.high(), "and what was there before is restored")
 }
 
 // The agent is killed after it has limited the pod's memory; what the pod wrote itself

@@ -25,7 +25,7 @@ func TestChanges(t *testing.T) {
 	c.Show(scenes.Calm())
 	c.Show(scenes.OwnLimit())
 	assert.Equal(t, stamp+"node-a: No pressure; standalone mode: evictions disabled; status page "+address+"\n"+
-		stamp+"cache.service is at its own memory limit: its own pressure, not the node's (memory stall 83.0 %, limit hit 1200 times)\n", out.String())
+		stamp+"cache.service is at its cgroup's memory limit: it waits for that, not for the node's memory (memory stall 83.0 %, limit hit 1200 times)\n", out.String())
 }
 
 func TestLinesFirstIsSummary(t *testing.T) {
@@ -77,7 +77,7 @@ func TestLinesPluginOffUnderPressure(t *testing.T) {
 
 func TestLinesWorkloadAtOwnLimit(t *testing.T) {
 	calm, own := scenes.Calm(), scenes.OwnLimit()
-	assert.Equal(t, []string{stamp + "cache.service is at its own memory limit: its own pressure, not the node's (memory stall 83.0 %, limit hit 1200 times)"}, Lines(calm, own))
+	assert.Equal(t, []string{stamp + "cache.service is at its cgroup's memory limit: it waits for that, not for the node's memory (memory stall 83.0 %, limit hit 1200 times)"}, Lines(calm, own))
 	assert.Equal(t, []string{stamp + "cache.service no longer stalls at its own limit"}, Lines(own, calm))
 	gone := scenes.Calm()
 	gone.Snapshot.Workloads = gone.Snapshot.Workloads[:2]

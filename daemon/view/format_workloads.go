@@ -15,7 +15,7 @@ import (
 const thrashingStall = 0.05
 
 // OwnLimitText describes a workload for which AtOwnLimit holds.
-const OwnLimitText = "at its own memory limit: its own pressure, not the node's"
+const OwnLimitText = "at its cgroup's memory limit: it waits for that, not for the node's memory"
 
 // AtOwnLimit reports whether a workload thrashes at its own memory limit.
 func AtOwnLimit(w *snapshot.WorkloadState) bool {

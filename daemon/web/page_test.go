@@ -239,7 +239,7 @@ func TestPageAbsentWithReason(t *testing.T) {
 func TestPageWorkloadAtOwnLimit(t *testing.T) {
 	text, _ := getPage(t, scenes.OwnLimit(), "", 0)
 	assert.True(t, strings.Contains(text, "<h1>No pressure</h1>"), "<h1>No pressure</h1>")
-	assert.Equal(t, 1, strings.Count(text, "at its own memory limit: its own pressure, not the node&#39;s"))
+	assert.Equal(t, 1, strings.Count(text, "at its cgroup&#39;s memory limit: it waits for that, not for the node&#39;s memory"))
 }
 
 func TestPageGauge(t *testing.T) {
