@@ -3,11 +3,11 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,11 +24,18 @@ func (p place) at(port int) string {
 	return net.JoinHostPort(p.host, strconv.Itoa(port))
 }
 
-// freePort is one that no process listens on now, below the range from which the
-// kernel takes ports for connections: one of those is taken again at any moment.
+// portsGiven counts, so that no port is given twice: the program that has it may not listen
+// yet.
+var portsGiven atomic.Uint32
+
+// The ports of control planes are below the range from which the kernel takes ports for
+// connections: one of those is taken again at any moment.
+const firstPort, portCount = 20000, 12000
+
+// freePort is one that no process listens on now, and that was not given before.
 func (p place) freePort(ctx context.Context) (port int, err error) {
 	for range 100 {
-		port = 20000 + rand.IntN(12000)
+		port = firstPort + int(portsGiven.Add(1)%portCount)
 		var l net.Listener
 		if l, err = new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(p.host, strconv.Itoa(port))); err == nil {
 			return port, l.Close()
