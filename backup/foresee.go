@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,7 +53,9 @@ func (l *learned) see(now time.Time, objects, left []*Object, loads *uploads.Sta
 // foreseen is what other loops and pages read of deadlines.
 type foreseen struct {
 	running sync.WaitGroup
-	busy    atomic.Bool // a night is being played
+	// turn: one night is played at a time, so that a controller of many Veleros uses one
+	// processor for it.
+	turn sync.Mutex
 
 	mu     sync.Mutex
 	on     bool
@@ -74,10 +75,17 @@ func (f *foreseen) begin() {
 
 // end of a term.
 func (f *foreseen) end() {
+	f.mu.Lock()
+	f.on, f.known, f.nights, f.wants = false, false, nil, nil
+	f.mu.Unlock()
 	f.running.Wait()
+}
+
+// following tells whether anybody reads what is foreseen.
+func (f *foreseen) following() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.on, f.known, f.nights, f.wants = false, false, nil, nil
+	return f.on
 }
 
 // forget while deadlines are not followed.
@@ -178,12 +186,13 @@ func (f *foreseen) want(namespace string, wants map[types.NamespacedName]Wanted)
 // processor.
 const foreseeEvery = time.Minute
 
-// foresee plays the night beside the rounds, with values of its own.
+// foresee plays the night of a Velero beside the rounds, with values of its own, as soon as
+// those of others are played.
 func (r *Reconciler) foresee(w *wanted, namespace string, in Input, objects, left []*Object) {
 	f := &r.foreseen
 	v := r.velero[namespace]
 	known := w.uploads != nil && !v.uploads // a new leader knows them later than the Backups
-	if w.now.Sub(v.foreseen) < foreseeEvery && !known || !f.busy.CompareAndSwap(false, true) {
+	if w.now.Sub(v.foreseen) < foreseeEvery && !known || !v.playing.CompareAndSwap(false, true) {
 		return
 	}
 	v.foreseen, v.uploads = w.now, w.uploads != nil
@@ -198,7 +207,12 @@ func (r *Reconciler) foresee(w *wanted, namespace string, in Input, objects, lef
 		}
 	}
 	f.running.Go(func() {
-		defer f.busy.Store(false)
+		defer v.playing.Store(false)
+		f.turn.Lock()
+		defer f.turn.Unlock()
+		if !f.following() {
+			return
+		}
 		r.publishNight(own.night(namespace, in, objects, left), own.schedules)
 	})
 }

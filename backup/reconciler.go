@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,6 +62,7 @@ type velero struct {
 	learned
 	aims           map[string]Aim            // by UID; nil: deadlines are not enabled
 	foreseen       time.Time                 // when its night was last played
+	playing        atomic.Bool               // it is being played, or waits for others
 	uploads        bool                      // with its data mover loads
 	problems       map[problemOf]bool        // that were said
 	published      map[string]publishedState // by UID
