@@ -16,11 +16,11 @@ const (
 	// longestHold is what was measured to harm nothing but the workload (ADR 91: 40 s).
 	longestHold = 30 * time.Second
 	// After it the limit is raised by widenBy of the available memory each widenEach, until
-	// the workload is evicted, or for widenFor: six steps, of which four take what is
-	// available from the 10 % of soft to less than the 4 % of hard, and leave a fifth.
+	// the workload is evicted, or for widenFor. Four steps take what is available from the
+	// 10 % of soft to less than the 4 % of hard; after all there is nothing left to take.
 	widenBy   = 0.25
 	widenEach = 5 * time.Second
-	widenFor  = 30 * time.Second
+	widenFor  = 2 * time.Minute
 	// shortestHold: in less the pressure does not pass.
 	shortestHold = 2 * time.Second
 	// takerShare is the least share of the growth by which a workload is limited, if it took
@@ -130,17 +130,17 @@ func (in *Input) addTaker(s *snapshot.Snapshot) {
 // kubelet ends has no probes any more (SyncTerminatingPod in kubernetes/pkg/kubelet): it is
 // limited until it is gone, or it would take the rest in its termination grace period.
 func (c Throttle) hold(in *Input, p Pressure, w *Workload) Throttle {
-	now := in.Time
+	now, may := in.Time, in.Time.Before(c.HeldUntil.Add(widenFor)) || w.Terminating
 	c.Expires = now.Add(Lifetime)
 	switch {
-	case now.Before(c.UselessUntil):
-	case c.InForce() && !now.Before(c.HeldUntil.Add(widenFor)) && !w.Terminating:
+	case now.Before(c.UselessUntil) && !w.Terminating:
+	case c.InForce() && !may:
 		c.Began, c.Changed, c.UselessUntil = time.Time{}, now, now.Add(retryAfter)
 	case c.InForce() && !p.Unknown && p.Level == plugins.None:
 		c.Began, c.Changed = time.Time{}, now
-	case !c.InForce() && p.Level == plugins.Hard && (now.Before(c.HeldUntil) || w.Terminating):
-		c.Began, c.Changed = now, now
-	case c.widens(now) && !p.Unknown && !w.Terminating:
+	case !c.InForce() && p.Level == plugins.Hard && may:
+		c.Began, c.Changed, c.UselessUntil = now, now, time.Time{}
+	case c.widens(now) && !w.Terminating:
 		c.Base.Memory, c.Changed = max(c.Base.Memory, w.holds+widenBy*in.available), now
 	}
 	return c

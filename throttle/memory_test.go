@@ -24,11 +24,11 @@ func taken(seconds int, level plugins.Level, w Workload) Input {
 	}
 }
 
-// held are the seconds of the next hundred in which memory is limited, of a pod for which
+// held are the seconds of the next two hundred in which memory is limited, of a pod for which
 // the level of each second is given.
 func held(w Workload, level func(second int) plugins.Level) (in []int) {
 	var list map[Target]Throttle
-	for s := range 100 {
+	for s := range 200 {
 		list = Next(list, taken(s, level(s), w))
 		if c := list[pod]; c.InForce() {
 			in = append(in, s)
@@ -55,30 +55,40 @@ func seconds(from, to int) (list []int) {
 	return list
 }
 
+// evenBut are the even seconds without those of a range.
+func evenBut(from, to int) (list []int) {
+	for s := 0; s < 200; s += 2 {
+		if s < from || s >= to {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
 func TestMemoryHeld(t *testing.T) {
 	for name, row := range map[string]struct {
 		w     Workload
 		level func(int) plugins.Level
 		want  []int
 	}{
-		"held, raised, removed":          {Workload{}, hardThroughout, seconds(0, 60)},
-		"the same with a liveness probe": {Workload{Liveness: 10 * time.Second}, hardThroughout, seconds(0, 38)},
+		"held, raised, removed":          {Workload{}, hardThroughout, seconds(0, 150)},
+		"the same with a liveness probe": {Workload{Liveness: 10 * time.Second}, hardThroughout, seconds(0, 128)},
 		"at hard alone":                  {Workload{}, func(int) plugins.Level { return plugins.Soft }, nil},
 		"goes on at soft": {Workload{}, func(s int) plugins.Level {
 			if s > 0 {
 				return plugins.Soft
 			}
 			return plugins.Hard
-		}, seconds(0, 60)},
+		}, seconds(0, 150)},
 		"ends with the pressure":                  {Workload{}, hardIf(func(s int) bool { return s < 5 }), seconds(0, 5)},
-		"two short ones are no longer than one":   {Workload{}, hardIf(func(s int) bool { return s < 5 || s >= 20 }), append(seconds(0, 5), seconds(20, 60)...)},
-		"comes and goes, with a minute between":   {Workload{}, hardIf(func(s int) bool { return s%2 == 0 }), []int{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 90, 92, 94, 96, 98}},
-		"until it has ended":                      {Workload{Terminating: true, Liveness: time.Second}, hardThroughout, seconds(0, 100)},
+		"two short ones are no longer than one":   {Workload{}, hardIf(func(s int) bool { return s < 5 || s >= 20 }), append(seconds(0, 5), seconds(20, 150)...)},
+		"comes and goes, with a minute between":   {Workload{}, hardIf(func(s int) bool { return s%2 == 0 }), evenBut(150, 208)},
+		"until it has ended":                      {Workload{Terminating: true, Liveness: time.Second}, hardThroughout, seconds(0, 200)},
 		"its liveness probe fails at once":        {Workload{Liveness: 2 * time.Second}, hardThroughout, nil},
 		"it holds what it requests":               {Workload{RequestBytes: 900 * mib}, hardThroughout, nil},
-		"it holds more than it requests":          {Workload{RequestBytes: 899 * mib}, hardThroughout, seconds(0, 60)},
+		"it holds more than it requests":          {Workload{RequestBytes: 899 * mib}, hardThroughout, seconds(0, 150)},
 		"it is exempt":                            {Workload{Exempt: "because"}, hardThroughout, nil},
-		"in a dry run it is decided all the same": {Workload{DryRun: true}, hardThroughout, seconds(0, 60)},
+		"in a dry run it is decided all the same": {Workload{DryRun: true}, hardThroughout, seconds(0, 150)},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, row.want, held(row.w, row.level)) })
 	}
@@ -96,10 +106,24 @@ func TestMemoryNotHeldReasons(t *testing.T) {
 		assert.Equal(t, []NotThrottled{{pod, want}}, Exempted(nil, in))
 	}
 	list := map[Target]Throttle{}
-	for s := range 61 {
+	for s := range 151 {
 		list = Next(list, taken(s, plugins.Hard, Workload{}))
 	}
-	assert.Equal(t, []NotThrottled{{pod, "it lasted as long as it may; not tried again before 12:11:00 UTC"}}, Exempted(list, taken(61, plugins.Hard, Workload{})))
+	assert.Equal(t, []NotThrottled{{pod, "it lasted as long as it may; not tried again before 12:12:30 UTC"}}, Exempted(list, taken(151, plugins.Hard, Workload{})))
+}
+
+// It was held as long as it may be, and is evicted then: it is held again while it ends.
+func TestMemoryHeldWhileItEnds(t *testing.T) {
+	var list map[Target]Throttle
+	for s := range 151 {
+		list = Next(list, taken(s, plugins.Hard, Workload{}))
+	}
+	c := list[pod]
+	require.False(t, c.InForce())
+	list = Next(list, taken(151, plugins.Hard, Workload{Terminating: true}))
+	c = list[pod]
+	assert.True(t, c.InForce())
+	assert.Empty(t, Exempted(list, taken(151, plugins.Hard, Workload{Terminating: true})))
 }
 
 // The others wait longer than before: memory is as short as it was, and shorter without.
@@ -110,12 +134,12 @@ func TestMemoryHeldWhileOthersWait(t *testing.T) {
 		return in
 	}
 	list := Next(nil, waits(0, 0.2))
-	for s := range 59 {
+	for s := range 149 {
 		list = Next(list, waits(1+s, 0.9))
 		c := list[pod]
 		require.True(t, c.InForce())
 	}
-	c := Next(list, waits(60, 0.9))[pod]
+	c := Next(list, waits(150, 0.9))[pod]
 	assert.Contains(t, c.NotAgain(), "it lasted as long as it may")
 }
 
@@ -126,7 +150,7 @@ func TestMemoryHeldWhileUnknown(t *testing.T) {
 	list = Next(list, unknown)
 	c := list[pod]
 	assert.True(t, c.InForce())
-	unknown.Time = at(time.Minute)
+	unknown.Time = at(150 * time.Second)
 	c = Next(list, unknown)[pod]
 	assert.False(t, c.InForce(), "it ends in any case")
 }
@@ -142,11 +166,13 @@ func TestMemoryWidened(t *testing.T) {
 	list := Next(nil, in(0, plugins.Hard, 900, 344))
 	holds, available := 900.0, 344.0
 	raised := map[int]float64{}
-	for s := 1; s < 90; s++ {
-		list = Next(list, in(s, plugins.Soft, holds, available))
+	for s := 1; s < 200; s++ {
+		now := in(s, plugins.Soft, holds, available)
+		now.Memory.Unknown = s >= 35 && s < 40 // such as soon after a boot
+		list = Next(list, now)
 		c := list[pod]
 		if !c.InForce() {
-			assert.Equal(t, 60, s, "it ends in any case")
+			assert.Equal(t, 150, s, "it ends in any case")
 			break
 		}
 		if may := c.Limits().Memory / mib; may > holds {
@@ -155,9 +181,9 @@ func TestMemoryWidened(t *testing.T) {
 			holds = may
 		}
 	}
-	assert.Equal(t, []int{30, 35, 40, 45, 50, 55}, slices.Sorted(maps.Keys(raised)))
+	assert.Equal(t, []int{30, 35, 40, 45}, slices.Sorted(maps.Keys(raised))[:4])
 	assert.Equal(t, []float64{86, 64.5, 48.375}, []float64{raised[30], raised[35], raised[40]})
-	assert.InDelta(t, 61, available, 1, "the rest")
+	assert.Less(t, available, 1.0, "the rest")
 
 	w := Workload{holds: 900 * mib, Terminating: true}
 	ending := taken(31, plugins.Soft, w)

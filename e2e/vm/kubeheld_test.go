@@ -20,10 +20,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/names"
 )
 
-// eaters are how many pods eat one after another: PLIMSOLL_EATERS, else one.
-func eaters(t *testing.T) int {
+// repeated is how often a part of a test is done: what that variable says, else once.
+func repeated(t *testing.T, variable string) int {
 	t.Helper()
-	text := os.Getenv("PLIMSOLL_EATERS")
+	text := os.Getenv(variable)
 	if text == "" {
 		return 1
 	}
@@ -50,7 +50,7 @@ func eatersAreHeld(shared *kubeNode) func(*testing.T) {
 		steady := k.running("steady")
 		k.until(time.Minute, "the agent has settled", func() bool { return k.agentAge() > evict.DefaultConfig().Cooldown })
 		k.stage("a pod that waits runs")
-		for range eaters(t) {
+		for range repeated(t, "PLIMSOLL_EATERS") {
 			k.holdsEater()
 		}
 		assert.Equal(t, steady.UID, k.running("steady").UID, "the other pod is the same")
