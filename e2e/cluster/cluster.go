@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -135,7 +136,7 @@ func prepare(ctx context.Context, o Options) (*Cluster, error) {
 	// An address of its own of the loopback network: there nobody takes a port
 	// while the process that had it is down.
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
-	p := place{dir: dir, host: host, options: o}
+	p := place{dir: dir, host: host, options: o, given: new(atomic.Uint32)}
 	c := &Cluster{place: p, options: o, claimed: claimed, audit: auditLogs{p, o.AuditUsers}}
 	if err := c.plan(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -16,6 +16,9 @@ import (
 type place struct {
 	dir, host string
 	options   Options
+	// given counts ports, so that none is given twice: the program that has it may not
+	// listen yet.
+	given *atomic.Uint32
 }
 
 func (p place) file(name string) string { return filepath.Join(p.dir, name) }
@@ -24,10 +27,6 @@ func (p place) at(port int) string {
 	return net.JoinHostPort(p.host, strconv.Itoa(port))
 }
 
-// portsGiven counts, so that no port is given twice: the program that has it may not listen
-// yet.
-var portsGiven atomic.Uint32
-
 // The ports of control planes are below the range from which the kernel takes ports for
 // connections: one of those is taken again at any moment.
 const firstPort, portCount = 20000, 12000
@@ -35,7 +34,7 @@ const firstPort, portCount = 20000, 12000
 // freePort is one that no process listens on now, and that was not given before.
 func (p place) freePort(ctx context.Context) (port int, err error) {
 	for range 100 {
-		port = firstPort + int(portsGiven.Add(1)%portCount)
+		port = firstPort + int(p.given.Add(1)%portCount)
 		var l net.Listener
 		if l, err = new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(p.host, strconv.Itoa(port))); err == nil {
 			return port, l.Close()

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,7 +10,7 @@ import (
 
 // A program that was given a port may not listen yet when the next one is given another.
 func TestPortsGivenOnce(t *testing.T) {
-	p := place{host: "127.91.0.1"}
+	p := place{host: "127.91.0.1", given: new(atomic.Uint32)}
 	given := map[int]bool{}
 	for range 2000 {
 		port, err := p.freePort(t.Context())
