@@ -80,8 +80,8 @@ func TestMemoryLimited(t *testing.T) {
 	assert.Equal(t, "1610616832", h.high(), "what it holds when it is written, which is more than in the sample")
 	require.Len(t, h.throttles.shown.Load().Throttled, 1)
 	const why = ", since batch/eater took 400 MiB/s, and 100 % of the memory growth; 80 MiB are available"
-	assert.Equal(t, "batch/eater: memory limited to the 1.4 GiB that it held"+why, h.throttles.shown.Load().Throttled[0].Text())
-	assert.Equal(t, []string{"Normal Throttled batch/eater: memory limited to the 1.4 GiB that it held" + why}, h.events)
+	assert.Equal(t, "batch/eater: memory limited to 1.4 GiB"+why, h.throttles.shown.Load().Throttled[0].Text())
+	assert.Equal(t, []string{"Normal Throttled batch/eater: memory limited to 1.4 GiB" + why}, h.events)
 	assert.True(t, (*h.throttles.cgroups.Load())[eaterPod], "its stall is our doing")
 	require.Len(t, h.throttles.relief, 1)
 	assert.Equal(t, []any{plugins.Memory, h.now.Add(10 * time.Second)}, []any{h.throttles.relief[0].Resource, h.throttles.relief[0].Until}, "an eviction waits for it, but not longer")
@@ -195,7 +195,7 @@ func TestMemoryLimitDryRun(t *testing.T) {
 	h.config.Throttle.DryRun = true
 	h.throttles.round(h.eats(), &h.config, h.pods)
 	assert.Equal(t, "max", h.high())
-	assert.Contains(t, h.log.String(), "memory limited to the 1.4 GiB that it held")
+	assert.Contains(t, h.log.String(), "memory limited to 1.4 GiB")
 	assert.Contains(t, h.log.String(), "resource=memory dryRun=true")
 	assert.Empty(t, h.events)
 	assert.Empty(t, h.throttles.relief, "no eviction waits for what is not done")

@@ -75,7 +75,7 @@ func (t *Throttled) Text() string {
 // Limited is the limit in a few words.
 func (t *Throttled) Limited() string {
 	if t.Memory {
-		return "memory limited to the " + Bytes(t.Limit.Memory) + " that it held"
+		return "memory limited to " + Bytes(t.Limit.Memory)
 	}
 	may := "CPU limited to " + Number(t.Limit.CPU) + " cores"
 	if t.Resized {
