@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -44,7 +43,7 @@ func eatersAreHeld(shared *kubeNode) func(*testing.T) {
 			t.Skip("it fills the memory of an emulated machine: make e2e")
 		}
 		k := shared.with(t)
-		k.configure(strings.Replace(acting, "{", "{transition: 1s, taints: {minimum: 1s}, ", 1) + "throttle: {dryRun: false}\n")
+		k.configure(repeating + "throttle: {dryRun: false}\n")
 		defer k.configure(acting)
 		k.deploy("steady", idle())
 		steady := k.running("steady")

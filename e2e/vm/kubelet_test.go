@@ -35,6 +35,7 @@ func TestRealKubelet(t *testing.T) {
 	t.Run("its pod is a workload with its UID, and ends when it is deleted", aPodLivesAndEnds(k))
 	t.Run("a plugin that its vendor ships as a DaemonSet is asked", aDaemonSetIsAPlugin(k))
 	t.Run("a pod that fills the runtime's filesystem is evicted, and no other", aRootfsIsOverused(k))
+	t.Run("a pod that presses a disk is throttled, and none is evicted", copiersAreThrottled(k))
 	t.Run("a pod that takes all memory is held, then evicted, and no other", eatersAreHeld(k))
 	t.Run("a pod that takes the node's memory is evicted, and no other", aPresserIsEvicted(k))
 }

@@ -204,6 +204,8 @@ const (
 	joined = "--config /root/agent.yaml --kubeconfig /root/agent.kubeconfig --node " + nodeName
 	// acting configures one that evicts.
 	acting = "eviction: {dryRun: false, reportOnly: 0s, limits: {perMinute: 60, perOwnerHour: 3600}}\n"
+	// repeating configures one whose marks are gone with what they are for.
+	repeating = "eviction: {dryRun: false, reportOnly: 0s, limits: {perMinute: 60, perOwnerHour: 3600}, transition: 1s, taints: {minimum: 1s, maximum: 1s}}\n"
 )
 
 // decisions of the agent, newest first; none while the machine is too short of

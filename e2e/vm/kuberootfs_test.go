@@ -31,7 +31,7 @@ func aRootfsIsOverused(shared *kubeNode) func(*testing.T) {
 		k.deploy("reader", idle())
 		k.deploy("writer", idle())
 		reader, writer := k.running("reader"), k.running("writer")
-		k.configure(strings.Replace(acting, "{", "{transition: 1s, taints: {minimum: 1s}, ", 1) + `containerRuntime: {every: 5s, timeout: 5s}
+		k.configure(repeating + `containerRuntime: {every: 5s, timeout: 5s}
 plugins: {warmUp: 0s, rootfsOveruse: {enabled: true, soft: {available: 0.75}, hard: {available: 0.7}, minUsed: 100Mi, for: 3s, clearFor: 1s}}
 `)
 		defer k.configure(acting)

@@ -31,6 +31,7 @@ type work struct {
 // done is what was done so far.
 type done struct {
 	Written, Read uint64
+	Waited        time.Duration // for the requests that read and wrote that
 	CPU           time.Duration // of this whole process
 }
 
@@ -74,7 +75,7 @@ func (w work) run(say io.Writer, stop <-chan struct{}) error {
 		if err != nil {
 			return err
 		}
-		if err := out.Encode(done{Written: d.written, Read: d.read, CPU: used}); err != nil {
+		if err := out.Encode(done{Written: d.written, Read: d.read, Waited: d.waited, CPU: used}); err != nil {
 			return err
 		}
 		select {
@@ -113,6 +114,7 @@ type disk struct {
 	written, read     uint64
 	dueWrite, dueRead uint64 // what should be written and read by now
 	at, from          int64
+	waited            time.Duration
 }
 
 // fileSize is written before the work begins, so that reads find blocks.
@@ -137,7 +139,7 @@ func (w work) disk() (*disk, error) {
 			return nil, err
 		}
 	}
-	d.written = 0
+	d.written, d.waited = 0, 0
 	return d, nil
 }
 
@@ -161,7 +163,9 @@ func (d *disk) tenth(w work) error {
 }
 
 func (d *disk) writeOne() error {
+	began := time.Now()
 	n, err := unix.Pwrite(d.fd, d.buf, d.at)
+	d.waited += time.Since(began)
 	if err != nil || n != request {
 		return fmt.Errorf("write at %d: %w", d.at, cmp.Or(err, io.ErrShortWrite))
 	}
@@ -171,7 +175,9 @@ func (d *disk) writeOne() error {
 }
 
 func (d *disk) readOne() error {
+	began := time.Now()
 	n, err := unix.Pread(d.fd, d.buf, d.from)
+	d.waited += time.Since(began)
 	if err != nil || n != request {
 		return fmt.Errorf("read at %d: %w", d.from, cmp.Or(err, io.ErrUnexpectedEOF))
 	}
