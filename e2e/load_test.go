@@ -115,5 +115,5 @@ func TestOwnLimitIsNotNodePressure(t *testing.T) {
 	}
 	decode(t, a.mustGet("/api/v1/decisions"), &last)
 	assert.Empty(t, last.Decisions)
-	assert.Contains(t, a.mustGet("/"), "at its own memory limit")
+	assert.Contains(t, a.mustGet("/"), "at its cgroup&#39;s memory limit")
 }
