@@ -114,6 +114,17 @@ func (in *Input) pressureOn(t Target) Pressure {
 	return in.CPU
 }
 
+// pressureFor a workload that is throttled. One that is exempt at soft is released in steps
+// there: at once, the pressure would be hard again, and what was measured before it was
+// limited forgotten. Memory is held until the pressure is over: see hold.
+func (in *Input) pressureFor(t Target, w *Workload) Pressure {
+	p := in.pressureOn(t)
+	if p.Level == plugins.Soft && w.ExemptAtSoft != "" && !t.Memory {
+		p.Level = plugins.None
+	}
+	return p
+}
+
 // exemption is why a culprit is not throttled; empty: it is.
 func (in *Input) exemption(t Target) string {
 	w := in.Workloads[t.Cgroup]

@@ -129,7 +129,7 @@ func (in *Input) addTaker(s *snapshot.Snapshot) {
 // disk: memory stays as short as it was until the one that took it is gone. A pod that its
 // kubelet ends has no probes any more (SyncTerminatingPod in kubernetes/pkg/kubelet): it is
 // limited until it is gone, or it would take the rest in its termination grace period.
-func (c Throttle) hold(in *Input, p Pressure, w *Workload) Throttle {
+func (c Throttle) hold(in *Input, p Pressure, w *Workload, culprit bool) Throttle {
 	now, may := in.Time, in.Time.Before(c.HeldUntil.Add(widenFor)) || w.Terminating
 	c.Expires = now.Add(Lifetime)
 	switch {
@@ -138,12 +138,22 @@ func (c Throttle) hold(in *Input, p Pressure, w *Workload) Throttle {
 		c.Began, c.Changed, c.UselessUntil = time.Time{}, now, now.Add(retryAfter)
 	case c.InForce() && !p.Unknown && p.Level == plugins.None:
 		c.Began, c.Changed = time.Time{}, now
-	case !c.InForce() && p.Level == plugins.Hard && may:
+	case !c.InForce() && p.Level == plugins.Hard && may && (culprit || w.Terminating):
 		c.Began, c.Changed, c.UselessUntil = now, now, time.Time{}
+		c.Base.Memory = max(c.Base.Memory, w.holds)
 	case c.widens(now) && !w.Terminating:
 		c.Base.Memory, c.Changed = max(c.Base.Memory, w.holds+widenBy*in.available), now
 	}
 	return c
+}
+
+// Until is when a limit of memory ends at the latest; zero for others, and for a pod that is
+// limited until it is gone.
+func (c *Throttle) Until(w *Workload) time.Time {
+	if c.Base.Memory == 0 || w.Terminating {
+		return time.Time{}
+	}
+	return c.HeldUntil.Add(widenFor)
 }
 
 // widens tells whether a limit of memory is to be raised by a step.

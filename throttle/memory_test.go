@@ -80,6 +80,12 @@ func TestMemoryHeld(t *testing.T) {
 			}
 			return plugins.Hard
 		}, seconds(0, 150)},
+		"its owner forbids it at soft": {Workload{ExemptAtSoft: "its owner"}, func(s int) plugins.Level {
+			if s > 0 {
+				return plugins.Soft
+			}
+			return plugins.Hard
+		}, seconds(0, 150)},
 		"ends with the pressure":                  {Workload{}, hardIf(func(s int) bool { return s < 5 }), seconds(0, 5)},
 		"two short ones are no longer than one":   {Workload{}, hardIf(func(s int) bool { return s < 5 || s >= 20 }), append(seconds(0, 5), seconds(20, 150)...)},
 		"comes and goes, with a minute between":   {Workload{}, hardIf(func(s int) bool { return s%2 == 0 }), evenBut(150, 208)},
@@ -110,6 +116,19 @@ func TestMemoryNotHeldReasons(t *testing.T) {
 		list = Next(list, taken(s, plugins.Hard, Workload{}))
 	}
 	assert.Equal(t, []NotThrottled{{pod, "it lasted as long as it may; not tried again before 12:12:30 UTC"}}, Exempted(list, taken(151, plugins.Hard, Workload{})))
+}
+
+// Memory is pressed again soon after a pod was released: another one takes it.
+func TestMemoryNotHeldForAnother(t *testing.T) {
+	list := Next(nil, taken(0, plugins.Hard, Workload{}))
+	list = Next(list, taken(5, plugins.None, Workload{}))
+	again := taken(10, plugins.Hard, Workload{})
+	again.Culprits = nil
+	c := Next(list, again)[pod]
+	assert.False(t, c.InForce())
+	c = Next(list, taken(10, plugins.Hard, Workload{holds: 950 * mib}))[pod]
+	require.True(t, c.InForce(), "it takes more again")
+	assert.InDelta(t, 950*mib, c.Limits().Memory, 0, "what it holds by now")
 }
 
 // It was held as long as it may be, and is evicted then: it is held again while it ends.

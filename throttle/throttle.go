@@ -146,20 +146,17 @@ func (c *Throttle) Tries(now time.Time) bool {
 	return c.InForce() && c.Base.Memory == 0 && (c.Percent > FloorPercent || now.Sub(c.FloorSince) < effectAfter)
 }
 
-// Next computes the next throttles from the current ones. Soft pressure tightens step by
-// step, hard pressure at once to the floor; without pressure they are released slowly.
-// What does not help is removed.
+// Next computes the next throttles from the current ones. Soft pressure tightens those of
+// culprits step by step, hard pressure at once to the floor; without pressure they are
+// released slowly. What does not help is removed.
 func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 	after := map[Target]Throttle{}
 	for t, c := range before {
 		w, alive := in.Workloads[t.Cgroup]
-		if !alive || !in.Time.Before(c.Expires) || c.Changed.After(in.Time) { // the clock was set
+		if !alive || w.Exempt != "" || !in.Time.Before(c.Expires) || c.Changed.After(in.Time) { // the clock was set
 			continue
 		}
-		p := in.pressureOn(t)
-		if w.Exemption(p.Level) != "" {
-			continue
-		}
+		p := in.pressureFor(t, &w)
 		if c = c.resized(t, in).next(t, &in, p, &w); !p.Unknown {
 			c.Base = in.within(t, c.Base)
 		}
@@ -172,7 +169,7 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if _, there := after[t]; there || p.Level == plugins.None || in.exemption(t) != "" || use.Rates == (Rates{}) {
 			continue
 		}
-		c := Throttle{Base: in.within(t, use.Rates), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), WaitedBefore: p.Waited, Why: use.Why}
+		c := Throttle{Base: in.within(t, use.Rates), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor())}
 		after[t] = c.next(t, &in, p, &w)
 	}
 	return after
@@ -187,11 +184,11 @@ type NotThrottled struct {
 // Exempted are the culprits that are not throttled.
 func Exempted(list map[Target]Throttle, in Input) (exempted []NotThrottled) {
 	for _, t := range slices.SortedFunc(maps.Keys(in.Culprits), Target.Compare) {
-		why := in.exemption(t)
-		if c := list[t]; in.Time.Before(c.UselessUntil) {
+		why, c := in.exemption(t), list[t]
+		if in.Time.Before(c.UselessUntil) {
 			why = c.NotAgain()
 		}
-		if why != "" {
+		if why != "" && !c.InForce() {
 			exempted = append(exempted, NotThrottled{t, why})
 		}
 	}
@@ -199,17 +196,25 @@ func Exempted(list map[Target]Throttle, in Input) (exempted []NotThrottled) {
 }
 
 func (c Throttle) next(t Target, in *Input, p Pressure, w *Workload) Throttle {
+	use, culprit := in.Culprits[t]
+	limited := c.InForce()
 	switch {
 	case t.Memory:
-		return c.hold(in, p, w)
+		c = c.hold(in, p, w, culprit)
 	case p.Unknown:
 		return c
+	default:
+		c = c.step(in.Time, p, culprit, w.DryRun)
 	}
-	return c.step(in.Time, p, w.DryRun)
+	if c.InForce() && !limited { // it is judged by what is so now, also the second time
+		c.WaitedBefore, c.Why = p.Waited, cmp.Or(use.Why, c.Why)
+	}
+	return c
 }
 
-// step makes a limit on a disk or the CPU tighter or wider.
-func (c Throttle) step(now time.Time, p Pressure, dryRun bool) Throttle {
+// step makes a limit on a disk or the CPU tighter or wider. While another workload causes
+// the pressure it stays as it is.
+func (c Throttle) step(now time.Time, p Pressure, culprit, dryRun bool) Throttle {
 	since, level := now.Sub(c.Changed), p.Level
 	c.Expires = now.Add(Lifetime)
 	switch {
@@ -218,9 +223,11 @@ func (c Throttle) step(now time.Time, p Pressure, dryRun bool) Throttle {
 	case !dryRun && c.useless(now, p):
 		c.Percent, c.Changed, c.UselessUntil, c.Began, c.FloorSince = unthrottled, now, now.Add(retryAfter), time.Time{}, time.Time{}
 		return c
-	case level == plugins.Hard:
+	case !culprit && !c.InForce():
+		return c
+	case level == plugins.Hard && culprit:
 		c.Percent, c.Changed = FloorPercent, now
-	case level == plugins.Soft && since >= tightenCooldown:
+	case level == plugins.Soft && culprit && since >= tightenCooldown:
 		c.Percent, c.Changed = max(FloorPercent, c.Percent-tighten), now
 	case level == plugins.None && c.UnderPressure:
 		c.Changed = now // the clear time begins

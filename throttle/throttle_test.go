@@ -203,6 +203,109 @@ func TestThrottleOfExempt(t *testing.T) {
 	assert.Equal(t, "it uses 2 cores, no more than the 2 that it requests", Exempted(nil, in)[0].Why)
 }
 
+// A pod whose owner forbids it at soft was limited at hard. At soft it is released in steps,
+// and what it used before is known when the pressure is hard again.
+func TestThrottleExemptAtSoft(t *testing.T) {
+	in := func(s int, level plugins.Level, rate float64) Input {
+		in := pressed(s, level, Rates{Read: rate})
+		in.Workloads["pod"] = Workload{ExemptAtSoft: "its owner"}
+		return in
+	}
+	list := Next(nil, in(0, plugins.Hard, 100*mib))
+	var percents []int
+	for s := 1; s < 70; s++ {
+		list = Next(list, in(s, plugins.Soft, 20*mib))
+		percents = append(percents, list[nvme].Percent)
+	}
+	assert.Equal(t, []int{20, 30, 40}, []int{percents[29], percents[31], percents[61]})
+	list = Next(list, in(70, plugins.Hard, 30*mib))
+	c := list[nvme]
+	assert.InDelta(t, 20*mib, c.Limits().Read, 1)
+	assert.Empty(t, Exempted(list, in(71, plugins.Soft, 30*mib)), "it is throttled")
+	in71 := in(71, plugins.Hard, 0)
+	in71.Workloads["pod"] = Workload{Exempt: "an administrator", ExemptAtSoft: "its owner"}
+	assert.Empty(t, Next(list, in71))
+}
+
+// Another pod causes the pressure: one that was throttled for an earlier one is not
+// throttled for it, and one that is throttled no further.
+func TestThrottleOfAnothersPressure(t *testing.T) {
+	other := func(s int, level plugins.Level) Input {
+		in := pressed(s, level, Rates{})
+		in.Workloads["other"] = Workload{}
+		in.Culprits = map[Target]Use{{Cgroup: "other", Disk: "nvme0n1"}: {Rates: Rates{Read: 100 * mib}, Why: "other reads"}}
+		return in
+	}
+	first := Next(nil, pressed(0, plugins.Soft, Rates{Read: 100 * mib}))
+	for _, level := range []plugins.Level{plugins.Soft, plugins.Hard} {
+		list := first
+		for s := 1; s < 30; s++ {
+			list = Next(list, other(s, level))
+			require.Equal(t, 80, list[nvme].Percent, "%s at %d s", level, s)
+		}
+		list = Next(list, pressed(30, level, Rates{Read: 80 * mib}))
+		assert.Less(t, list[nvme].Percent, 80, "it is a culprit again")
+	}
+
+	list, s := Next(first, pressed(1, plugins.None, Rates{})), 2
+	for c := list[nvme]; c.InForce(); c = list[nvme] {
+		list = Next(list, pressed(s, plugins.None, Rates{}))
+		s++
+	}
+	require.Contains(t, list, nvme, "what it used is remembered")
+	for range 59 {
+		list = Next(list, other(s, plugins.Hard))
+		s++
+		c := list[nvme]
+		require.False(t, c.InForce())
+	}
+	list = Next(list, other(s+1, plugins.Hard))
+	assert.NotContains(t, list, nvme, "for a minute")
+}
+
+// Whether it helps is judged by how long others waited when the limit began, also the
+// second time.
+func TestThrottleJudgedAnew(t *testing.T) {
+	list, s := Next(nil, waited(0, 0.1, Workload{})), 1
+	for c := list[nvme]; c.InForce(); c = list[nvme] {
+		list = Next(list, pressed(s, plugins.None, Rates{}))
+		s++
+	}
+	again := waited(s, 0.9, Workload{})
+	again.Culprits[nvme] = Use{Rates{Read: 100 * mib}, "now another waits"}
+	list = Next(list, again)
+	for i := 1; i < 60; i++ {
+		list = Next(list, waited(s+i, 0.6, Workload{}))
+		c := list[nvme]
+		require.True(t, c.InForce(), "a third less is help")
+	}
+	assert.Equal(t, "now another waits", list[nvme].Why)
+}
+
+// Two pods press a disk by turns: no limit begins or tightens out of its pod's turn, and none is
+// below a fifth of what the pod used.
+func TestThrottleByTurns(t *testing.T) {
+	turns := []Target{{Cgroup: "a", Disk: "sda"}, {Cgroup: "b", Disk: "sda"}}
+	var list map[Target]Throttle
+	for s := range 600 {
+		culprit := turns[s/15%2]
+		in := Input{
+			Time: at(time.Duration(s) * time.Second), Workloads: map[string]Workload{"a": {}, "b": {}}, Disks: map[string]Pressure{"sda": {Level: plugins.Level(1 + s/120%2)}},
+			Culprits: map[Target]Use{culprit: {Rates: Rates{Read: 100 * mib}}},
+		}
+		before := list
+		list = Next(list, in)
+		for _, target := range turns {
+			was, now := before[target], list[target]
+			if target != culprit {
+				require.GreaterOrEqual(t, now.Percent, was.Percent, "%s at %d s", target.Cgroup, s)
+				require.Equal(t, was.InForce(), now.InForce())
+			}
+			require.True(t, !now.InForce() || now.Limits().Read >= 20*mib)
+		}
+	}
+}
+
 func TestThrottleRandom(t *testing.T) {
 	for seed := range uint64(300) {
 		require.NoError(t, soundThrottles(seed), "seed %d", seed)

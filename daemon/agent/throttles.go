@@ -8,6 +8,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -35,9 +36,12 @@ type throttles struct {
 	tree        throttle.Tree // of the journal
 	resizes     resizes
 	list        map[throttle.Target]throttle.Throttle
-	relief      []evict.Relief
-	saved       savedThrottles
-	logged      string // the problem that was logged last
+	// devices are the numbers of disks by name, and titles the names of workloads by
+	// cgroup, both of the newest sample.
+	devices, titles map[string]string
+	relief          []evict.Relief
+	saved           savedThrottles
+	logged          string // the problem that was logged last
 	// told are the throttles that were announced, and whether as a dry run.
 	told map[throttle.Target]bool
 	// event tells the owner of a pod; nil: there is no cluster.
@@ -82,8 +86,8 @@ func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
 	m.saved, m.journal.Limits = kept, kept.Limits
 	for _, c := range kept.Throttles {
 		m.list[c.Target] = c.Throttle
-		if c.InForce() {
-			m.told[c.Target] = false
+		if c.InForce() { // one without a limit was a dry run
+			m.told[c.Target] = !c.Resized && !slices.ContainsFunc(kept.Limits, func(l throttle.Limit) bool { return l.Cgroup == c.Cgroup && l.Resource() == c.Resource() })
 		}
 	}
 	m.publishCgroups()
@@ -98,33 +102,35 @@ func (m *throttles) needPods(s *view.State) bool {
 // round decides from the newest sample and applies the limits.
 func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	workloads := c.Throttleable(s.Snapshot, list, m.ofNamespace)
+	m.devices, m.titles = deviceNumbers(s.Snapshot), titles(s.Snapshot)
 	in := throttle.NewInput(s.Snapshot, s.Levels, workloads, m.list)
 	in.Resizing = m.resizes.resizing
 	m.list = throttle.Next(m.list, in)
-	err := m.setCgroups(s.Snapshot, workloads)
+	err := m.setCgroups(workloads)
 	decided, failed := m.resizes.round(in.Time, m.list, workloads, podsOf(s.Snapshot, list))
 	if decided {
-		failed = errors.Join(failed, m.setCgroups(s.Snapshot, workloads))
+		failed = errors.Join(failed, m.setCgroups(workloads))
 	}
 	err = errors.Join(err, failed)
 	m.publishCgroups()
 	m.relief = m.reliefOf(s.Levels, workloads, c.Eviction.ReliefWait)
 	err = errors.Join(err, m.saveIfChanged())
-	m.show(s, in, c, err)
+	m.show(in, c, err)
 	m.announce(s, workloads)
 }
 
-// setCgroups writes the limits of cgroups, but of pods that are resized.
-func (m *throttles) setCgroups(s *snapshot.Snapshot, workloads map[string]throttle.Workload) error {
+// setCgroups writes the limits of cgroups, but of pods that are resized. A pod that is not
+// listed yet keeps the limits that it has: whether it may get one is not known.
+func (m *throttles) setCgroups(workloads map[string]throttle.Workload) error {
 	written := map[throttle.Target]throttle.Throttle{}
 	for t, c := range m.list {
-		w := workloads[t.Cgroup]
+		w, listed := workloads[t.Cgroup]
 		resized := t.Resource() == snapshot.SharedCPU && (c.UndecidedResize(t, &w) || m.resizes.holds(t.Cgroup))
-		if !w.DryRun && !resized {
+		if !w.DryRun && !resized && (listed || len(m.limitsOf(t)) > 0) {
 			written[t] = c
 		}
 	}
-	return m.journal.Set(throttle.Limits(written, deviceNumbers(s), m.tree.IOCgroups))
+	return m.journal.Set(throttle.Limits(written, m.devices, m.tree.IOCgroups))
 }
 
 // podsOf returns the listed pod of a cgroup.
@@ -173,11 +179,22 @@ func deviceNumbers(s *snapshot.Snapshot) map[string]string {
 	return list
 }
 
-// publishCgroups publishes the cgroups that have a limit to the sample loop.
+// titles are the names of workloads by cgroup.
+func titles(s *snapshot.Snapshot) map[string]string {
+	list := make(map[string]string, len(s.Workloads))
+	for i := range s.Workloads {
+		list[s.Workloads[i].Cgroup] = s.Workloads[i].Title()
+	}
+	return list
+}
+
+// publishCgroups publishes the cgroups that have a limit of Plimsoll to the sample loop.
 func (m *throttles) publishCgroups() {
 	cgroups := map[string]bool{}
 	for _, l := range m.limits() {
-		cgroups[l.Cgroup] = true
+		if inForce(l) {
+			cgroups[l.Cgroup] = true
+		}
 	}
 	m.cgroups.Store(&cgroups)
 }
@@ -225,17 +242,26 @@ func sameThrottle(a, b savedThrottle) bool {
 // inForce are the targets whose limit is written.
 func (m *throttles) inForce() (list []throttle.Target) {
 	for _, t := range targets(m.list) {
-		if slices.ContainsFunc(m.limits(), func(l throttle.Limit) bool { return l.Written && limitMatches(l, t) && !l.Foreign }) {
+		if slices.ContainsFunc(m.limitsOf(t), inForce) {
 			list = append(list, t)
 		}
 	}
 	return list
 }
 
-// limitMatches tells whether a limit belongs to a target, by its cgroup and by what it
-// limits.
-func limitMatches(l throttle.Limit, t throttle.Target) bool {
-	return l.Cgroup == t.Cgroup && l.Resource() == t.Resource()
+// inForce tells whether a limit is written, and no other program has changed it.
+func inForce(l throttle.Limit) bool { return l.Written && !l.Foreign }
+
+func foreign(l throttle.Limit) bool { return l.Foreign }
+
+// limitsOf are the limits of a target.
+func (m *throttles) limitsOf(t throttle.Target) (list []throttle.Limit) {
+	for _, l := range m.limits() {
+		if l.Cgroup == t.Cgroup && l.Resource() == t.Resource() && (t.Disk == "" || l.Device == m.devices[t.Disk]) {
+			list = append(list, l)
+		}
+	}
+	return list
 }
 
 // reliefOf is the relief expected from the limits in force, by resource and scope: for
@@ -246,12 +272,12 @@ func (m *throttles) reliefOf(l *plugins.Levels, workloads map[string]throttle.Wo
 	for i := range l.Verdicts {
 		v := &l.Verdicts[i]
 		same := func(r evict.Relief) bool { return r.Resource == v.Resource && r.Scope == v.Scope }
-		n, tries := m.relieve(inForce, workloads, v, l.Time)
-		if n == 0 || v.Level == plugins.None || slices.ContainsFunc(list, same) {
+		relieving, tries := m.relieve(inForce, workloads, v, l.Time)
+		if len(relieving) == 0 || v.Level == plugins.None || slices.ContainsFunc(list, same) {
 			continue
 		}
-		r := evict.Relief{Resource: v.Resource, Scope: v.Scope, Since: l.Time, Action: fmt.Sprintf("%d pods are throttled", n)}
-		if i := slices.IndexFunc(m.relief, same); i >= 0 {
+		r := evict.Relief{Resource: v.Resource, Scope: v.Scope, Since: l.Time, Action: "throttled: " + m.name(relieving)}
+		if i := slices.IndexFunc(m.relief, same); i >= 0 && m.relief[i].Since.Before(l.Time) { // else the clock was set
 			r.Since = m.relief[i].Since
 		}
 		r.Until = r.Since.Add(wait)
@@ -263,42 +289,75 @@ func (m *throttles) reliefOf(l *plugins.Levels, workloads map[string]throttle.Wo
 	return list
 }
 
-// relieve counts the limits that relieve what a verdict is about; tries: one of them may
+// relieve returns the limits that relieve what a verdict is about; tries: one of them may
 // still become tighter.
-func (m *throttles) relieve(inForce []throttle.Target, workloads map[string]throttle.Workload, v *plugins.Verdict, now time.Time) (n int, tries bool) {
+func (m *throttles) relieve(inForce []throttle.Target, workloads map[string]throttle.Workload, v *plugins.Verdict, now time.Time) (list []throttle.Target, tries bool) {
 	for _, t := range inForce {
 		if w := workloads[t.Cgroup]; w.Relieves(t, v) {
 			c := m.list[t]
-			n, tries = n+1, tries || c.Tries(now)
+			list, tries = append(list, t), tries || c.Tries(now)
 		}
 	}
-	return n, tries
+	return list, tries
 }
 
-func (m *throttles) show(s *view.State, in throttle.Input, c *config.Agent, err error) {
-	v := &view.Throttles{DryRun: c.Throttle.DryRun}
-	names := map[string]string{}
-	for i := range s.Snapshot.Workloads {
-		names[s.Snapshot.Workloads[i].Cgroup] = s.Snapshot.Workloads[i].Title()
+// maxNamed bounds the pods in the reason of a decision.
+const maxNamed = 3
+
+// name the pods of some targets, with their limits.
+func (m *throttles) name(list []throttle.Target) string {
+	var texts []string
+	for _, t := range list[:min(len(list), maxNamed)] {
+		shown := m.throttled(t, throttle.Workload{})
+		texts = append(texts, view.Printable(shown.Name)+" ("+shown.Limited()+")")
 	}
+	if more := len(list) - maxNamed; more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// throttled is a throttle for people.
+func (m *throttles) throttled(t throttle.Target, w throttle.Workload) view.Throttled {
+	c := m.list[t]
+	return view.Throttled{
+		Cgroup: t.Cgroup, Name: m.titles[t.Cgroup], Disk: t.Disk, Memory: t.Memory, Percent: c.Percent, Limit: c.Limits(), Reason: c.Why,
+		Expires: c.Expires, Until: c.Until(&w), Mover: w.Mover, DryRun: w.DryRun, Resized: c.Resized, NotResized: c.NotResized,
+	}
+}
+
+func (m *throttles) show(in throttle.Input, c *config.Agent, err error) {
+	v := &view.Throttles{DryRun: c.Throttle.DryRun}
 	for _, t := range targets(m.list) {
-		if of := m.list[t]; of.InForce() {
-			shown := view.Throttled{
-				Cgroup: t.Cgroup, Name: names[t.Cgroup], Disk: t.Disk, Memory: t.Memory, Percent: of.Percent, Limit: of.Limits(), Expires: of.Expires, Reason: of.Why,
-				Mover: in.Workloads[t.Cgroup].Mover, DryRun: in.Workloads[t.Cgroup].DryRun, Resized: of.Resized, NotResized: of.NotResized,
-			}
-			shown.Foreign = slices.ContainsFunc(m.limits(), func(l throttle.Limit) bool { return l.Foreign && limitMatches(l, t) })
+		of, w, limits := m.list[t], in.Workloads[t.Cgroup], m.limitsOf(t)
+		if !of.InForce() {
+			continue
+		}
+		shown := m.throttled(t, w)
+		shown.Foreign = slices.ContainsFunc(limits, foreign)
+		switch {
+		case w.DryRun || shown.Foreign || slices.ContainsFunc(limits, inForce):
 			v.Throttled = append(v.Throttled, shown)
+		case !w.Unlisted:
+			v.Exempt = append(v.Exempt, view.NotThrottled{Cgroup: t.Cgroup, Name: shown.Name, Disk: t.Disk, Memory: t.Memory, Reason: notWritten(err)})
 		}
 	}
 	for _, e := range throttle.Exempted(m.list, in) {
-		v.Exempt = append(v.Exempt, view.NotThrottled{Cgroup: e.Cgroup, Name: names[e.Cgroup], Disk: e.Disk, Memory: e.Memory, Reason: e.Why})
+		v.Exempt = append(v.Exempt, view.NotThrottled{Cgroup: e.Cgroup, Name: m.titles[e.Cgroup], Disk: e.Disk, Memory: e.Memory, Reason: e.Why})
 	}
 	if err != nil {
 		v.Problem = err.Error()
 	}
 	m.shown.Store(v)
 	m.logProblem(err)
+}
+
+// notWritten is why a throttle has no limit.
+func notWritten(err error) string {
+	if err != nil {
+		return "its limit could not be written"
+	}
+	return "its cgroup has a limit that is as tight, or its disk is gone"
 }
 
 func (m *throttles) logProblem(err error) {
@@ -319,14 +378,15 @@ const (
 )
 
 // announce tells in the log, and the owners by Events, which throttles began and ended.
-// A dry run is told in the log alone.
+// A dry run is told in the log alone, and a limit that could not be written not at all.
 func (m *throttles) announce(s *view.State, workloads map[string]throttle.Workload) {
 	for _, t := range targets(m.list) {
 		now, dryRun := m.list[t], workloads[t.Cgroup].DryRun
-		if was, told := m.told[t]; now.InForce() && (!told || was && !dryRun) {
+		limited := dryRun || slices.ContainsFunc(m.limitsOf(t), inForce)
+		if was, told := m.told[t]; now.InForce() && limited && (!told || was && !dryRun) {
 			m.told[t] = dryRun
-			shown := view.Throttled{Disk: t.Disk, Memory: t.Memory, Percent: now.Percent, Limit: now.Limits(), Resized: now.Resized}
-			m.tell(s, t, dryRun, eventThrottled, shown.Limited()+", since "+now.Why)
+			shown := m.throttled(t, workloads[t.Cgroup])
+			m.tell(s, t, dryRun, eventThrottled, shown.Sentence())
 		}
 	}
 	for _, t := range slices.SortedFunc(maps.Keys(m.told), throttle.Target.Compare) {

@@ -79,9 +79,10 @@ func TestMemoryLimited(t *testing.T) {
 	h.throttles.round(s, &h.config, h.pods)
 	assert.Equal(t, "1610616832", h.high(), "what it holds when it is written, which is more than in the sample")
 	require.Len(t, h.throttles.shown.Load().Throttled, 1)
+	const until = ", until the pressure is over, at the latest 12:02:32 UTC"
 	const why = ", since batch/eater took 400 MiB/s, and 100 % of the memory growth; 80 MiB are available"
-	assert.Equal(t, "batch/eater: memory limited to 1.4 GiB"+why, h.throttles.shown.Load().Throttled[0].Text())
-	assert.Equal(t, []string{"Normal Throttled batch/eater: memory limited to 1.4 GiB" + why}, h.events)
+	assert.Equal(t, "batch/eater: memory limited to 1.4 GiB"+until+why, h.throttles.shown.Load().Throttled[0].Text())
+	assert.Equal(t, []string{"Normal Throttled batch/eater: memory limited to 1.4 GiB" + until + why}, h.events)
 	assert.True(t, (*h.throttles.cgroups.Load())[eaterPod], "its stall is our doing")
 	require.Len(t, h.throttles.relief, 1)
 	assert.Equal(t, []any{plugins.Memory, h.now.Add(10 * time.Second)}, []any{h.throttles.relief[0].Resource, h.throttles.relief[0].Until}, "an eviction waits for it, but not longer")

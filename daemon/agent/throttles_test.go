@@ -130,8 +130,8 @@ func TestMoverThrottledAndReleased(t *testing.T) {
 	assert.True(t, (*h.throttles.cgroups.Load())[moverPod], "its stall is our doing")
 	shown := h.throttles.shown.Load()
 	require.Len(t, shown.Throttled, 1)
-	assert.Equal(t, "velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, since velero/du-1 has 90 % of the traffic", shown.Throttled[0].Text())
-	assert.Equal(t, []string{"Normal Throttled velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, since velero/du-1 has 90 % of the traffic"}, h.events)
+	assert.Equal(t, "velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, until the pressure is over, since velero/du-1 has 90 % of the traffic", shown.Throttled[0].Text())
+	assert.Equal(t, []string{"Normal Throttled velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, until the pressure is over, since velero/du-1 has 90 % of the traffic"}, h.events)
 	assert.Contains(t, h.log.String(), "velero/du-1")
 	for range 20 {
 		h.round(30, plugins.None)
@@ -194,6 +194,77 @@ func TestMoverLimitNotSavedNotWritten(t *testing.T) {
 	assert.Contains(t, h.throttles.shown.Load().Problem, "no pod is throttled further")
 	assert.Contains(t, h.log.String(), "failed to apply the limits of throttled pods")
 	assert.Empty(t, h.throttles.relief, "nobody waits for what was not done")
+	assert.Empty(t, h.events, "its owner is told of no limit that there is not")
+	assert.Empty(t, h.throttles.shown.Load().Throttled)
+	assert.Equal(t, "velero/du-1, sda: its limit could not be written", h.throttles.shown.Load().Exempt[0].Text())
+}
+
+// A limit of the pod's own is tighter: none of Plimsoll's is written, and none is told of.
+func TestMoverLimitedAlready(t *testing.T) {
+	h := newThrottleFixture(t)
+	own := "8:0 rbps=1000 wbps=1000\n"
+	h.write(own)
+	h.round(0, plugins.Soft)
+	assert.Equal(t, own, h.read())
+	assert.Empty(t, h.events)
+	assert.Empty(t, h.throttles.relief)
+	assert.Empty(t, h.throttles.shown.Load().Throttled)
+	assert.Equal(t, "velero/du-1, sda: its cgroup has a limit that is as tight, or its disk is gone", h.throttles.shown.Load().Exempt[0].Text())
+}
+
+// A limit on one disk is none on another: what waits for that one is not postponed.
+func TestMoverLimitedOnOneDisk(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Soft)
+	h.throttles.list[throttle.Target{Cgroup: moverPod, Disk: "sdb"}] = h.throttles.list[throttle.Target{Cgroup: moverPod, Disk: "sda"}]
+	h.throttles.devices["sdb"] = "8:16"
+	assert.Len(t, h.throttles.inForce(), 1)
+	l := h.seen(plugins.Soft, false).Levels
+	l.Verdicts[0].Scope = "sdb"
+	assert.Empty(t, h.throttles.reliefOf(l, nil, time.Second))
+}
+
+// Another program has replaced the limit: the pod's stall is not the agent's doing any more.
+func TestMoverLimitReplaced(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Soft)
+	h.write("8:0 rbps=1000 wbps=1000\n")
+	h.round(1, plugins.Soft)
+	assert.True(t, h.throttles.shown.Load().Throttled[0].Foreign)
+	assert.Empty(t, *h.throttles.cgroups.Load())
+	assert.Empty(t, h.throttles.relief)
+}
+
+// The agent of a dry run is restarted, and does not know its pods yet: it writes nothing,
+// and tells no owner.
+func TestMoverDryRunRestarted(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.config.VGDP.DryRun = true
+	h.round(0, plugins.Soft)
+	before := h.read()
+	h.start()
+	unlisted := h.seen(plugins.Soft, false)
+	unlisted.Snapshot.Workloads[0].Pod = nil
+	h.throttles.round(unlisted, &h.config, h.pods)
+	assert.Equal(t, before, h.read())
+	assert.Empty(t, h.throttles.shown.Load().Throttled, "whether it is throttled is not known yet")
+	for range 20 {
+		h.round(30, plugins.None)
+	}
+	assert.Empty(t, h.throttles.list)
+	assert.Empty(t, h.events)
+	assert.Equal(t, before, h.read())
+}
+
+// The clock is set back by an hour: no eviction waits for that long.
+func TestReliefClockSetBack(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Hard)
+	h.round(-3600, plugins.Hard)
+	h.round(1, plugins.Hard)
+	require.Len(t, h.throttles.relief, 1)
+	assert.False(t, h.throttles.relief[0].Since.After(h.now))
+	assert.False(t, h.throttles.relief[0].Until.After(h.now.Add(10*time.Second)))
 }
 
 func TestMoverStateCorruptTouchesNothing(t *testing.T) {
@@ -260,6 +331,7 @@ func TestMoverReliefFromFirstLimit(t *testing.T) {
 	h.round(0, plugins.Soft)
 	first := h.now
 	require.Len(t, h.throttles.relief, 1)
+	assert.Equal(t, "throttled: velero/du-1 (sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use)", h.throttles.relief[0].Action)
 	assert.Equal(t, []any{plugins.Disk, "sda", first, first.Add(10 * time.Second)},
 		[]any{h.throttles.relief[0].Resource, h.throttles.relief[0].Scope, h.throttles.relief[0].Since, h.throttles.relief[0].Until})
 	h.round(5, plugins.Hard)

@@ -40,6 +40,8 @@ type Throttled struct {
 	DryRun bool `json:"dryRun,omitempty"`
 	// Expires: an agent that finds the limit later removes it.
 	Expires time.Time `json:"expires"`
+	// Until a limit of memory lasts at most; zero: until the pressure is over.
+	Until time.Time `json:"until,omitzero"`
 	// Foreign: another program changed one of the limits since; that one is left
 	// unchanged.
 	Foreign bool `json:"foreign,omitempty"`
@@ -56,10 +58,7 @@ type NotThrottled struct {
 
 // Text is a throttled pod in one line.
 func (t *Throttled) Text() string {
-	text := Printable(t.Name) + ": " + t.Limited()
-	if t.Reason != "" {
-		text += ", since " + Printable(t.Reason)
-	}
+	text := Printable(t.Name) + ": " + t.Sentence()
 	if t.DryRun {
 		text += " (dry run: not applied)"
 	}
@@ -68,6 +67,18 @@ func (t *Throttled) Text() string {
 	}
 	if t.Foreign {
 		text += "; another program changed this limit since, it is left unchanged"
+	}
+	return text
+}
+
+// Sentence is the limit, until when it lasts, and why it began.
+func (t *Throttled) Sentence() string {
+	text := t.Limited() + ", until the pressure is over"
+	if !t.Until.IsZero() {
+		text += ", at the latest " + t.Until.UTC().Format("15:04:05") + " UTC"
+	}
+	if t.Reason != "" {
+		text += ", since " + Printable(t.Reason)
 	}
 	return text
 }
