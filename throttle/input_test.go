@@ -84,11 +84,14 @@ func TestCulprits(t *testing.T) {
 		"the rule names nobody":                                {unnamed(judged(plugins.Disk, "sdb", plugins.Soft)), nil, nil},
 		"a mover needs no name":                                {unnamed(judged(plugins.Disk, "sda", plugins.Soft)), nil, map[Target]Use{mover: {Rates{Read: 300, Write: 5}, moverGroup + " has 75 % of the traffic"}}},
 		"its share is too small":                               {judged(plugins.Disk, "sdb", plugins.Soft), func(s *snapshot.Snapshot) { s.Contention[1].Culprits[0].Share = 0.19 }, nil},
-		"it is the one that waits":                             {judged(plugins.Disk, "sdb", plugins.Soft), func(s *snapshot.Snapshot) { s.Contention[1].Sufferers[0].Cgroup = hogGroup }, nil},
-		"it was not measured":                                  {judged(plugins.Disk, "sdb", plugins.Soft), func(s *snapshot.Snapshot) { s.Workloads[2].Rates = snapshot.Opt[snapshot.WorkloadRates]{} }, nil},
-		"the CPUs":                                             {judged(plugins.CPU, "node", plugins.Hard), nil, map[Target]Use{{Cgroup: hogGroup}: {Rates{CPU: 3}, "shop/db waits 38 % of the time; " + hogGroup + " has 60 % of the CPU time in use"}, {Cgroup: moverGroup}: {Rates{CPU: 2}, "shop/db waits 38 % of the time; " + moverGroup + " has 30 % of the CPU time in use"}}},
-		"memory: movers only":                                  {judged(plugins.Memory, "node", plugins.Hard), nil, map[Target]Use{{Cgroup: moverGroup}: {Rates{CPU: 2}, moverGroup + " has 20 % of the memory growth"}}},
-		"memory: too small a share":                            {judged(plugins.Memory, "node", plugins.Hard), func(s *snapshot.Snapshot) { s.Contention[2].Culprits[0].Share = 0.19 }, nil},
+		"it waits for another disk": {judged(plugins.Disk, "sdb", plugins.Soft), func(s *snapshot.Snapshot) {
+			s.Contention[0].Sufferers = []snapshot.Sufferer{{Party: snapshot.Party{Cgroup: hogGroup}, Waited: 0.9, Share: snapshot.Some(0.1)}}
+		}, map[Target]Use{hog: {Rates{Read: 900}, hogReads}}},
+		"it is the one that waits":  {judged(plugins.Disk, "sdb", plugins.Soft), func(s *snapshot.Snapshot) { s.Contention[1].Sufferers[0].Cgroup = hogGroup }, nil},
+		"it was not measured":       {judged(plugins.Disk, "sdb", plugins.Soft), func(s *snapshot.Snapshot) { s.Workloads[2].Rates = snapshot.Opt[snapshot.WorkloadRates]{} }, nil},
+		"the CPUs":                  {judged(plugins.CPU, "node", plugins.Hard), nil, map[Target]Use{{Cgroup: hogGroup}: {Rates{CPU: 3}, "shop/db waits 38 % of the time; " + hogGroup + " has 60 % of the CPU time in use"}, {Cgroup: moverGroup}: {Rates{CPU: 2}, "shop/db waits 38 % of the time; " + moverGroup + " has 30 % of the CPU time in use"}}},
+		"memory: movers only":       {judged(plugins.Memory, "node", plugins.Hard), nil, map[Target]Use{{Cgroup: moverGroup}: {Rates{CPU: 2}, moverGroup + " has 20 % of the memory growth"}}},
+		"memory: too small a share": {judged(plugins.Memory, "node", plugins.Hard), func(s *snapshot.Snapshot) { s.Contention[2].Culprits[0].Share = 0.19 }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := onNode()

@@ -115,7 +115,8 @@ var ErrGone = errors.New("gone")
 // Journal is the journal of the agent's own limits.
 type Journal struct {
 	Files Files
-	// Save saves the limits; if that fails, no further limit is written.
+	// Save saves the limits before each write; if that fails, no further limit is written, and
+	// values are only restored.
 	Save func([]Limit) error
 	// Limits, at most one of each knob.
 	Limits []Limit
@@ -125,22 +126,24 @@ type Journal struct {
 // per second, cores, or bytes. What fails is retried by the next Set.
 func (b *Journal) Set(want map[Knob]float64) error {
 	before := slices.Clone(b.Limits)
-	errs := b.restore(want)
+	errs := b.planRestore(want)
 	for _, k := range slices.SortedFunc(maps.Keys(want), Knob.compare) {
 		errs = append(errs, b.ignoreGone(k, func() error { return b.plan(k, want[k]) })...)
 	}
 	if slices.Equal(before, b.Limits) && !slices.ContainsFunc(b.Limits, Limit.pending) {
 		return errors.Join(errs...)
 	}
-	if err := b.Save(b.Limits); err != nil {
-		return errors.Join(append(errs, fmt.Errorf("save limits, no pod is throttled further: %w", err))...)
+	err := b.Save(b.Limits)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("save limits, no pod is throttled further: %w", err))
 	}
 	if !slices.ContainsFunc(b.Limits, Limit.pending) {
 		return errors.Join(errs...)
 	}
 	for _, l := range slices.Clone(b.Limits) {
-		if l.pending() {
-			errs = append(errs, b.ignoreGone(l.Knob, func() error { return b.write(l) })...)
+		_, wanted := want[l.Knob]
+		if l.pending() && (err == nil || !wanted) { // what is restored need not be saved before
+			errs = append(errs, b.ignoreGone(l.Knob, func() error { return b.write(l, wanted) })...)
 		}
 	}
 	return errors.Join(append(errs, b.Save(b.Limits))...)
@@ -165,21 +168,26 @@ func (b *Journal) drop(k Knob) {
 	b.Limits = slices.DeleteFunc(b.Limits, func(l Limit) bool { return l.Knob == k })
 }
 
-// restore restores the values before, where the agent's own are still in force.
-func (b *Journal) restore(want map[Knob]float64) (errs []error) {
+// planRestore records what is to be restored: the values before, where the agent's own are
+// still in force. It is saved first, like every write: an agent that is killed in between
+// would leave a value to the next one that looks like another program's.
+func (b *Journal) planRestore(want map[Knob]float64) (errs []error) {
 	for _, l := range slices.Clone(b.Limits) {
 		if _, wanted := want[l.Knob]; wanted {
 			continue
 		}
 		errs = append(errs, b.ignoreGone(l.Knob, func() error {
 			now, err := b.Files.Get(l.Knob)
-			if err == nil && now != l.Original && l.replaceable(now) {
-				err = b.Files.Set(l.Knob, l.Original)
-			}
-			if err == nil {
+			switch {
+			case err != nil:
+				return err
+			case now == l.Original || !l.replaceable(now):
 				b.drop(l.Knob)
+			default:
+				l.Replaced, l.Value, l.Written = now, l.Original, false
+				b.Limits[b.at(l.Knob)] = l
 			}
-			return err
+			return nil
 		})...)
 	}
 	return errs
@@ -220,9 +228,14 @@ func (b *Journal) plan(k Knob, per float64) error {
 	return nil
 }
 
-func (b *Journal) write(l Limit) error {
+// write a value; one that is not wanted any more was the value before.
+func (b *Journal) write(l Limit, wanted bool) error {
 	if err := b.Files.Set(l.Knob, l.Value); err != nil {
 		return err
+	}
+	if !wanted {
+		b.drop(l.Knob)
+		return nil
 	}
 	b.Limits[b.at(l.Knob)].Written = true
 	return nil

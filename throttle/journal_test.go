@@ -16,7 +16,8 @@ type kernel struct {
 	now   map[Knob]uint64
 	fails map[Knob]error // reads and writes of it
 	wrote []Knob
-	// dies after so many writes; 0: never. Nothing is done or kept after that.
+	// dies at the write of that number, to the kernel or of what is kept; 0: never. Nothing
+	// is done or kept after that.
 	dies int
 }
 
@@ -37,13 +38,17 @@ func (k *kernel) Set(of Knob, n uint64) error {
 	if _, err := k.Get(of); err != nil {
 		return err
 	}
+	k.mayDie()
+	k.now[of], k.wrote = n, append(k.wrote, of)
+	return nil
+}
+
+func (k *kernel) mayDie() {
 	if k.dies > 0 {
 		if k.dies--; k.dies == 0 {
 			panic(errDead)
 		}
 	}
-	k.now[of], k.wrote = n, append(k.wrote, of)
-	return nil
 }
 
 func (k *kernel) Effective(_ Knob, per float64) (uint64, error) { return uint64(per), nil }
@@ -75,6 +80,7 @@ func (d *journalFixture) open(kept []Limit) {
 		if d.full != nil {
 			return d.full
 		}
+		d.mayDie()
 		d.kept, d.keeps = slices.Clone(list), d.keeps+1
 		return nil
 	}}
@@ -221,7 +227,7 @@ func TestLimitCrashRestores(t *testing.T) {
 	for write := 1; ; write++ {
 		d := newJournalFixture()
 		if !d.killedAt(write, changes) {
-			require.Greater(t, write, 8)
+			require.Greater(t, write, 16)
 			return
 		}
 		d.open(d.kept)
@@ -250,7 +256,7 @@ func (d *journalFixture) step(r *rand.Rand, theirs map[Knob]bool) {
 			d.fails[k] = unix.EIO
 		}
 	}
-	if d.killedAt(r.IntN(6), []map[Knob]float64{want}) {
+	if d.killedAt(r.IntN(9), []map[Knob]float64{want}) {
 		d.open(d.kept)
 	}
 	if r.IntN(6) == 0 {

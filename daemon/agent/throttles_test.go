@@ -212,6 +212,32 @@ func TestMoverLimitedAlready(t *testing.T) {
 	assert.Equal(t, "velero/du-1, sda: its cgroup has a limit that is as tight, or its disk is gone", h.throttles.shown.Load().Exempt[0].Text())
 }
 
+// Without the io controller no limit can be written: none is told of, and no eviction waits.
+func TestMoverWithoutController(t *testing.T) {
+	h := newThrottleFixture(t)
+	require.NoError(t, os.Remove(filepath.Join(h.dir, moverPod, "io.max")))
+	h.round(0, plugins.Hard)
+	assert.Contains(t, h.throttles.shown.Load().Problem, "the cgroup controller is not enabled there")
+	assert.Empty(t, h.events)
+	assert.Empty(t, h.throttles.relief)
+	assert.Empty(t, *h.throttles.cgroups.Load())
+}
+
+// The disk is unplugged while a limit is in force, and another one gets its name: nothing of
+// the first limit is left, and the second begins anew.
+func TestMoverDiskGone(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Soft)
+	require.Equal(t, fourOf, h.read())
+	gone := h.seen(plugins.None, false)
+	gone.Snapshot.Disks, gone.Snapshot.Contention, gone.Levels.Verdicts = nil, nil, nil
+	h.write("")
+	h.throttles.round(gone, &h.config, h.pods)
+	assert.Empty(t, h.throttles.journal.Limits)
+	assert.Empty(t, *h.throttles.cgroups.Load())
+	assert.Empty(t, h.throttles.shown.Load().Throttled)
+}
+
 // A limit on one disk is none on another: what waits for that one is not postponed.
 func TestMoverLimitedOnOneDisk(t *testing.T) {
 	h := newThrottleFixture(t)
