@@ -202,10 +202,10 @@ func (k *kubeNode) joinAgent() {
 const (
 	// joined are the arguments of an agent with the rights that deploy/ grants.
 	joined = "--config /root/agent.yaml --kubeconfig /root/agent.kubeconfig --node " + nodeName
-	// acting configures one that evicts.
-	acting = "eviction: {dryRun: false, reportOnly: 0s, limits: {perMinute: 60, perOwnerHour: 3600}}\n"
+	// acting configures one that evicts. Tests count its decisions, also of many pods.
+	acting = "eviction: {dryRun: false, reportOnly: 0s, limits: {perMinute: 60, perOwnerHour: 3600}}\nstate: {decisions: 2000}\n"
 	// repeating configures one whose marks are gone with what they are for.
-	repeating = "eviction: {dryRun: false, reportOnly: 0s, limits: {perMinute: 60, perOwnerHour: 3600}, transition: 1s, taints: {minimum: 1s, maximum: 1s}}\n"
+	repeating = "eviction: {dryRun: false, reportOnly: 0s, limits: {perMinute: 60, perOwnerHour: 3600}, transition: 1s, taints: {minimum: 1s, maximum: 1s}}\nstate: {decisions: 2000}\n"
 )
 
 // decisions of the agent, newest first; none while the machine is too short of
