@@ -16,6 +16,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/backup/durations"
 	"github.com/plimsoll-dev/plimsoll/backup/objective"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 )
 
 // The month of a cluster whose Backups have objectives, made up from a seed: see the head of
@@ -491,7 +492,7 @@ func playSeeds(t *testing.T, n int, forecasts bool) [][]tally {
 // page.
 func TestDeadlinesMonth(t *testing.T) {
 	n := 1
-	long := *update || os.Getenv("PLIMSOLL_LONG") != ""
+	long := *update || live.IsLong()
 	if long {
 		n = seeds
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/backup/durations"
 	"github.com/plimsoll-dev/plimsoll/backup/objective"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/uploads"
@@ -79,7 +80,7 @@ func TestForecastOfLoads(t *testing.T) {
 
 // What is played without loads of what runs is the same to the bit, whatever else loads do.
 func TestForecastWithoutLoads(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(live.Times(60, 300)) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		in := dated(r, world(r, r.IntN(14)))
 		want := Forecast(in, nil, nil, nil, noon.Add(12*time.Hour))

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/plimsoll-dev/plimsoll/abilities"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/store"
 )
 
@@ -431,7 +432,7 @@ func compete(seed uint64, ordered bool, settings ...func() Settings) (c *contest
 }
 
 func TestLeadersStaleViewsStartInOrder(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(live.Times(10, 30)) {
 		synctest.Test(t, func(t *testing.T) {
 			of := func() Settings { return leading(1+int(seed%3), Config{}) }
 			leaders := slices.Repeat([]func() Settings{of}, 1+int(seed%3))
@@ -445,7 +446,7 @@ func TestLeadersStaleViewsStartInOrder(t *testing.T) {
 // Leaders whose clocks differ, or that read the file of another minute, do not
 // agree on who goes first. What overlaps does not run together all the same.
 func TestLeadersDisagreeNoOverlapRuns(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(live.Times(10, 30)) {
 		synctest.Test(t, func(t *testing.T) {
 			var leaders []func() Settings
 			for i := range 2 + int(seed%2) {

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 )
 
 // A Backup that runs bears our mark when the queue is handed back, and another
@@ -55,7 +57,7 @@ func TestHandBackLoggedOnceNoMarksLeft(t *testing.T) {
 // Two others lead for a moment, or think so. They may start Backups in another
 // order than the queue's, but none that overlaps with one that runs.
 func TestHandBackBesideLeadersNoOverlap(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(live.Times(15, 60)) {
 		synctest.Test(t, func(t *testing.T) {
 			on := func() Settings { return leading(1+int(seed%3), Config{}) }
 			off := func() Settings { return Settings{Resync: time.Minute, Config: Config{Limit: 1}} }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/cri"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
@@ -94,7 +95,7 @@ func TestPrintRoundTrip(t *testing.T) {
 		require.NoError(t, Decode("printed.yaml", []byte(text), &got), text)
 		return assert.Empty(t, cmp.Diff(want, got, cmp.AllowUnexported(everything{})), text)
 	}
-	require.NoError(t, quick.Check(property, &quick.Config{MaxCount: 500}))
+	require.NoError(t, quick.Check(property, &quick.Config{MaxCount: live.Times(100, 500)}))
 }
 
 func TestPrintAgentRoundTrip(t *testing.T) {
@@ -105,7 +106,7 @@ func TestPrintAgentRoundTrip(t *testing.T) {
 		require.NoError(t, Decode("printed.yaml", []byte(text), &got), text)
 		return assert.Empty(t, cmp.Diff(want.Agent, got), text)
 	}
-	require.NoError(t, quick.Check(property, &quick.Config{MaxCount: 500}))
+	require.NoError(t, quick.Check(property, &quick.Config{MaxCount: live.Times(100, 500)}))
 	assert.True(t, property(validAgent{Default()}))
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
@@ -50,7 +51,7 @@ func newNode(pods int) *node {
 	for i := range 60 {
 		n.services = append(n.services, workload(fmt.Sprintf("/system.slice/service-%02d.service", i), 0, 1e6, 0, 0))
 	}
-	for i := range 250 {
+	for i := range pods {
 		n.nics = append(n.nics, snapshot.NICState{NIC: snapshot.NIC{Name: fmt.Sprintf("veth%d", i), Kind: "veth"}})
 	}
 	for i := range 12 {
@@ -94,15 +95,16 @@ func (n *node) step(share float64, churn int) {
 	}
 }
 
-// A whole day of 250 pods, of which each second one lives for less than a day. Half of
-// all values change with each step.
+// A whole day of 250 pods (25 in short), of which each second one lives for less than a
+// day. Half of all values change with each step.
 func TestStoreSize(t *testing.T) {
-	n := newNode(250)
+	pods, most := live.Times(25, 250), live.Times(2, 8)*mebibyte
+	n := newNode(pods)
 	before := heap()
 	store := &Store{}
 	for i := range 24 * 360 {
 		churn := 0
-		if i%70 == 0 {
+		if i%(70*250/pods) == 0 {
 			churn = 1
 		}
 		n.step(0.5, churn)
@@ -111,8 +113,8 @@ func TestStoreSize(t *testing.T) {
 	after := heap()
 	file := saved(t, store)
 	t.Logf("heap %.2f MiB, file %.2f MiB, %d names", float64(after-before)/mebibyte, float64(len(file))/mebibyte, len(store.all))
-	assert.Less(t, after-before, uint64(8*mebibyte))
-	assert.Less(t, len(file), 8*mebibyte)
+	assert.Less(t, after-before, uint64(most))
+	assert.Less(t, len(file), most)
 	a := store.Answer(rangeOf(t, "day", n.at), n.workloads[0].Cgroup)
 	known := 0
 	for _, v := range a.Node["cpuBusyRatio"].Mean {
@@ -130,7 +132,7 @@ func TestStoreSize(t *testing.T) {
 			}
 		}
 	}
-	assert.Greater(t, whole, 170, "of workloads too")
+	assert.Greater(t, whole, 170*pods/250, "of workloads too")
 	runtime.KeepAlive(n)
 }
 
@@ -150,7 +152,7 @@ func storesWildValues(t *testing.T) {
 	n := newNode(250)
 	before, largest := heap(), 0
 	store := &Store{}
-	for i := range 12 * 360 {
+	for i := range live.Times(3, 12) * 360 {
 		n.step(0, 0)
 		for w := range n.workloads {
 			r, _ := n.workloads[w].Rates.Get()
@@ -177,7 +179,8 @@ func storesWildValues(t *testing.T) {
 func storesChurn(t *testing.T) {
 	n := newNode(0)
 	store := &Store{}
-	for range 3 * 360 {
+	hours := live.Times(1, 3)
+	for range hours * 360 {
 		n.pods = n.pods[:0]
 		for range 100 {
 			n.pods = append(n.pods, n.pod())
@@ -193,7 +196,7 @@ func storesChurn(t *testing.T) {
 			known++
 		}
 	}
-	assert.Greater(t, known, 170, "what runs all the time has lost nothing")
+	assert.Greater(t, known, 57*hours, "what runs all the time has lost nothing")
 }
 
 func storesEndlessNames(t *testing.T) {

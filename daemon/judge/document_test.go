@@ -2,6 +2,7 @@ package judge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,6 +27,26 @@ var labelledOnce = sync.OnceValues(func() (*Report, error) {
 	return Run(context.Background(), labelledSet, Judged(c))
 })
 
+// labelledSamples are the labelled recordings by path, read once for all tests: to decode them takes
+// longer than to judge them.
+var labelledSamples = sync.OnceValues(func() (map[string]recorded, error) {
+	list, err := entries(labelledSet)
+	all := map[string]recorded{}
+	for _, e := range list {
+		what, readErr := e.read(context.Background())
+		err, all[e.path] = errors.Join(err, readErr), what
+	}
+	return all, err
+})
+
+func recordingOf(t *testing.T, e entry) recorded {
+	t.Helper()
+	all, err := labelledSamples()
+	require.NoError(t, err)
+	require.Contains(t, all, e.path)
+	return all[e.path]
+}
+
 func labelledReport(t *testing.T) *Report {
 	t.Helper()
 	r, err := labelledOnce()
@@ -39,7 +60,7 @@ func TestLabelledDocuments(t *testing.T) {
 	t.Run("judgement.md", func(t *testing.T) {
 		generated(t, "../../docs/judgement.md", judgementPage(r, foreseenDocument(foreseeAll(t))))
 	})
-	t.Run("kep-5394.md", func(t *testing.T) { generated(t, "../../docs/kep-5394.md", sweepPage(r)) })
+	t.Run("kep-5394.md", func(t *testing.T) { generated(t, "../../docs/kep-5394.md", sweepPage(t, r)) })
 	t.Run("kep-5394.svg", func(t *testing.T) { generated(t, "../../docs/kep-5394.svg", sweepPlot(r)) })
 	t.Run("judge.md", func(t *testing.T) {
 		generatedPart(t, "../../docs/judge.md", "figures", figuresText(r))

@@ -74,8 +74,7 @@ func foreseeAll(t *testing.T) (rows []foreseen) {
 	require.NoError(t, err)
 	c := defaults(t)
 	for _, e := range list {
-		what, err := e.read(t.Context())
-		require.NoError(t, err)
+		what := recordingOf(t, e)
 		f, o := foreseen{name: e.label.Name}, newOurs(c, e.label, what.samples)
 		for _, s := range what.samples {
 			o.Judge(s)

@@ -74,8 +74,7 @@ func TestLabelledRecordings(t *testing.T) {
 // named workloads, what is not judged, and which workloads would be throttled.
 func checkOurs(t *testing.T, c *config.Agent, e entry) {
 	t.Helper()
-	what, err := e.read(t.Context())
-	require.NoError(t, err)
+	what := recordingOf(t, e)
 	rule := Plimsoll(c)
 	watched := watch{t: t, label: e.label, ours: newOurs(c, e.label, what.samples)}
 	spells, lacks := judgement.Play(what.samples, &watched)

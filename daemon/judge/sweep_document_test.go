@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -47,9 +46,10 @@ This page is written by ` + "`go test ./daemon/judge -run Labelled -update`" + `
 `
 
 // sweepPage is docs/kep-5394.md.
-func sweepPage(r *Report) string {
+func sweepPage(t *testing.T, r *Report) string {
+	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, sweepHead, bestText(r), falseText(r))
+	fmt.Fprintf(&b, sweepHead, bestText(r), falseText(t, r))
 	for _, resource := range sweptResources() {
 		fmt.Fprintf(&b, "## %s\n\n", conditionName(resource))
 		for _, line := range []peers.Line{peers.Full, peers.Some} {
@@ -123,16 +123,12 @@ func (r *Report) best(resource plugins.Resource) (best *SweepPoint, clean int) {
 }
 
 // falseText names the recordings on which the rule is false at 10 % of full.
-func falseText(r *Report) string {
+func falseText(t *testing.T, r *Report) string {
+	t.Helper()
 	rule := peers.KEP5394(10, peers.Full)
 	var names []string
 	for _, one := range r.Recordings {
-		e := entry{label: one.Label, path: one.File}
-		what, err := e.read(context.Background())
-		if err != nil {
-			return err.Error()
-		}
-		if o := outcome(rule, one.Label, what); len(o.FalseSoft) > 0 {
+		if o := outcome(rule, one.Label, recordingOf(t, entry{path: one.File})); len(o.FalseSoft) > 0 {
 			names = append(names, fmt.Sprintf("%s (%s)", one.Name, o.FalseSoft[0].Resource))
 		}
 	}

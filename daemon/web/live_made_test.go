@@ -81,7 +81,7 @@ type watcher struct {
 
 func (p *publisher) watch() (*watcher, int) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	ctx, cancel := deadline.Context(p.t.Context(), time.Minute)
 	p.t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+"/live", http.NoBody)
 	require.NoError(p.t, err)

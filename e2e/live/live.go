@@ -19,6 +19,14 @@ func Long(t testing.TB, takes string) {
 // IsLong tells whether tests run in their long forms.
 func IsLong() bool { return os.Getenv("PLIMSOLL_LONG") != "" }
 
+// Times is how often a test repeats what is random: long in make e2e, else short.
+func Times(short, long int) int {
+	if IsLong() {
+		return long
+	}
+	return short
+}
+
 // Output of a process, safe to read while it writes.
 type Output struct {
 	mu  sync.Mutex // guards buf
