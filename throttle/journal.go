@@ -92,6 +92,15 @@ type Limit struct {
 
 func (l Limit) pending() bool { return !l.Written && !l.Foreign }
 
+// InForce tells whether the value in force is the agent's own: the newest one, or that which
+// it replaces.
+func (l Limit) InForce() bool {
+	return !l.Foreign && (l.Written && l.Value != l.Original || !l.Written && l.Replaced != l.Original)
+}
+
+// Restores tells whether the value before is being restored.
+func (l Limit) Restores() bool { return l.Value == l.Original }
+
 // replaceable says whether the value in force may be replaced.
 func (l Limit) replaceable(now uint64) bool {
 	return !l.Foreign && (now == l.Value || !l.Written && now == l.Replaced)
@@ -120,20 +129,22 @@ type Journal struct {
 	Save func([]Limit) error
 	// Limits, at most one of each knob.
 	Limits []Limit
+
+	saved []Limit // by this journal; nil: nothing yet
 }
 
 // Set makes these limits the agent's own, and removes all its others. Numbers are bytes
 // per second, cores, or bytes. What fails is retried by the next Set.
 func (b *Journal) Set(want map[Knob]float64) error {
 	before := slices.Clone(b.Limits)
-	errs := b.planRestore(want)
+	restored, errs := b.planRestore(want)
 	for _, k := range slices.SortedFunc(maps.Keys(want), Knob.compare) {
 		errs = append(errs, b.ignoreGone(k, func() error { return b.plan(k, want[k]) })...)
 	}
 	if slices.Equal(before, b.Limits) && !slices.ContainsFunc(b.Limits, Limit.pending) {
 		return errors.Join(errs...)
 	}
-	err := b.Save(b.Limits)
+	err := b.save()
 	if err != nil {
 		errs = append(errs, fmt.Errorf("save limits, no pod is throttled further: %w", err))
 	}
@@ -142,11 +153,23 @@ func (b *Journal) Set(want map[Knob]float64) error {
 	}
 	for _, l := range slices.Clone(b.Limits) {
 		_, wanted := want[l.Knob]
-		if l.pending() && (err == nil || !wanted) { // what is restored need not be saved before
-			errs = append(errs, b.ignoreGone(l.Knob, func() error { return b.write(l, wanted) })...)
+		if l.pending() && (restored[l.Knob] || wanted && err == nil) { // what is restored need not be saved before
+			errs = append(errs, b.ignoreGone(l.Knob, func() error { return b.write(l) })...)
 		}
 	}
-	return errors.Join(append(errs, b.Save(b.Limits))...)
+	return errors.Join(append(errs, b.save())...)
+}
+
+// save the limits, if they are not those that were saved last.
+func (b *Journal) save() error {
+	if b.saved != nil && slices.Equal(b.saved, b.Limits) {
+		return nil
+	}
+	if err := b.Save(b.Limits); err != nil {
+		return err
+	}
+	b.saved = append([]Limit{}, b.Limits...)
+	return nil
 }
 
 // ignoreGone runs do, and drops a knob whose cgroup or device does not exist any more.
@@ -171,7 +194,8 @@ func (b *Journal) drop(k Knob) {
 // planRestore records what is to be restored: the values before, where the agent's own are
 // still in force. It is saved first, like every write: an agent that is killed in between
 // would leave a value to the next one that looks like another program's.
-func (b *Journal) planRestore(want map[Knob]float64) (errs []error) {
+func (b *Journal) planRestore(want map[Knob]float64) (planned map[Knob]bool, errs []error) {
+	planned = map[Knob]bool{}
 	for _, l := range slices.Clone(b.Limits) {
 		if _, wanted := want[l.Knob]; wanted {
 			continue
@@ -185,12 +209,12 @@ func (b *Journal) planRestore(want map[Knob]float64) (errs []error) {
 				b.drop(l.Knob)
 			default:
 				l.Replaced, l.Value, l.Written = now, l.Original, false
-				b.Limits[b.at(l.Knob)] = l
+				b.Limits[b.at(l.Knob)], planned[l.Knob] = l, true
 			}
 			return nil
 		})...)
 	}
-	return errs
+	return planned, errs
 }
 
 // plan records what is to be written for a knob, if anything.
@@ -211,7 +235,7 @@ func (b *Journal) plan(k Knob, per float64) error {
 		return nil
 	}
 	l := &b.Limits[i]
-	if k.Name == Memory && uint64(per) <= l.Value { // what it holds now it was allowed to take
+	if k.Name == Memory && !l.Restores() && uint64(per) <= l.Value { // what it holds now it was allowed to take
 		want = l.Value
 	}
 	if l.Original != 0 {
@@ -228,12 +252,12 @@ func (b *Journal) plan(k Knob, per float64) error {
 	return nil
 }
 
-// write a value; one that is not wanted any more was the value before.
-func (b *Journal) write(l Limit, wanted bool) error {
+// write a value. A limit whose value before is restored is the agent's no longer.
+func (b *Journal) write(l Limit) error {
 	if err := b.Files.Set(l.Knob, l.Value); err != nil {
 		return err
 	}
-	if !wanted {
+	if l.Restores() {
 		b.drop(l.Knob)
 		return nil
 	}

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -15,6 +16,7 @@ import (
 type kernel struct {
 	now   map[Knob]uint64
 	fails map[Knob]error // reads and writes of it
+	blind map[Knob]error // reads alone
 	wrote []Knob
 	// dies at the write of that number, to the kernel or of what is kept; 0: never. Nothing
 	// is done or kept after that.
@@ -24,7 +26,7 @@ type kernel struct {
 var errDead = errors.New("killed")
 
 func (k *kernel) Get(of Knob) (uint64, error) {
-	if err := k.fails[of]; err != nil {
+	if err := cmp.Or(k.fails[of], k.blind[of]); err != nil {
 		return 0, err
 	}
 	n, there := k.now[of]
@@ -35,8 +37,11 @@ func (k *kernel) Get(of Knob) (uint64, error) {
 }
 
 func (k *kernel) Set(of Knob, n uint64) error {
-	if _, err := k.Get(of); err != nil {
+	if err := k.fails[of]; err != nil {
 		return err
+	}
+	if _, there := k.now[of]; !there {
+		return ErrGone
 	}
 	k.mayDie()
 	k.now[of], k.wrote = n, append(k.wrote, of)
@@ -203,6 +208,49 @@ func TestLimitNotSavedNotWritten(t *testing.T) {
 	d.full = unix.ENOSPC
 	require.ErrorIs(t, d.Journal.Set(nil), unix.ENOSPC)
 	assert.Zero(t, d.now[reads], "but it is lifted")
+}
+
+// A limit was saved and not written, and is not wanted any more: while its value cannot be
+// read, nothing is written.
+func TestLimitUnreadNotWritten(t *testing.T) {
+	d := newJournalFixture()
+	d.fails[reads] = unix.EIO
+	require.Error(t, d.Journal.Set(map[Knob]float64{reads: 100, cores: 7}))
+	delete(d.fails, reads)
+	d.Limits = []Limit{{Knob: reads, Value: 100}, {Knob: cores, Value: 7, Written: true}}
+	d.blind = map[Knob]error{reads: unix.EMFILE}
+	require.ErrorIs(t, d.Journal.Set(nil), unix.EMFILE)
+	assert.Equal(t, map[Knob]uint64{reads: 0, writes: 500, cores: 0}, d.now)
+	d.now[reads] = 100 // by the agent that was killed
+	require.ErrorIs(t, d.Journal.Set(nil), unix.EMFILE)
+	assert.NotEmpty(t, d.Limits)
+	d.blind = nil
+	require.NoError(t, d.Journal.Set(nil))
+	assert.Equal(t, map[Knob]uint64{reads: 0, writes: 500, cores: 0}, d.now)
+	assert.Empty(t, d.kept)
+}
+
+// What is in force while a limit cannot be made tighter, or not be removed, is still ours.
+func TestLimitInForce(t *testing.T) {
+	d := newJournalFixture()
+	at := func() Limit { return d.Limits[d.at(reads)] }
+	require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 100}))
+	assert.True(t, at().InForce())
+	d.full = unix.ENOSPC
+	require.Error(t, d.Journal.Set(map[Knob]float64{reads: 50}))
+	assert.True(t, at().InForce())
+	assert.EqualValues(t, 100, d.now[reads])
+	d.full, d.fails[reads] = nil, unix.EIO
+	keeps := d.keeps
+	for range 3 {
+		require.Error(t, d.Journal.Set(nil))
+		assert.True(t, at().InForce())
+	}
+	assert.LessOrEqual(t, d.keeps, keeps+1, "what has not changed is not saved again")
+	other := newJournalFixture()
+	other.full = unix.ENOSPC
+	require.Error(t, other.Journal.Set(map[Knob]float64{reads: 50}))
+	assert.False(t, other.Limits[0].InForce())
 }
 
 // killedAt runs some changes and is killed at a write; it says whether it was.

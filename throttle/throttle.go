@@ -33,8 +33,11 @@ const (
 	// once: a limit on bytes written can hold up the journal of a filesystem, and with it
 	// all others (ADR 91).
 	harmAfter = 10 * time.Second
-	harms     = 0.5
-	minHarm   = 0.1 // of the time
+	// triesFor is how long it takes at soft to the end of effectAfter, all steps one after
+	// the other.
+	triesFor = (unthrottled-FloorPercent)/tighten*tightenCooldown + effectAfter
+	harms    = 0.5
+	minHarm  = 0.1 // of the time
 	// Lifetime is how long a throttle lasts without renewal: after a restart an older one
 	// is removed.
 	Lifetime = 5 * time.Minute
@@ -95,8 +98,10 @@ type Throttle struct {
 	Changed time.Time `json:"changed"`
 	// FloorSince is when Percent reached the floor.
 	FloorSince time.Time `json:"floorSince,omitzero"`
-	// UnderPressure: there was pressure at the last update.
+	// UnderPressure: there was pressure at the last update, and Tightens: its workload was a
+	// culprit of it.
 	UnderPressure bool      `json:"pressed"`
+	Tightens      bool      `json:"tightens,omitempty"`
 	Expires       time.Time `json:"expires"`
 	// WaitedBefore is how long the one that waits most waited when it began, as a share of
 	// the window; absent where that was not known.
@@ -140,10 +145,17 @@ func (c *Throttle) NotAgain() string {
 	return why + "; not tried again before " + c.UselessUntil.UTC().Format("15:04:05") + " UTC"
 }
 
-// Tries tells whether it may still become tighter, or has been at its floor for too short
-// a time to show its effect.
+// Tries tells whether it is becoming tighter, or has been at its floor for too short a time
+// to show its effect. It is bounded: evictions wait for it, and a workload must not protect
+// others by being a culprit now and then.
 func (c *Throttle) Tries(now time.Time) bool {
-	return c.InForce() && c.Base.Memory == 0 && (c.Percent > FloorPercent || now.Sub(c.FloorSince) < effectAfter)
+	switch {
+	case !c.InForce() || c.Base.Memory > 0:
+		return false
+	case c.Percent > FloorPercent:
+		return c.Tightens && now.Sub(c.Began) < triesFor
+	}
+	return now.Sub(c.FloorSince) < effectAfter
 }
 
 // Next computes the next throttles from the current ones. Soft pressure tightens those of
@@ -235,6 +247,7 @@ func (c Throttle) step(now time.Time, p Pressure, culprit, dryRun bool) Throttle
 		c.Percent, c.Changed = c.Percent+release, now
 	}
 	c.UnderPressure = level > plugins.None
+	c.Tightens = culprit && c.UnderPressure
 	if c.Percent >= unthrottled {
 		c.Began = time.Time{}
 	} else if c.Began.IsZero() {

@@ -173,8 +173,11 @@ func TestThrottleWhereNoneWaits(t *testing.T) {
 }
 
 func TestTries(t *testing.T) {
-	c := Throttle{Percent: 40, Began: noon}
-	assert.True(t, c.Tries(noon))
+	c := Throttle{Percent: 40, Began: noon, Tightens: true}
+	assert.True(t, c.Tries(at(triesFor-1)))
+	assert.False(t, c.Tries(at(triesFor)), "it was a culprit now and then")
+	c.Tightens = false
+	assert.False(t, c.Tries(noon), "another one presses")
 	c = Throttle{Percent: FloorPercent, Began: noon, FloorSince: noon}
 	assert.True(t, c.Tries(at(effectAfter-1)))
 	assert.False(t, c.Tries(at(effectAfter)))
@@ -218,8 +221,10 @@ func TestThrottleExemptAtSoft(t *testing.T) {
 		percents = append(percents, list[nvme].Percent)
 	}
 	assert.Equal(t, []int{20, 30, 40}, []int{percents[29], percents[31], percents[61]})
-	list = Next(list, in(70, plugins.Hard, 30*mib))
 	c := list[nvme]
+	assert.False(t, c.Tries(at(69*time.Second)), "it is being released")
+	list = Next(list, in(70, plugins.Hard, 30*mib))
+	c = list[nvme]
 	assert.InDelta(t, 20*mib, c.Limits().Read, 1)
 	assert.Empty(t, Exempted(list, in(71, plugins.Soft, 30*mib)), "it is throttled")
 	in71 := in(71, plugins.Hard, 0)
@@ -241,7 +246,9 @@ func TestThrottleOfAnothersPressure(t *testing.T) {
 		list := first
 		for s := 1; s < 30; s++ {
 			list = Next(list, other(s, level))
-			require.Equal(t, 80, list[nvme].Percent, "%s at %d s", level, s)
+			c := list[nvme]
+			require.Equal(t, 80, c.Percent, "%s at %d s", level, s)
+			require.False(t, c.Tries(at(time.Duration(s)*time.Second)), "no eviction waits for it")
 		}
 		list = Next(list, pressed(30, level, Rates{Read: 80 * mib}))
 		assert.Less(t, list[nvme].Percent, 80, "it is a culprit again")

@@ -147,10 +147,10 @@ func TestResizedAndRestored(t *testing.T) {
 	require.Len(t, h.throttles.relief, 1, "an eviction waits for it")
 	assert.True(t, (*h.throttles.cgroups.Load())[hogPod], "its stall is our doing")
 	shown := h.throttles.shown.Load()
-	assert.Equal(t, "shop/hog: CPU limited to 0.4 cores by in-place resize, 20 % of its previous use, until the pressure is over, since shop/hog has 90 % of the CPU time in use",
+	assert.Equal(t, "shop/hog: CPU limited to 0.4 cores by in-place resize, 20 % of its previous use, released in steps when the pressure is over, since shop/hog has 90 % of the CPU time in use",
 		strings.Replace(shown.Throttled[0].Text(), h.namespace, "shop", 1))
 	assert.EqualValues(t, 1, shown.Resized())
-	assert.Equal(t, []string{"Normal Throttled " + h.namespace + "/hog: CPU limited to 0.4 cores by in-place resize, 20 % of its previous use, until the pressure is over, since shop/hog has 90 % of the CPU time in use"}, h.events)
+	assert.Equal(t, []string{"Normal Throttled " + h.namespace + "/hog: CPU limited to 0.4 cores by in-place resize, 20 % of its previous use, released in steps when the pressure is over, since shop/hog has 90 % of the CPU time in use"}, h.events)
 	h.reports("400m")
 	for range 4 {
 		h.cpu(5, plugins.Hard)

@@ -63,6 +63,9 @@ type savedThrottles struct {
 type savedThrottle struct {
 	throttle.Target
 	throttle.Throttle
+	// Told: it was announced, and DryRun: as one of a dry run.
+	Told   bool `json:"told,omitempty"`
+	DryRun bool `json:"dryRun,omitempty"`
 }
 
 // expirySlack is how old a saved expiry may be: saving each renewal is not
@@ -86,8 +89,8 @@ func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
 	m.saved, m.journal.Limits = kept, kept.Limits
 	for _, c := range kept.Throttles {
 		m.list[c.Target] = c.Throttle
-		if c.InForce() { // one without a limit was a dry run
-			m.told[c.Target] = !c.Resized && !slices.ContainsFunc(kept.Limits, func(l throttle.Limit) bool { return l.Cgroup == c.Cgroup && l.Resource() == c.Resource() })
+		if c.Told {
+			m.told[c.Target] = c.DryRun
 		}
 	}
 	m.publishCgroups()
@@ -114,9 +117,9 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	err = errors.Join(err, failed)
 	m.publishCgroups()
 	m.relief = m.reliefOf(s.Levels, workloads, c.Eviction.ReliefWait)
+	m.announce(s, workloads)
 	err = errors.Join(err, m.saveIfChanged())
 	m.show(in, c, err)
-	m.announce(s, workloads)
 }
 
 // setCgroups writes the limits of cgroups, but of pods that are resized. A pod that is not
@@ -126,7 +129,7 @@ func (m *throttles) setCgroups(workloads map[string]throttle.Workload) error {
 	for t, c := range m.list {
 		w, listed := workloads[t.Cgroup]
 		resized := t.Resource() == snapshot.SharedCPU && (c.UndecidedResize(t, &w) || m.resizes.holds(t.Cgroup))
-		if !w.DryRun && !resized && (listed || len(m.limitsOf(t)) > 0) {
+		if !w.DryRun && !resized && (listed || slices.ContainsFunc(m.limitsOf(t), isKept)) {
 			written[t] = c
 		}
 	}
@@ -192,7 +195,7 @@ func titles(s *snapshot.Snapshot) map[string]string {
 func (m *throttles) publishCgroups() {
 	cgroups := map[string]bool{}
 	for _, l := range m.limits() {
-		if inForce(l) {
+		if l.InForce() {
 			cgroups[l.Cgroup] = true
 		}
 	}
@@ -203,7 +206,8 @@ func (m *throttles) publishCgroups() {
 func (m *throttles) toSave() savedThrottles {
 	k := savedThrottles{Limits: slices.Clone(m.journal.Limits)}
 	for _, t := range targets(m.list) {
-		k.Throttles = append(k.Throttles, savedThrottle{t, m.list[t]})
+		dryRun, told := m.told[t]
+		k.Throttles = append(k.Throttles, savedThrottle{Target: t, Throttle: m.list[t], Told: told, DryRun: dryRun})
 	}
 	return k
 }
@@ -236,21 +240,21 @@ func (m *throttles) saveIfChanged() error {
 }
 
 func sameThrottle(a, b savedThrottle) bool {
-	return a.Target == b.Target && a.Percent == b.Percent && a.Resized == b.Resized && a.NotResized == b.NotResized && a.UselessUntil.Equal(b.UselessUntil) && a.Expires.Sub(b.Expires).Abs() < expirySlack
+	return a.Target == b.Target && a.Told == b.Told && a.DryRun == b.DryRun && a.Percent == b.Percent && a.Resized == b.Resized && a.NotResized == b.NotResized && a.UselessUntil.Equal(b.UselessUntil) && a.Expires.Sub(b.Expires).Abs() < expirySlack
 }
 
 // inForce are the targets whose limit is written.
 func (m *throttles) inForce() (list []throttle.Target) {
 	for _, t := range targets(m.list) {
-		if slices.ContainsFunc(m.limitsOf(t), inForce) {
+		if slices.ContainsFunc(m.limitsOf(t), throttle.Limit.InForce) {
 			list = append(list, t)
 		}
 	}
 	return list
 }
 
-// inForce tells whether a limit is written, and no other program has changed it.
-func inForce(l throttle.Limit) bool { return l.Written && !l.Foreign }
+// isKept tells whether a limit is the agent's, and not being removed.
+func isKept(l throttle.Limit) bool { return !l.Restores() }
 
 func foreign(l throttle.Limit) bool { return l.Foreign }
 
@@ -336,10 +340,10 @@ func (m *throttles) show(in throttle.Input, c *config.Agent, err error) {
 		shown := m.throttled(t, w)
 		shown.Foreign = slices.ContainsFunc(limits, foreign)
 		switch {
-		case w.DryRun || shown.Foreign || slices.ContainsFunc(limits, inForce):
+		case w.DryRun || shown.Foreign || slices.ContainsFunc(limits, throttle.Limit.InForce):
 			v.Throttled = append(v.Throttled, shown)
 		case !w.Unlisted:
-			v.Exempt = append(v.Exempt, view.NotThrottled{Cgroup: t.Cgroup, Name: shown.Name, Disk: t.Disk, Memory: t.Memory, Reason: notWritten(err)})
+			v.Exempt = append(v.Exempt, view.NotThrottled{Cgroup: t.Cgroup, Name: shown.Name, Disk: t.Disk, Memory: t.Memory, Reason: notWritten(limits, err)})
 		}
 	}
 	for _, e := range throttle.Exempted(m.list, in) {
@@ -353,9 +357,12 @@ func (m *throttles) show(in throttle.Input, c *config.Agent, err error) {
 }
 
 // notWritten is why a throttle has no limit.
-func notWritten(err error) string {
-	if err != nil {
+func notWritten(limits []throttle.Limit, err error) string {
+	switch {
+	case len(limits) > 0:
 		return "its limit could not be written"
+	case err != nil:
+		return "its limit could not be written, or its cgroup has one that is as tight"
 	}
 	return "its cgroup has a limit that is as tight, or its disk is gone"
 }
@@ -382,7 +389,7 @@ const (
 func (m *throttles) announce(s *view.State, workloads map[string]throttle.Workload) {
 	for _, t := range targets(m.list) {
 		now, dryRun := m.list[t], workloads[t.Cgroup].DryRun
-		limited := dryRun || slices.ContainsFunc(m.limitsOf(t), inForce)
+		limited := dryRun || slices.ContainsFunc(m.limitsOf(t), throttle.Limit.InForce)
 		if was, told := m.told[t]; now.InForce() && limited && (!told || was && !dryRun) {
 			m.told[t] = dryRun
 			shown := m.throttled(t, workloads[t.Cgroup])

@@ -130,8 +130,8 @@ func TestMoverThrottledAndReleased(t *testing.T) {
 	assert.True(t, (*h.throttles.cgroups.Load())[moverPod], "its stall is our doing")
 	shown := h.throttles.shown.Load()
 	require.Len(t, shown.Throttled, 1)
-	assert.Equal(t, "velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, until the pressure is over, since velero/du-1 has 90 % of the traffic", shown.Throttled[0].Text())
-	assert.Equal(t, []string{"Normal Throttled velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, until the pressure is over, since velero/du-1 has 90 % of the traffic"}, h.events)
+	assert.Equal(t, "velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, released in steps when the pressure is over, since velero/du-1 has 90 % of the traffic", shown.Throttled[0].Text())
+	assert.Equal(t, []string{"Normal Throttled velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, released in steps when the pressure is over, since velero/du-1 has 90 % of the traffic"}, h.events)
 	assert.Contains(t, h.log.String(), "velero/du-1")
 	for range 20 {
 		h.round(30, plugins.None)
@@ -280,6 +280,35 @@ func TestMoverDryRunRestarted(t *testing.T) {
 	assert.Empty(t, h.throttles.list)
 	assert.Empty(t, h.events)
 	assert.Equal(t, before, h.read())
+}
+
+// A pod is throttled a little, then another one that may not be throttled presses: evictions
+// for it wait no longer than for any first limit.
+func TestReliefOfNoCulprit(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Soft)
+	first := h.now
+	for range 30 {
+		h.now = h.now.Add(time.Second)
+		s := h.seen(plugins.Hard, false)
+		s.Snapshot.Contention = nil
+		h.throttles.round(s, &h.config, h.pods)
+	}
+	require.Equal(t, fourOf, h.read())
+	require.Len(t, h.throttles.relief, 1)
+	assert.Equal(t, first.Add(10*time.Second), h.throttles.relief[0].Until)
+}
+
+// The limit cannot be made tighter, since nothing can be saved: the one in force is shown.
+func TestMoverLimitNotTightened(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Soft)
+	h.throttles.file.Path = filepath.Join(h.dir, moverPod, "io.max", "throttles.json")
+	h.round(11, plugins.Soft)
+	assert.Equal(t, fourOf, h.read())
+	assert.Len(t, h.throttles.shown.Load().Throttled, 1)
+	assert.NotEmpty(t, h.throttles.shown.Load().Problem)
+	assert.True(t, (*h.throttles.cgroups.Load())[moverPod])
 }
 
 // The clock is set back by an hour: no eviction waits for that long.

@@ -44,7 +44,7 @@ func TestTopThrottles(t *testing.T) {
 		Exempt:    []view.NotThrottled{{Name: "shop/web", Disk: "vda", Reason: "it is Guaranteed"}},
 		Problem:   "read-only\x1b file system",
 	})
-	assert.Contains(t, text, "throttled  batch/import: vda limited to 0 kB/s read, 0 kB/s write, 20 % of its previous use, until the pressure is over, since shop/db waits 38 % of the time (dry run: not applied)\n")
+	assert.Contains(t, text, "throttled  batch/import: vda limited to 0 kB/s read, 0 kB/s write, 20 % of its previous use, released in steps when the pressure is over, since shop/db waits 38 % of the time (dry run: not applied)\n")
 	assert.Equal(t, throttledShown, strings.Count(text, "\nthrottled  "))
 	assert.Contains(t, text, "  and 2 more\n")
 	assert.Contains(t, text, "not throttled  shop/web, vda: it is Guaranteed\n")

@@ -18,7 +18,7 @@ func TestDataMoversText(t *testing.T) {
 
 func TestThrottlesText(t *testing.T) {
 	cpu := view.Throttled{Cgroup: "/a", Name: "velero/a\x1b", Percent: 40, Limit: throttle.Rates{CPU: 0.4}, Foreign: true}
-	assert.Equal(t, `velero/a\x1b: CPU limited to 0.4 cores, 40 % of its previous use, until the pressure is over; another program changed this limit since, it is left unchanged`, cpu.Text())
+	assert.Equal(t, `velero/a\x1b: CPU limited to 0.4 cores, 40 % of its previous use, released in steps when the pressure is over; another program changed this limit since, it is left unchanged`, cpu.Text())
 	exempt := view.NotThrottled{Name: "shop/a\x1b", Reason: "it is Guaranteed"}
 	assert.Equal(t, `shop/a\x1b, CPU: it is Guaranteed`, exempt.Text())
 	l := &view.Throttles{Throttled: []view.Throttled{cpu, {Cgroup: "/b", Disk: "vda"}}}

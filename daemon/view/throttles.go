@@ -73,7 +73,10 @@ func (t *Throttled) Text() string {
 
 // Sentence is the limit, until when it lasts, and why it began.
 func (t *Throttled) Sentence() string {
-	text := t.Limited() + ", until the pressure is over"
+	text := t.Limited() + ", released in steps when the pressure is over"
+	if t.Memory {
+		text = t.Limited() + ", until the pressure is over"
+	}
 	if !t.Until.IsZero() {
 		text += ", at the latest " + t.Until.UTC().Format("15:04:05") + " UTC"
 	}

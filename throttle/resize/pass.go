@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,10 @@ type Pass struct {
 	refused map[throttle.Knob]throttle.Resizing
 }
 
+// recordTimeout bounds a write of the record: CPU limits are restored also where the Node
+// cannot be written.
+const recordTimeout = time.Second
+
 // Pass begins one, which ends with ctx.
 func (a *API) Pass(ctx context.Context) *Pass {
 	options := metav1.PatchOptions{FieldManager: fieldManager}
@@ -56,6 +61,8 @@ func (a *API) Pass(ctx context.Context) *Pass {
 		},
 		served: func() error { return Served(ctx, a.Core.RESTClient()) },
 		record: func(body []byte) error {
+			ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+			defer cancel()
 			_, err := a.Core.Nodes().Patch(ctx, a.Node, types.MergePatchType, body, options)
 			return err
 		},
