@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
@@ -62,10 +61,10 @@ type flapped struct {
 }
 
 func TestRandomHistoriesKeepRules(t *testing.T) {
-	histories, rounds := live.Times(500, 1500), 40
+	const histories, rounds = 1500, 40
 	seen := map[Code]int{}
 	for seed := range uint64(histories) {
-		playHistory(t, seed, rounds, seen)
+		live(t, seed, rounds, seen)
 	}
 	for _, c := range []Code{
 		CodeEvicted, CodeInProgress, CodeWouldEvict, CodeEnded, CodeOff, CodeSoft, CodeLatched, CodeNoCandidate, CodeStale, CodeKubelet, CodeTaint,
@@ -78,8 +77,8 @@ func TestRandomHistoriesKeepRules(t *testing.T) {
 	assert.Positive(t, seen["several in a round"])
 }
 
-// playHistory lets one history happen.
-func playHistory(t *testing.T, seed uint64, rounds int, seen map[Code]int) {
+// live lets one history happen.
+func live(t *testing.T, seed uint64, rounds int, seen map[Code]int) {
 	h := &history{
 		env: newWorld(seed), t: t, uptime: up(0), dryGoing: map[string]bool{}, ruled: map[string]ruled{}, kubelets: map[string]time.Time{},
 		marked: map[string]time.Time{}, moving: map[string]time.Time{}, ending: map[string]time.Time{}, endless: map[string]time.Time{}, named: map[string]time.Time{},

@@ -174,10 +174,10 @@ func (f *watchForwarder) recordEnd() {
 // ResultChan returns the watch's events.
 func (f *watchForwarder) ResultChan() <-chan watch.Event { return f.out }
 
-// Stop ends the watch.
+// Stop ends the watch: first its context, so that this counts as no end by the API server.
 func (f *watchForwarder) Stop() {
-	f.inner.Stop()
 	f.cancel(nil)
+	f.inner.Stop()
 }
 
 var _ watch.Interface = (*watchForwarder)(nil)
