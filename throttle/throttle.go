@@ -224,8 +224,8 @@ func (c Throttle) next(t Target, in *Input, p Pressure, w *Workload) Throttle {
 	return c
 }
 
-// step makes a limit on a disk or the CPU tighter or wider. While another workload causes
-// the pressure it stays as it is.
+// step makes a limit on a disk or the CPU tighter or wider: tighter only while the workload
+// is a culprit. Whether it helps is judged in any case.
 func (c Throttle) step(now time.Time, p Pressure, culprit, dryRun bool) Throttle {
 	since, level := now.Sub(c.Changed), p.Level
 	c.Expires = now.Add(Lifetime)
