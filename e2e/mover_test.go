@@ -364,6 +364,25 @@ func TestMoverThrottledOnDiskPressure(t *testing.T) {
 		require.Zero(t, q.agent.end(syscall.SIGTERM), q.agent.stderr.String())
 		assert.Zero(t, q.limit(), "and lifted at the end")
 	})
+	t.Run("a container that starts later is limited as well", func(t *testing.T) {
+		q.start()
+		limit := q.slowed()
+		container := "/sys/fs/cgroup/blkio" + q.kubelet.Cgroup(&q.mover) + "/container"
+		require.NoError(t, os.Mkdir(container, 0o755))
+		t.Cleanup(func() { _ = os.Remove(container) })
+		within(t, patience, "it has a limit", func() error {
+			text, err := os.ReadFile(container + "/blkio.throttle.read_bps_device")
+			if err == nil && !strings.HasPrefix(string(text), q.number+" ") {
+				err = fmt.Errorf("%q, its pod %d", text, limit)
+			}
+			return err
+		})
+		require.NoError(t, os.Remove(container), "it ends")
+		q.agent.ticked(2)
+		require.Zero(t, q.agent.end(syscall.SIGTERM), q.agent.stderr.String())
+		assert.NotContains(t, q.agent.stderr.String(), "failed to apply the limits")
+		assert.Zero(t, q.limit())
+	})
 	t.Run("what somebody else sets is left alone", func(t *testing.T) {
 		q.start()
 		q.slowed()

@@ -210,7 +210,7 @@ func atOwnLimit(s *snapshot.Snapshot, w snapshot.Window) map[string]bool {
 	for i := range s.Workloads {
 		l := &s.Workloads[i].Workload
 		_, hits := w.MemoryStall(l)
-		if hits, ok := hits.Get(); ok && hits > 0 || l.ThrottledByAgent {
+		if hits, ok := hits.Get(); ok && hits > 0 || len(l.Throttled) > 0 {
 			limited[l.Cgroup] = true
 		}
 	}

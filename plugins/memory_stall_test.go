@@ -203,7 +203,7 @@ func memoryStallFloorWithoutStall(t *testing.T) {
 func memoryStallThrottledPodIgnored(t *testing.T) {
 	n := newNode(t).warm()
 	n.available = 2 * gib
-	n.pod = &snapshot.Workload{Cgroup: "/pod", Inode: 1, ThrottledByAgent: true, LimitHits: snapshot.Some(uint64(0)), MemoryBytes: snapshot.Some(uint64(gib))}
+	n.pod = &snapshot.Workload{Cgroup: "/pod", Inode: 1, Throttled: []snapshot.SharedResource{snapshot.SharedMemory}, LimitHits: snapshot.Some(uint64(0)), MemoryBytes: snapshot.Some(uint64(gib))}
 	n.pod.Pressure.Memory.Full = snapshot.Some(uint64(0))
 	n.second(0, 100)
 	for range 60 {

@@ -218,7 +218,7 @@ func longestNUMAStall(s *snapshot.Snapshot, w snapshot.Window, id int) (longest 
 // another reason; that of the lowest class is no contention.
 func mayWaitOn(l *snapshot.WorkloadState, id int, limited map[string]bool) bool {
 	here, all := numaShare(&l.Workload, id)
-	return 2*here > all && !l.LowestClass() && !limited[l.Cgroup] && !containsAny(l.Cgroup, limited)
+	return 2*here > all && !l.LowestClass(snapshot.SharedMemory) && !limited[l.Cgroup] && !containsAny(l.Cgroup, limited)
 }
 
 // whyNotLocated is why it is not known of any workload where its memory is.

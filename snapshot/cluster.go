@@ -110,21 +110,30 @@ func (c *Cluster) pod(uid string) *Pod {
 	return nil
 }
 
-// LowestClass reports whether a workload is of the lowest class, whose waiting is no
-// contention: pods of low QoS, data mover pods and those of Velero's maintenance jobs even
-// with memory requests, and workloads that the agent throttles. For a pod that the API server does not
-// list, its cgroup shows whether it is BestEffort.
-func (w *WorkloadState) LowestClass() bool {
+// LowestClass reports whether a workload is of the lowest class, whose waiting for a
+// resource is no contention: pods of low QoS, data mover pods and those of Velero's
+// maintenance jobs even with memory requests, and workloads that wait because the agent
+// throttles them. For a pod that the API server does not list, its cgroup shows whether it
+// is BestEffort.
+func (w *WorkloadState) LowestClass(of SharedResource) bool {
 	if w.Pod != nil {
-		return w.Pod.LowQoS || w.Pod.Mover || w.Pod.Maintenance || w.ThrottledByAgent
+		return w.Pod.LowQoS || w.Pod.Mover || w.Pod.Maintenance || w.waitsForThrottle(of)
 	}
-	return w.BestEffort() || w.ThrottledByAgent
+	return w.BestEffort() || w.waitsForThrottle(of)
+}
+
+// waitsForThrottle tells whether its waiting for a resource may be the effect of a throttle.
+// Who may read less waits for memory whose pages are on the disk, and who may hold less
+// memory reads them again. Who may compute less empties its network queues later.
+func (w *WorkloadState) waitsForThrottle(of SharedResource) bool {
+	computes := func(r SharedResource) bool { return r == SharedCPU || r == SharedNetwork }
+	return slices.ContainsFunc(w.Throttled, func(t SharedResource) bool { return computes(t) == computes(of) })
 }
 
 // MarkThrottled marks the workloads that the agent throttles, before the sample is used.
-func (s *Sample) MarkThrottled(cgroups map[string]bool) {
+func (s *Sample) MarkThrottled(cgroups map[string][]SharedResource) {
 	for i := range s.Workloads {
-		s.Workloads[i].ThrottledByAgent = cgroups[s.Workloads[i].Cgroup]
+		s.Workloads[i].Throttled = cgroups[s.Workloads[i].Cgroup]
 	}
 }
 

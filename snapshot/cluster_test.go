@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -58,17 +59,26 @@ func TestLowestClass(t *testing.T) {
 		"Burstable with reclaimed resources": {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", LowQoS: true}}, true},
 		"Burstable, and moves data":          {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", Mover: true}}, true},
 		"Burstable, and maintains backups":   {WorkloadState{Workload: Workload{Kind: KindPod, Cgroup: "/kubepods/burstable/podu1"}, Pod: &Pod{QoS: "Burstable", Maintenance: true}}, true},
-		"Burstable, and limited by us":       {WorkloadState{Workload: Workload{Kind: KindPod, ThrottledByAgent: true}, Pod: &Pod{QoS: "Burstable"}}, true},
-		"unknown, and limited by us":         {WorkloadState{Workload: Workload{Kind: KindPod, ThrottledByAgent: true}}, true},
+		"Burstable, and limited by us":       {WorkloadState{Workload: Workload{Kind: KindPod, Throttled: []SharedResource{SharedDisk}}, Pod: &Pod{QoS: "Burstable"}}, true},
+		"unknown, and limited by us":         {WorkloadState{Workload: Workload{Kind: KindPod, Throttled: []SharedResource{SharedDisk}}}, true},
 	} {
-		assert.Equal(t, row.want, row.w.LowestClass(), what)
+		assert.Equal(t, row.want, row.w.LowestClass(SharedDisk), what)
+	}
+	for limited, waits := range map[SharedResource][]SharedResource{
+		SharedDisk: {SharedDisk, SharedMemory}, SharedMemory: {SharedDisk, SharedMemory}, SharedCPU: {SharedCPU, SharedNetwork},
+	} {
+		w := WorkloadState{Workload: Workload{Kind: KindPod, Throttled: []SharedResource{limited}}, Pod: &Pod{QoS: "Burstable"}}
+		for _, of := range []SharedResource{SharedDisk, SharedMemory, SharedCPU, SharedNetwork} {
+			assert.Equal(t, slices.Contains(waits, of), w.LowestClass(of), "%s of one whose %s is limited", of, limited)
+		}
 	}
 }
 
 func TestMarkThrottled(t *testing.T) {
-	s := &Sample{Workloads: []Workload{{Cgroup: "/a"}, {Cgroup: "/b", ThrottledByAgent: true}}}
-	s.MarkThrottled(map[string]bool{"/a": true})
-	assert.Equal(t, []Workload{{Cgroup: "/a", ThrottledByAgent: true}, {Cgroup: "/b"}}, s.Workloads)
+	disk := []SharedResource{SharedDisk}
+	s := &Sample{Workloads: []Workload{{Cgroup: "/a"}, {Cgroup: "/b", Throttled: disk}}}
+	s.MarkThrottled(map[string][]SharedResource{"/a": disk})
+	assert.Equal(t, []Workload{{Cgroup: "/a", Throttled: disk}, {Cgroup: "/b"}}, s.Workloads)
 }
 
 func TestReclaimableEqual(t *testing.T) {

@@ -388,7 +388,7 @@ func (p parties) list(c *Contention, uses []use, node Opt[float64]) {
 	}
 	most, c.MoreSufferers = largest(top[:0], uses, minWaited, func(u *use) float64 { return u.waited })
 	for _, u := range most {
-		c.Sufferers = append(c.Sufferers, p.sufferer(u))
+		c.Sufferers = append(c.Sufferers, p.sufferer(c.Resource, u))
 	}
 	p.judgeState(c, uses, node)
 }
@@ -401,8 +401,8 @@ func (p parties) culprit(of SharedResource, u *use) Culprit {
 	return c
 }
 
-func (p parties) sufferer(u *use) Sufferer {
-	out := Sufferer{Party: p.party(u), Waited: u.waited, LowestClass: p[u.workload].LowestClass()}
+func (p parties) sufferer(of SharedResource, u *use) Sufferer {
+	out := Sufferer{Party: p.party(u), Waited: u.waited, LowestClass: p[u.workload].LowestClass(of)}
 	if u.uncounted == "" {
 		out.Share = Some(u.share)
 	}
@@ -420,7 +420,7 @@ func (p parties) judgeState(c *Contention, uses []use, node Opt[float64]) {
 	for i := range uses {
 		u := &uses[i]
 		switch {
-		case p[u.workload].LowestClass():
+		case p[u.workload].LowestClass(c.Resource):
 		case u.stallUnknown:
 			hidden++
 		case u.waited < threshold:

@@ -80,7 +80,7 @@ func CPUWait(workloads []WorkloadState, w Window) (longest, atMost float64) {
 	node, _ := w.most(w.Pressure().CPU.Some).Get()
 	for i := range workloads {
 		l := &workloads[i]
-		if l.Cgroup == "/" || l.LowestClass() {
+		if l.Cgroup == "/" || l.LowestClass(SharedCPU) {
 			continue
 		}
 		r, ok := w.cpuRates(l)

@@ -274,9 +274,9 @@ type Workload struct {
 	Name   string `json:"name"`
 	// PodUID as the API server writes it; pods only.
 	PodUID string `json:"podUid,omitempty"`
-	// ThrottledByAgent: the agent throttles it, so its stall is the throttle's effect and
-	// no pressure. The agent sets it (Sample.MarkThrottled).
-	ThrottledByAgent bool `json:"curbed,omitempty"`
+	// Throttled are the resources of which the agent limits its use, so that its stall is the
+	// throttle's effect and no pressure. The agent sets them (Sample.MarkThrottled).
+	Throttled []SharedResource `json:"throttled,omitempty"`
 
 	// At is when the counters were read, on CLOCK_MONOTONIC; rates are divided
 	// by it, since not every sample reads every workload. For an idle workload

@@ -273,6 +273,15 @@ func (m Memory) availableRatio() Opt[float64] {
 // Monotonic is the snapshot's instant on CLOCK_MONOTONIC.
 func (s *Snapshot) Monotonic() time.Duration { return s.points[len(s.points)-1].Monotonic }
 
+// Booted is when the machine booted, by the wall clock of Time; zero: the uptime is unknown.
+// It moves when that clock is set.
+func (s *Snapshot) Booted() time.Time {
+	if s.UptimeSeconds == 0 {
+		return time.Time{}
+	}
+	return s.Time.Add(-time.Duration(s.UptimeSeconds * float64(time.Second)))
+}
+
 // BootID of the boot that the snapshot is of.
 func (s *Snapshot) BootID() string { return s.points[len(s.points)-1].BootID }
 

@@ -16,6 +16,8 @@ const minShare = 0.2
 // Input is what one round decides by.
 type Input struct {
 	Time time.Time
+	// Booted is when the machine booted, by the wall clock of Time; zero: unknown.
+	Booted time.Time
 	// Workloads that run, by cgroup.
 	Workloads map[string]Workload
 	// Culprits use what is pressed, considerably. Without a measurement there is none.
@@ -58,7 +60,7 @@ type Use struct {
 // before are the current throttles: after a restart of the agent a workload that is not
 // known yet counts as alive as long as its cgroup exists.
 func NewInput(s *snapshot.Snapshot, l *plugins.Levels, workloads map[string]Workload, before map[Target]Throttle) Input {
-	in := Input{Time: l.Time, Workloads: map[string]Workload{}, Culprits: map[Target]Use{}, Disks: map[string]Pressure{}}
+	in := Input{Time: l.Time, Booted: s.Booted(), Workloads: map[string]Workload{}, Culprits: map[Target]Use{}, Disks: map[string]Pressure{}}
 	in.setPressure(l)
 	in.Carried = carried(l)
 	for i := range s.Contention {

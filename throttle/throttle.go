@@ -43,6 +43,8 @@ const (
 	Lifetime = 5 * time.Minute
 	// resizedWithin is how long a resize may take to be in effect: some rounds.
 	resizedWithin = 15 * time.Second
+	// minClockSet is how far the wall clock moves when it counts as set.
+	minClockSet = time.Second
 	// Lower bounds of a limit, in bytes per second and cores: what a workload used during a
 	// pause does not tell what it needs.
 	minBytes = 1 << 20
@@ -103,6 +105,9 @@ type Throttle struct {
 	UnderPressure bool      `json:"pressed"`
 	Tightens      bool      `json:"tightens,omitempty"`
 	Expires       time.Time `json:"expires"`
+	// Booted is when the machine booted, by the wall clock that these times are of. It moves
+	// when that clock is set.
+	Booted time.Time `json:"booted,omitzero"`
 	// WaitedBefore is how long the one that waits most waited when it began, as a share of
 	// the window; absent where that was not known.
 	WaitedBefore snapshot.Opt[float64] `json:"waitedBeforeRatio,omitzero"`
@@ -165,7 +170,8 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 	after := map[Target]Throttle{}
 	for t, c := range before {
 		w, alive := in.Workloads[t.Cgroup]
-		if !alive || w.Exempt != "" || !in.Time.Before(c.Expires) || c.Changed.After(in.Time) { // the clock was set
+		c = c.clockSet(in.Booted)
+		if !alive || w.Exempt != "" || !in.Time.Before(c.Expires) {
 			continue
 		}
 		p := in.pressureFor(t, &w)
@@ -181,10 +187,28 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if _, there := after[t]; there || p.Level == plugins.None || in.exemption(t) != "" || use.Rates == (Rates{}) {
 			continue
 		}
-		c := Throttle{Base: in.within(t, use.Rates), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor())}
+		c := Throttle{Base: in.within(t, use.Rates), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), Booted: in.Booted}
 		after[t] = c.next(t, &in, p, &w)
 	}
 	return after
+}
+
+// clockSet moves all its times with the wall clock, if that was set: a throttle that ended
+// early would begin again, from what its workload uses while it is limited.
+func (c Throttle) clockSet(booted time.Time) Throttle {
+	moved := booted.Sub(c.Booted)
+	if booted.IsZero() || moved.Abs() < minClockSet {
+		return c
+	}
+	if !c.Booted.IsZero() {
+		for _, at := range []*time.Time{&c.Began, &c.HeldUntil, &c.Changed, &c.FloorSince, &c.Expires, &c.UselessUntil} {
+			if !at.IsZero() {
+				*at = at.Add(moved)
+			}
+		}
+	}
+	c.Booted = booted
+	return c
 }
 
 // NotThrottled is a culprit that is not throttled, and why.

@@ -91,7 +91,30 @@ func TestThrottleExpires(t *testing.T) {
 	gone := pressed(1, plugins.Hard, none)
 	gone.Workloads = nil
 	assert.Empty(t, Next(list, gone), "its pod has ended")
-	assert.Empty(t, Next(map[Target]Throttle{nvme: {Percent: 20, Changed: at(time.Hour), Expires: at(2 * time.Hour)}}, pressed(0, plugins.Hard, none)), "the clock was set back")
+}
+
+// The wall clock is set while a throttle is in force: nothing else changes, also where its
+// pod still causes the pressure. By what it uses then, a fifth would be a fifth of a fifth.
+func TestThrottleClockSet(t *testing.T) {
+	round := func(before map[Target]Throttle, second int, set time.Duration) (map[Target]Throttle, Input) {
+		in := pressed(second, plugins.Hard, Rates{Read: 100 * mib})
+		if len(before) > 0 {
+			in = pressed(second, plugins.Hard, Rates{Read: 20 * mib}) // through the limit
+		}
+		in.Time, in.Booted = in.Time.Add(set), in.Time.Add(set-time.Duration(second)*time.Second-time.Hour)
+		return Next(before, in), in
+	}
+	for _, set := range []time.Duration{0, time.Millisecond, -time.Hour, time.Hour, 1000 * time.Hour} {
+		list, _ := round(nil, 0, 0)
+		for s := 1; s < 100; s++ {
+			list, _ = round(list, s, 0)
+		}
+		list, in := round(list, 100, set)
+		c := list[nvme]
+		assert.Equal(t, Rates{Read: 20 * mib, Write: 20 * mib}, c.Limits(), "%s", set)
+		assert.Equal(t, 100*time.Second, in.Time.Sub(c.Began).Round(time.Second), "%s", set)
+		assert.Equal(t, in.Time.Add(Lifetime), c.Expires, "%s", set)
+	}
 }
 
 func TestThrottleOnlyMeasuredAndPressed(t *testing.T) {

@@ -145,7 +145,7 @@ func TestResizedAndRestored(t *testing.T) {
 	assert.Equal(t, [2]string{"400m", "max"}, h.limits())
 	assert.Len(t, h.recorded(), 1)
 	require.Len(t, h.throttles.relief, 1, "an eviction waits for it")
-	assert.True(t, (*h.throttles.cgroups.Load())[hogPod], "its stall is our doing")
+	assert.Equal(t, []snapshot.SharedResource{snapshot.SharedCPU}, (*h.throttles.cgroups.Load())[hogPod], "its stall is our doing")
 	shown := h.throttles.shown.Load()
 	assert.Equal(t, "shop/hog: CPU limited to 0.4 cores by in-place resize, 20 % of its previous use, released in steps when the pressure is over, since shop/hog has 90 % of the CPU time in use",
 		strings.Replace(shown.Throttled[0].Text(), h.namespace, "shop", 1))

@@ -29,6 +29,7 @@ import (
 // round's goroutine, except shown and cgroups.
 type throttles struct {
 	saveTimeout time.Duration // how long a round waits for the disk
+	boot        string        // boot ID
 	log         *slog.Logger
 	file        state.File[savedThrottles]
 	writer      state.Writer // of file
@@ -50,12 +51,13 @@ type throttles struct {
 	ofNamespace func(namespace string) string
 
 	shown atomic.Pointer[view.Throttles]
-	// cgroups that have a limit of Plimsoll, for the sample loop.
-	cgroups atomic.Pointer[map[string]bool]
+	// cgroups that have a limit of Plimsoll, and of what, for the sample loop.
+	cgroups atomic.Pointer[map[string][]snapshot.SharedResource]
 }
 
 // savedThrottles is the part that is saved across restarts.
 type savedThrottles struct {
+	Boot      string           `json:"boot,omitempty"`
 	Throttles []savedThrottle  `json:"throttles,omitempty"`
 	Limits    []throttle.Limit `json:"limits,omitempty"`
 }
@@ -75,9 +77,9 @@ const expirySlack = time.Minute
 // throttlesFile is the file in the directory of the state.
 const throttlesFile = "throttles.json"
 
-// newThrottles takes over the throttles of an earlier agent.
-func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
-	m := &throttles{log: log, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile)}, list: map[throttle.Target]throttle.Throttle{}, told: map[throttle.Target]bool{}}
+// newThrottles takes over the throttles of an earlier agent of this boot.
+func newThrottles(dir, boot string, host *probes.Host, log *slog.Logger) *throttles {
+	m := &throttles{log: log, boot: boot, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile)}, list: map[throttle.Target]throttle.Throttle{}, told: map[throttle.Target]bool{}}
 	m.tree.IO.Dir, m.tree.IO.V1 = host.CgroupHierarchy("blkio")
 	m.tree.CPU.Dir, m.tree.CPU.V1 = host.CgroupHierarchy("cpu")
 	m.tree.Memory.Dir, m.tree.Memory.V1 = host.CgroupHierarchy("memory")
@@ -87,6 +89,9 @@ func newThrottles(dir string, host *probes.Host, log *slog.Logger) *throttles {
 		log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, or until io.max, cpu.max and memory.high are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", err)
 	}
 	m.saved, m.journal.Limits = kept, kept.Limits
+	if kept.Boot != boot {
+		kept.Throttles = nil
+	}
 	for _, c := range kept.Throttles {
 		m.list[c.Target] = c.Throttle
 		if c.Told {
@@ -193,10 +198,10 @@ func titles(s *snapshot.Snapshot) map[string]string {
 
 // publishCgroups publishes the cgroups that have a limit of Plimsoll to the sample loop.
 func (m *throttles) publishCgroups() {
-	cgroups := map[string]bool{}
+	cgroups := map[string][]snapshot.SharedResource{}
 	for _, l := range m.limits() {
-		if l.InForce() {
-			cgroups[l.Cgroup] = true
+		if of := l.Resource(); l.InForce() && !slices.Contains(cgroups[l.Cgroup], of) {
+			cgroups[l.Cgroup] = append(cgroups[l.Cgroup], of)
 		}
 	}
 	m.cgroups.Store(&cgroups)
@@ -204,7 +209,7 @@ func (m *throttles) publishCgroups() {
 
 // toSave is what is to be saved.
 func (m *throttles) toSave() savedThrottles {
-	k := savedThrottles{Limits: slices.Clone(m.journal.Limits)}
+	k := savedThrottles{Boot: m.boot, Limits: slices.Clone(m.journal.Limits)}
 	for _, t := range targets(m.list) {
 		dryRun, told := m.told[t]
 		k.Throttles = append(k.Throttles, savedThrottle{Target: t, Throttle: m.list[t], Told: told, DryRun: dryRun})
@@ -452,7 +457,7 @@ func RemoveLimits(c *config.Agent, out io.Writer, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	m := newThrottles(c.State.Dir, host, log)
+	m := newThrottles(c.State.Dir, bootID(c.Paths.Procfs), host, log)
 	clear(m.list)
 	if err := errors.Join(m.journal.Set(nil), m.saveIfChanged()); err != nil {
 		return fmt.Errorf("remove limits of throttled pods: %w", err)

@@ -83,7 +83,7 @@ func TestMemoryLimited(t *testing.T) {
 	const why = ", since batch/eater took 400 MiB/s, and 100 % of the memory growth; 80 MiB are available"
 	assert.Equal(t, "batch/eater: memory limited to 1.4 GiB"+until+why, h.throttles.shown.Load().Throttled[0].Text())
 	assert.Equal(t, []string{"Normal Throttled batch/eater: memory limited to 1.4 GiB" + until + why}, h.events)
-	assert.True(t, (*h.throttles.cgroups.Load())[eaterPod], "its stall is our doing")
+	assert.Equal(t, []snapshot.SharedResource{snapshot.SharedMemory}, (*h.throttles.cgroups.Load())[eaterPod], "its stall is our doing")
 	require.Len(t, h.throttles.relief, 1)
 	assert.Equal(t, []any{plugins.Memory, h.now.Add(10 * time.Second)}, []any{h.throttles.relief[0].Resource, h.throttles.relief[0].Until}, "an eviction waits for it, but not longer")
 	h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods)

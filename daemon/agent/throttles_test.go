@@ -28,20 +28,25 @@ type throttleFixture struct {
 	t         *testing.T
 	dir       string // of the cgroup file system
 	state     string
+	boot      string // ID
 	log       bytes.Buffer
 	config    config.Agent
 	now       time.Time
+	set       time.Duration // by how much the clock was set
 	pods      pods.List
 	events    []string
 	labels    map[string]string // of namespaces
 	throttles *throttles
 }
 
+// booted is when the made-up node did.
+var booted = time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
+
 const moverPod = "/kubepods/besteffort/pod1"
 
 func newThrottleFixture(t *testing.T) *throttleFixture {
 	t.Helper()
-	h := &throttleFixture{t: t, dir: t.TempDir(), state: t.TempDir(), config: config.Default(), now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	h := &throttleFixture{t: t, dir: t.TempDir(), state: t.TempDir(), boot: "first", config: config.Default(), now: booted.Add(time.Hour)}
 	h.config.VGDP.DryRun = false
 	require.NoError(t, os.MkdirAll(filepath.Join(h.dir, moverPod), 0o755))
 	h.write("8:0 rbps=max wbps=max riops=max wiops=max\n")
@@ -86,7 +91,7 @@ func (h *throttleFixture) start() {
 	h.t.Helper()
 	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys", Cgroupfs: h.dir}, nil)
 	require.NoError(h.t, err)
-	h.throttles = newThrottles(h.state, host, slog.New(slog.NewTextHandler(&h.log, nil)))
+	h.throttles = newThrottles(h.state, h.boot, host, slog.New(slog.NewTextHandler(&h.log, nil)))
 	h.throttles.saveTimeout = time.Minute // on a busy machine, too
 	h.throttles.ofNamespace = func(namespace string) string { return h.labels[namespace] }
 	h.throttles.event = func(pod evict.Victim, kind, reason, text string) {
@@ -105,7 +110,7 @@ func (h *throttleFixture) seen(level plugins.Level, partial bool) *view.State {
 	}
 	return &view.State{
 		Snapshot: &snapshot.Snapshot{
-			Time: h.now, Disks: []snapshot.DiskState{{Disk: snapshot.Disk{Name: "sda", Number: "8:0"}}}, Workloads: []snapshot.WorkloadState{mover},
+			Time: h.now, UptimeSeconds: h.now.Add(-h.set).Sub(booted).Seconds(), Disks: []snapshot.DiskState{{Disk: snapshot.Disk{Name: "sda", Number: "8:0"}}}, Workloads: []snapshot.WorkloadState{mover},
 			Contention: []snapshot.Contention{{Resource: snapshot.SharedDisk, Device: "sda", Culprits: []snapshot.Culprit{{Party: snapshot.Party{Cgroup: moverPod, Name: "velero/du-1"}, Share: 0.9}}}},
 		},
 		Levels: &plugins.Levels{Time: h.now, Verdicts: []plugins.Verdict{{Resource: plugins.Disk, Scope: "sda", Level: level, Partial: partial, Reason: "slow"}}},
@@ -127,7 +132,7 @@ func TestMoverThrottledAndReleased(t *testing.T) {
 	h := newThrottleFixture(t)
 	h.round(0, plugins.Soft)
 	assert.Equal(t, fourOf, h.read())
-	assert.True(t, (*h.throttles.cgroups.Load())[moverPod], "its stall is our doing")
+	assert.Equal(t, []snapshot.SharedResource{snapshot.SharedDisk}, (*h.throttles.cgroups.Load())[moverPod], "its stall is our doing")
 	shown := h.throttles.shown.Load()
 	require.Len(t, shown.Throttled, 1)
 	assert.Equal(t, "velero/du-1: sda limited to 839 MB/s read, 839 MB/s write, 80 % of its previous use, released in steps when the pressure is over, since velero/du-1 has 90 % of the traffic", shown.Throttled[0].Text())
@@ -147,7 +152,7 @@ func TestMoverLimitSurvivesRestart(t *testing.T) {
 	h := newThrottleFixture(t)
 	h.round(0, plugins.Soft)
 	h.start()
-	assert.True(t, (*h.throttles.cgroups.Load())[moverPod], "from the first sample on")
+	assert.Equal(t, []snapshot.SharedResource{snapshot.SharedDisk}, (*h.throttles.cgroups.Load())[moverPod], "from the first sample on")
 	h.now = h.now.Add(4 * time.Minute)
 	h.throttles.round(h.seen(plugins.None, true), &h.config, h.pods)
 	assert.Equal(t, fourOf, h.read(), "it has just started and sees nothing yet")
@@ -155,6 +160,42 @@ func TestMoverLimitSurvivesRestart(t *testing.T) {
 	h.now = h.now.Add(time.Minute)
 	h.throttles.round(h.seen(plugins.None, true), &h.config, h.pods)
 	assert.Equal(t, free, h.read())
+}
+
+// The clock is set while a limit is in force, and once while no agent runs: the limit is kept,
+// though what the pod uses through it would make a lower one.
+func TestMoverLimitClockSet(t *testing.T) {
+	for _, set := range []time.Duration{-24 * time.Hour, time.Hour} {
+		for _, restart := range []bool{false, true} {
+			h := newThrottleFixture(t)
+			h.round(0, plugins.Hard)
+			limit := h.read()
+			if restart {
+				h.start()
+			}
+			h.now, h.set = h.now.Add(set), set
+			s := h.seen(plugins.Hard, false)
+			s.Snapshot.Workloads[0].Rates = snapshot.Some(snapshot.WorkloadRates{IO: []snapshot.WorkloadIORates{{Number: "8:0", ReadBytesPerSecond: 200 << 20}}})
+			h.throttles.round(s, &h.config, h.pods)
+			assert.Equal(t, limit, h.read(), "set by %s, restarted: %t", set, restart)
+			h.now, h.set = h.now.Add(throttle.Lifetime), set
+			h.throttles.round(h.seen(plugins.None, true), &h.config, h.pods)
+			assert.Equal(t, free, h.read(), "set by %s, restarted: %t", set, restart)
+		}
+	}
+}
+
+// A static pod has the same cgroup after a reboot, and no limit any more.
+func TestMoverLimitEndsWithBoot(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Hard)
+	h.boot = "second"
+	h.write(free)
+	h.start()
+	assert.Empty(t, h.throttles.list)
+	h.round(60, plugins.None)
+	assert.Equal(t, free, h.read())
+	assert.Empty(t, h.throttles.journal.Limits)
 }
 
 func TestMoverLimitsUndone(t *testing.T) {
@@ -308,13 +349,14 @@ func TestMoverLimitNotTightened(t *testing.T) {
 	assert.Equal(t, fourOf, h.read())
 	assert.Len(t, h.throttles.shown.Load().Throttled, 1)
 	assert.NotEmpty(t, h.throttles.shown.Load().Problem)
-	assert.True(t, (*h.throttles.cgroups.Load())[moverPod])
+	assert.Equal(t, []snapshot.SharedResource{snapshot.SharedDisk}, (*h.throttles.cgroups.Load())[moverPod])
 }
 
 // The clock is set back by an hour: no eviction waits for that long.
 func TestReliefClockSetBack(t *testing.T) {
 	h := newThrottleFixture(t)
 	h.round(0, plugins.Hard)
+	h.set = -time.Hour
 	h.round(-3600, plugins.Hard)
 	h.round(1, plugins.Hard)
 	require.Len(t, h.throttles.relief, 1)
@@ -345,7 +387,7 @@ func FuzzMoverState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "throttles.json"), b, 0o600))
-		m := newThrottles(dir, host, slog.New(slog.DiscardHandler))
+		m := newThrottles(dir, "boot", host, slog.New(slog.DiscardHandler))
 		m.journal.Files = throttle.Tree{}
 		m.lift()
 		require.NotNil(t, m.cgroups.Load())

@@ -109,7 +109,7 @@ type watch struct {
 	throttled             map[throttle.Target]bool // ever
 }
 
-// throttle as if each workload might be: which would have been?
+// throttle as if each workload might be, for the CPUs too: which would have been?
 func (w *watch) throttle() {
 	if w.throttled == nil {
 		w.throttled = map[throttle.Target]bool{}
@@ -118,19 +118,25 @@ func (w *watch) throttle() {
 	for i := range w.ours.snapshot.Workloads {
 		all[w.ours.snapshot.Workloads[i].Cgroup] = throttle.Workload{DryRun: true}
 	}
-	w.throttles = throttle.Next(w.throttles, throttle.NewInput(w.ours.snapshot, w.ours.levels, all, w.throttles))
+	levels := plugins.Levels{Time: w.ours.levels.Time, Verdicts: slices.Clone(w.ours.levels.Verdicts), Disks: w.ours.levels.Disks}
+	for i := range levels.Verdicts { // as with cpuContention.mark
+		if levels.Verdicts[i].Resource == plugins.CPU {
+			levels.Verdicts[i].ReportOnly = false
+		}
+	}
+	w.throttles = throttle.Next(w.throttles, throttle.NewInput(w.ours.snapshot, &levels, all, w.throttles))
 	for t, c := range w.throttles {
 		w.throttled[t] = w.throttled[t] || c.InForce()
 	}
 }
 
 // checkThrottled: on a healthy machine no workload is throttled, elsewhere the culprit of
-// the label alone.
+// the label alone; of the CPUs, for which the rule names none, the one that presses.
 func (w *watch) checkThrottled() {
 	for t := range w.throttled {
 		named := slices.ContainsFunc(w.label.Want, func(want judgement.Want) bool {
 			of := cmp.Or(want.Culprit, want.Presser)
-			return !want.NoCulprit && of != "" && strings.Contains(t.Cgroup+" "+snapshot.PodUID(t.Cgroup), of) && (want.Resource == plugins.Disk && want.Scope == t.Disk || want.Resource == plugins.CPU && t.Resource() == snapshot.SharedCPU || want.Resource == plugins.Memory && t.Memory)
+			return (!want.NoCulprit || want.Resource == plugins.CPU) && of != "" && strings.Contains(t.Cgroup+" "+snapshot.PodUID(t.Cgroup), of) && (want.Resource == plugins.Disk && want.Scope == t.Disk || want.Resource == plugins.CPU && t.Resource() == snapshot.SharedCPU || want.Resource == plugins.Memory && t.Memory)
 		})
 		assert.True(w.t, named, "throttled without being the culprit: %+v", t)
 		w.t.Logf("would be throttled: %+v", t)

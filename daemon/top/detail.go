@@ -76,7 +76,7 @@ func (d *detail) workload(w *snapshot.WorkloadState) {
 	if view.AtOwnLimit(w) {
 		d.lines = append(d.lines, line{{"  " + view.OwnLimitText, yellow}})
 	}
-	if w.ThrottledByAgent {
+	if len(w.Throttled) > 0 {
 		d.lines = append(d.lines, line{{"  throttled by Plimsoll: its stall is the throttle's effect", yellow}})
 	}
 	d.workloadUses(w)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/throttle"
 )
 
 // onDisk has disks judged within seconds.
@@ -60,6 +61,7 @@ func copiersAreThrottled(shared *kubeNode) func(*testing.T) {
 		t.Logf("%d pods with the throttle, none evicted; without it %d evictions of %d pods", n, evictions(), n)
 		k.run("systemctl stop slowdisk")
 		k.configure(repeating + onDisk + "throttle: {dryRun: false}\n")
+		k.limitKept()
 		k.killedWhileItThrottles()
 		k.undeploy("shop")
 		k.ended(shop)
@@ -85,6 +87,43 @@ func (k *kubeNode) evictsCopier(n int) {
 	k.undeploy("copier")
 	k.ended(pressing)
 	k.until(2*time.Minute, "the Node is not marked", func() bool { return k.condition(names.Prefix+"SlowDisk") != corev1.ConditionTrue })
+}
+
+// limitKept has the API server stand still while a pod is throttled, and then systemd reloads
+// its units, the container restarts, and the clock is set by an hour and back: the limit stays
+// what it was, by what the pod used before, and the agent removes it when it ends.
+func (k *kubeNode) limitKept() {
+	k.t.Helper()
+	pressing := k.throttledCopier()
+	cgroup := k.cgroupOf(pressing)
+	limit := func() string { return strings.TrimSpace(k.run("cat " + cgroup + "/io.max")) }
+	atFloor := func() bool {
+		list := k.throttles().Throttled
+		return len(list) == 1 && list[0].Percent == throttle.FloorPercent && !list[0].Foreign && limit() != ""
+	}
+	k.until(2*time.Minute, "it is at its floor", atFloor)
+	at := limit()
+	api := k.cluster.APIServers[0]
+	require.NoError(k.t, api.Pause())
+	k.t.Cleanup(func() { _ = api.Resume() })
+	for _, e := range []struct{ what, command string }{
+		{"systemd has reloaded its units", "systemctl daemon-reload"},
+		{"the container was ended", "pkill -KILL -f '[w]ork direct'"},
+		{"the clock was set forward", "date -s '+1 hour'"},
+		{"the clock was set back", "date -s '-1 hour'"},
+	} {
+		k.run(e.command)
+		k.throughout(10*time.Second, func() { require.NotEmpty(k.t, limit(), e.what) })
+		k.until(2*time.Minute, e.what+", and it is at its floor", atFloor)
+		require.Equal(k.t, at, limit(), e.what)
+		k.stage(e.what + ", and " + at + " is the limit still")
+	}
+	k.run("systemctl stop plimsoll")
+	require.Empty(k.t, limit(), "removed at the end, without the API server")
+	require.NoError(k.t, api.Resume())
+	k.undeploy("copier")
+	k.ended(pressing)
+	k.startAgentWith(joined + " --state.dir /root/state")
 }
 
 // killedWhileItThrottles kills the agent while a pod has a limit of its. The next one

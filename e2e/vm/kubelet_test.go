@@ -36,6 +36,7 @@ func TestRealKubelet(t *testing.T) {
 	t.Run("a plugin that its vendor ships as a DaemonSet is asked", aDaemonSetIsAPlugin(k))
 	t.Run("a pod that fills the runtime's filesystem is evicted, and no other", aRootfsIsOverused(k))
 	t.Run("a pod that presses a disk is throttled, and none is evicted", copiersAreThrottled(k))
+	t.Run("a pod that takes the CPUs is resized in place, and restored", burnerIsResized(k))
 	t.Run("a pod that takes all memory is held, then evicted, and no other", eatersAreHeld(k))
 	t.Run("a pod that takes the node's memory is evicted, and no other", aPresserIsEvicted(k))
 }
