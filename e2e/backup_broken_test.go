@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -214,10 +215,26 @@ func TestBackupQueueWritesOfTwoHundred(t *testing.T) {
 	eventually(t, "each wait is counted, unless the API server's answer was lost", func() error { // Velero may be done before the answer is read
 		waits, lost := count(a, `plimsoll_backup_queue_wait_seconds_count{velero="`+f.namespace+`"}`), count(a, `plimsoll_backup_writes_total{result="failed"}`)
 		if waits+lost < n {
-			return fmt.Errorf("%d waits, %d answers lost", waits, lost)
+			return fmt.Errorf("%d waits, %d answers lost; of the others the controller said:\n%s", waits, lost, saidOfOthers(f, a, n))
 		}
 		return nil
 	})
+}
+
+// saidOfOthers is what a controller has said of Backups that it does not say it started, and
+// of being the leader.
+func saidOfOthers(f *backupWorld, a *agent, n int) (lines string) {
+	text := a.stderr.String()
+	for i := range n {
+		name := fmt.Sprintf("backup=%s/backup-%03d", f.namespace, i)
+		started := strings.Contains(text, "msg=\"backup starts\" "+name+" ")
+		for line := range strings.Lines(text) {
+			if !started && strings.Contains(line, name) || i == 0 && strings.Contains(line, "lead") {
+				lines += line
+			}
+		}
+	}
+	return lines
 }
 
 func TestBackupQueueAPIServerOutage(t *testing.T) {

@@ -378,7 +378,7 @@ func TestMoverThrottledOnDiskPressure(t *testing.T) {
 			return err
 		})
 		require.NoError(t, os.Remove(container), "it ends")
-		q.agent.ticked(2)
+		q.agent.ticked(q.agent.snapshot().Sequence + 3)
 		require.Zero(t, q.agent.end(syscall.SIGTERM), q.agent.stderr.String())
 		assert.NotContains(t, q.agent.stderr.String(), "failed to apply the limits")
 		assert.Zero(t, q.limit())

@@ -123,9 +123,12 @@ func (w *WorkloadState) LowestClass(of SharedResource) bool {
 }
 
 // waitsForThrottle tells whether its waiting for a resource may be the effect of a throttle.
-// Who may read less waits for memory whose pages are on the disk, and who may hold less
-// memory reads them again. Who may compute less empties its network queues later.
+// Who may hold less memory reads pages again; who may compute less empties its network queues
+// later. Reclaim of memory needs the disk and the CPU.
 func (w *WorkloadState) waitsForThrottle(of SharedResource) bool {
+	if of == SharedMemory {
+		return len(w.Throttled) > 0
+	}
 	computes := func(r SharedResource) bool { return r == SharedCPU || r == SharedNetwork }
 	return slices.ContainsFunc(w.Throttled, func(t SharedResource) bool { return computes(t) == computes(of) })
 }

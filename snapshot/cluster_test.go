@@ -65,7 +65,7 @@ func TestLowestClass(t *testing.T) {
 		assert.Equal(t, row.want, row.w.LowestClass(SharedDisk), what)
 	}
 	for limited, waits := range map[SharedResource][]SharedResource{
-		SharedDisk: {SharedDisk, SharedMemory}, SharedMemory: {SharedDisk, SharedMemory}, SharedCPU: {SharedCPU, SharedNetwork},
+		SharedDisk: {SharedDisk, SharedMemory}, SharedMemory: {SharedDisk, SharedMemory}, SharedCPU: {SharedCPU, SharedNetwork, SharedMemory},
 	} {
 		w := WorkloadState{Workload: Workload{Kind: KindPod, Throttled: []SharedResource{limited}}, Pod: &Pod{QoS: "Burstable"}}
 		for _, of := range []SharedResource{SharedDisk, SharedMemory, SharedCPU, SharedNetwork} {

@@ -70,12 +70,13 @@ func NewInput(s *snapshot.Snapshot, l *plugins.Levels, workloads map[string]Work
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
 		at[w.Cgroup] = w
+		bytes, _ := w.MemoryBytes.Get()
+		held := float64(bytes)
 		if known, there := workloads[w.Cgroup]; there {
-			held, _ := w.MemoryBytes.Get()
-			known.holds = float64(held)
+			known.holds = held
 			in.Workloads[w.Cgroup] = known
 		} else if w.Pod == nil && throttled(before, w.Cgroup) {
-			in.Workloads[w.Cgroup] = Workload{Unlisted: true}
+			in.Workloads[w.Cgroup] = Workload{Unlisted: true, holds: held}
 		}
 	}
 	for i := range s.Contention {

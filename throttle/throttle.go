@@ -83,6 +83,11 @@ type Rates struct {
 	Memory float64 `json:"memoryBytes,omitempty"`
 }
 
+// times so many. Memory is no rate: a workload holds what it holds.
+func (r Rates) times(n float64) Rates {
+	return Rates{Read: r.Read * n, Write: r.Write * n, CPU: r.CPU * n, Memory: r.Memory}
+}
+
 // Throttle limits a workload's use of one disk, of the CPU, or of memory.
 type Throttle struct {
 	// Base is what it used before it was throttled. It is not measured again meanwhile:
@@ -187,28 +192,48 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if _, there := after[t]; there || p.Level == plugins.None || in.exemption(t) != "" || use.Rates == (Rates{}) {
 			continue
 		}
-		c := Throttle{Base: in.within(t, use.Rates), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), Booted: in.Booted}
+		c := Throttle{Base: in.within(t, use.Rates.times(through(before, t.Cgroup))), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), Booted: in.Booted}
 		after[t] = c.next(t, &in, p, &w)
 	}
 	return after
 }
 
+// through is how many times more a workload used before it was throttled at all, as far as
+// its limits tell: who may read less writes less elsewhere, and needs less CPU. The base of
+// another throttle is not to be the effect of the first one.
+func through(list map[Target]Throttle, cgroup string) float64 {
+	least := unthrottled
+	for t, c := range list {
+		if t.Cgroup == cgroup && !t.Memory && c.InForce() {
+			least = min(least, c.Percent)
+		}
+	}
+	return float64(unthrottled) / float64(least)
+}
+
 // clockSet moves all its times with the wall clock, if that was set: a throttle that ended
 // early would begin again, from what its workload uses while it is limited.
 func (c Throttle) clockSet(booted time.Time) Throttle {
-	moved := booted.Sub(c.Booted)
-	if booted.IsZero() || moved.Abs() < minClockSet {
-		return c
-	}
-	if !c.Booted.IsZero() {
-		for _, at := range []*time.Time{&c.Began, &c.HeldUntil, &c.Changed, &c.FloorSince, &c.Expires, &c.UselessUntil} {
-			if !at.IsZero() {
-				*at = at.Add(moved)
-			}
+	by := ClockSet(&c.Booted, booted)
+	for _, at := range []*time.Time{&c.Began, &c.HeldUntil, &c.Changed, &c.FloorSince, &c.Expires, &c.UselessUntil} {
+		if !at.IsZero() {
+			*at = at.Add(by)
 		}
 	}
-	c.Booted = booted
 	return c
+}
+
+// ClockSet returns by how much the wall clock was set since before was when the machine
+// booted, and updates that. It is 0 for less than a second, and while either is unknown.
+func ClockSet(before *time.Time, booted time.Time) (by time.Duration) {
+	was := *before
+	if by = booted.Sub(was); booted.IsZero() || by.Abs() < minClockSet {
+		return 0
+	}
+	if *before = booted; was.IsZero() {
+		return 0
+	}
+	return by
 }
 
 // NotThrottled is a culprit that is not throttled, and why.

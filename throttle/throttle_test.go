@@ -93,6 +93,26 @@ func TestThrottleExpires(t *testing.T) {
 	assert.Empty(t, Next(list, gone), "its pod has ended")
 }
 
+// One that is throttled on one resource is throttled on another: from what it used before the
+// first, or it would have a fifth of a fifth.
+func TestThrottleSecondResource(t *testing.T) {
+	list := Next(nil, pressed(0, plugins.Hard, Rates{Read: 100 * mib}))
+	in := pressed(30, plugins.Hard, Rates{Read: 20 * mib})
+	in.CPU.Level = plugins.Hard
+	in.Culprits[cpu] = Use{Rates: Rates{CPU: 0.4}}
+	list = Next(list, in)
+	limits := func(t Target) Rates { c := list[t]; return c.Limits() }
+	assert.InDelta(t, 0.4, limits(cpu).CPU, 1e-9, "a fifth of two cores")
+	assert.Equal(t, Rates{Read: 20 * mib, Write: 20 * mib}, limits(nvme))
+
+	in = pressed(0, plugins.Hard, Rates{Read: 100 * mib})
+	in.CPU.Level = plugins.Hard
+	in.Culprits[cpu] = Use{Rates: Rates{CPU: 2}}
+	list = Next(nil, in)
+	assert.InDelta(t, 0.4, limits(cpu).CPU, 1e-9, "both at once: neither is the other's effect")
+	assert.Equal(t, Rates{Read: 20 * mib, Write: 20 * mib}, limits(nvme))
+}
+
 // The wall clock is set while a throttle is in force: nothing else changes, also where its
 // pod still causes the pressure. By what it uses then, a fifth would be a fifth of a fifth.
 func TestThrottleClockSet(t *testing.T) {

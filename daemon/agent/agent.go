@@ -120,7 +120,7 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	a.set = plugins.NewSet(c.Plugins.Inner, a.baselines.load(log))
 	a.decisions.Restore(a.records.load(log))
 	a.containerRuntime = &cri.Reader{Root: host.Root, Settings: a.containerRuntimeSettings, Log: log}
-	a.movers, a.throttles = newMoverBudget(c.State.Dir, log), newThrottles(c.State.Dir, a.boot, host, log)
+	a.movers, a.throttles = newMoverBudget(c.State.Dir, log), newThrottles(c.State.Dir, bootID(c.Paths.Procfs), host, log)
 	a.outer = newOuterHost(c, a.Config.Current, a.Log)
 	a.triggers = newTriggers(c, a.Config.Current, func() { wake(a.pace.woken) })
 	a.lastSample.Store(time.Now().UnixNano())

@@ -47,6 +47,17 @@ func (r *resizes) adopt(node *corev1.Node, log *slog.Logger) {
 	r.adopted, r.journal.Limits = true, limits
 }
 
+// moveTimes moves its times with a wall clock that was set.
+func (r *resizes) moveTimes(by time.Duration) {
+	for t, at := range r.effective {
+		r.effective[t] = at.Add(by)
+	}
+	for t, waits := range r.resizing {
+		waits.Since = waits.Since.Add(by)
+		r.resizing[t] = waits
+	}
+}
+
 // holds tells whether CPU limits of a pod are ours. Its kubelet writes cpu.max of its cgroup
 // when it resizes it, so the agent does not.
 func (r *resizes) holds(cgroup string) bool {

@@ -29,7 +29,8 @@ import (
 // round's goroutine, except shown and cgroups.
 type throttles struct {
 	saveTimeout time.Duration // how long a round waits for the disk
-	boot        string        // boot ID
+	boot        string        // boot ID; empty: unknown
+	booted      time.Time     // when that was, by the wall clock; zero: not known yet
 	log         *slog.Logger
 	file        state.File[savedThrottles]
 	writer      state.Writer // of file
@@ -88,10 +89,11 @@ func newThrottles(dir, boot string, host *probes.Host, log *slog.Logger) *thrott
 	if err != nil && !errors.Is(err, state.ErrNoState) {
 		log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, or until io.max, cpu.max and memory.high are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", err)
 	}
-	m.saved, m.journal.Limits = kept, kept.Limits
-	if kept.Boot != boot {
-		kept.Throttles = nil
+	m.saved = kept
+	if kept.Boot != "" && boot != "" && kept.Boot != boot { // its limits ended with their cgroups
+		kept = savedThrottles{}
 	}
+	m.journal.Limits = kept.Limits
 	for _, c := range kept.Throttles {
 		m.list[c.Target] = c.Throttle
 		if c.Told {
@@ -112,6 +114,7 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	workloads := c.Throttleable(s.Snapshot, list, m.ofNamespace)
 	m.devices, m.titles = deviceNumbers(s.Snapshot), titles(s.Snapshot)
 	in := throttle.NewInput(s.Snapshot, s.Levels, workloads, m.list)
+	m.followClock(in.Booted)
 	in.Resizing = m.resizes.resizing
 	m.list = throttle.Next(m.list, in)
 	err := m.setCgroups(workloads)
@@ -125,6 +128,15 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	m.announce(s, workloads)
 	err = errors.Join(err, m.saveIfChanged())
 	m.show(in, c, err)
+}
+
+// followClock moves the times that are kept here with a wall clock that was set.
+func (m *throttles) followClock(booted time.Time) {
+	by := throttle.ClockSet(&m.booted, booted)
+	for i := range m.relief {
+		m.relief[i].Since = m.relief[i].Since.Add(by)
+	}
+	m.resizes.moveTimes(by)
 }
 
 // setCgroups writes the limits of cgroups, but of pods that are resized. A pod that is not
@@ -286,7 +298,7 @@ func (m *throttles) reliefOf(l *plugins.Levels, workloads map[string]throttle.Wo
 			continue
 		}
 		r := evict.Relief{Resource: v.Resource, Scope: v.Scope, Since: l.Time, Action: "throttled: " + m.name(relieving)}
-		if i := slices.IndexFunc(m.relief, same); i >= 0 && m.relief[i].Since.Before(l.Time) { // else the clock was set
+		if i := slices.IndexFunc(m.relief, same); i >= 0 {
 			r.Since = m.relief[i].Since
 		}
 		r.Until = r.Since.Add(wait)

@@ -182,6 +182,19 @@ func TestMemoryLimitSurvivesRestart(t *testing.T) {
 	assert.Equal(t, "1048576", h.high())
 }
 
+// The agent is killed while it holds a pod, and the next one cannot list its pods: it raises
+// the limit when the time is over, as the one before would have.
+func TestMemoryLimitRaisedUnlisted(t *testing.T) {
+	h := newMemoryFixture(t)
+	h.throttles.round(h.eats(), &h.config, h.pods)
+	h.start()
+	h.now = h.now.Add(30 * time.Second)
+	unlisted := h.sample(1600, plugins.Hard)
+	unlisted.Snapshot.Workloads[0].Pod = nil
+	h.throttles.round(unlisted, &h.config, pods.List{})
+	assert.Equal(t, strconv.Itoa((1600+80/4)<<20), h.high(), "what it holds, and a quarter of what is available")
+}
+
 func TestMemoryLimitForbiddenByNamespace(t *testing.T) {
 	h := newMemoryFixture(t)
 	h.labels = map[string]string{"batch": "never"}

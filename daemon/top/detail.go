@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -77,7 +78,11 @@ func (d *detail) workload(w *snapshot.WorkloadState) {
 		d.lines = append(d.lines, line{{"  " + view.OwnLimitText, yellow}})
 	}
 	if len(w.Throttled) > 0 {
-		d.lines = append(d.lines, line{{"  throttled by Plimsoll: its stall is the throttle's effect", yellow}})
+		of := make([]string, len(w.Throttled))
+		for i, r := range w.Throttled {
+			of[i] = string(r)
+		}
+		d.lines = append(d.lines, line{{"  throttled by Plimsoll (" + strings.Join(of, ", ") + "): its stall may be the throttle's effect", yellow}})
 	}
 	d.workloadUses(w)
 	d.workloadWaits(w)

@@ -82,6 +82,14 @@ func Root(t testing.TB) (path string) {
 
 func (i image) file(name string) string { return filepath.Join(string(i), name) }
 
+// scriptOf makes the image of a machine.
+func scriptOf(o Options) []byte {
+	if o.Backports {
+		return append([]byte("kernel=backports\n"), imageScript...)
+	}
+	return imageScript
+}
+
 // cachedImage is the image that script makes, in the user's cache, built when it
 // is not there. Whoever comes second waits for the first; an image is there
 // whole or not at all.

@@ -7,7 +7,8 @@
 #   id_ed25519           the key of its root
 #
 # As root, with the apt sources of this Debian host. Needs mmdebstrap e2fsprogs
-# cpio busybox-static kmod openssh-client. Each step is said on stderr.
+# cpio busybox-static kmod openssh-client. Each step is said on stderr. With
+# kernel=backports set before this the kernel is the newest of Debian's backports.
 set -euo pipefail
 
 out=${1:?image.sh DIR}
@@ -20,19 +21,23 @@ say() { echo "machine image, $SECONDS s: $*" >&2; }
 # The kernel is unpacked, not installed: that would make an initrd and ask for a
 # boot loader. It is fetched in a hook, where apt knows its fresh lists.
 root_tree() {
-	local sources=/etc/apt/sources.list.d/debian.sources fetch
+	local sources=/etc/apt/sources.list.d/debian.sources fetch release backports=()
 	[[ -e $sources ]] || sources=/etc/apt/sources.list
 	cp "$sources" "$work/"
+	release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+	if [[ ${kernel:-} == backports ]]; then
+		backports=("deb http://deb.debian.org/debian $release-backports main")
+	fi
 	fetch="cd '$work' && export APT_CONFIG=\$MMDEBSTRAP_APT_CONFIG &&
 		apt-get -qq -o APT::Sandbox::User=root download \
-		\$(apt-cache depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ { print \$2; exit }')"
+		\$(apt-cache -o APT::Default-Release='$release${backports:+-backports}' depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ { print \$2; exit }')"
 	mmdebstrap --quiet --mode=root --variant=essential \
 		--aptopt='APT::Install-Recommends "false"' \
 		--dpkgopt='path-exclude=/usr/share/man/*' \
 		--dpkgopt='path-exclude=/usr/share/doc/*' \
 		--dpkgopt='path-exclude=/usr/share/locale/*' \
 		--include="$packages" --customize-hook="$fetch" \
-		"$(. /etc/os-release && echo "$VERSION_CODENAME")" "$fs" "$work/${sources##*/}"
+		"$release" "$fs" "$work/${sources##*/}" "${backports[@]}"
 }
 
 kernel() {

@@ -58,6 +58,8 @@ type Options struct {
 	// Slots is how many empty slots it has for devices that Monitor adds while
 	// it runs, on the buses slot1 and on; 0.
 	Slots int
+	// Backports: its kernel is the newest of Debian's backports, and not its release's.
+	Backports bool
 	// Append is added to the kernel's command line, such as psi=0.
 	Append string
 	// Share is a directory of the host that the machine has at /share, as it was
@@ -93,7 +95,7 @@ const bootTime = 5 * time.Minute
 func Start(t testing.TB, o Options) *VM {
 	t.Helper()
 	SkipUnfit(t)
-	img, err := cachedImage(t.Context(), imageScript)
+	img, err := cachedImage(t.Context(), scriptOf(o))
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp("", "plimsoll-vm-") //nolint:usetesting // t.TempDir is too long for a socket's name
 	require.NoError(t, err)
