@@ -12,7 +12,7 @@ type Counts struct {
 	// Writes by kind.
 	Writes counters.By[string]
 	// Conflicts: the Backup was changed meanwhile. Failures: the API server refused or
-	// failed.
+	// failed, or its answer was not waited for.
 	Conflicts, Failures uint64
 	// Waits of the Backups that this process started, by namespace.
 	Waits counters.Histograms[string]

@@ -237,7 +237,8 @@ func (r *Reconciler) write(ctx context.Context, list []write) (written int, fail
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 			r.counters.Change(func(c *Counts) { c.Conflicts++ })
 			r.Log.Debug("write conflict: backup was changed or deleted meanwhile", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
-		case ctx.Err() != nil:
+		case ctx.Err() != nil: // the term is over: whether it was written is not known
+			r.counters.Change(func(c *Counts) { c.Failures++ })
 			return written, true
 		default:
 			r.counters.Change(func(c *Counts) { c.Failures++ })

@@ -20,8 +20,12 @@ type Relief struct {
 
 const wholeNode = "node"
 
-// relieves reports whether it relieves what a verdict is about.
+// relieves reports whether it relieves what a verdict is about. Outer plugins do not tell
+// their resource: theirs is a disk if they name it as their scope.
 func (r *Relief) relieves(v plugins.Verdict) bool {
+	if v.Resource == "" {
+		return r.Resource == plugins.Disk && r.Scope == v.Scope
+	}
 	return r.Resource == v.Resource && (r.Scope == v.Scope || r.Scope == wholeNode || v.Scope == wholeNode)
 }
 

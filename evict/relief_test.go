@@ -35,12 +35,17 @@ func TestReliefScope(t *testing.T) {
 		change func(*Input)
 		waits  bool
 	}{
-		"another resource":       {func(in *Input) { in.Relief[0].Resource = plugins.Disk }, false},
-		"another scope":          {func(in *Input) { in.Relief[0].Scope, in.Levels.Verdicts[0].Scope = "sda", "sdb" }, false},
-		"one that has its part":  {func(in *Input) { in.Relief[0].Scope = "numa0" }, true},
-		"one it is a part of":    {func(in *Input) { in.Levels.Verdicts[0].Scope = "numa0" }, true},
-		"memory below its floor": {func(in *Input) { in.Levels.Verdicts[0].Urgent = true }, false},
-		"forced":                 {func(in *Input) { in.Levels.Verdicts[0].Candidates[1].Forced = true }, false},
+		"another resource":      {func(in *Input) { in.Relief[0].Resource = plugins.Disk }, false},
+		"another scope":         {func(in *Input) { in.Relief[0].Scope, in.Levels.Verdicts[0].Scope = "sda", "sdb" }, false},
+		"one that has its part": {func(in *Input) { in.Relief[0].Scope = "numa0" }, true},
+		"one it is a part of":   {func(in *Input) { in.Levels.Verdicts[0].Scope = "numa0" }, true},
+		"an outer plugin's, of that disk": {func(in *Input) {
+			in.Relief[0].Resource, in.Relief[0].Scope = plugins.Disk, "sda"
+			in.Levels.Verdicts[0].Resource, in.Levels.Verdicts[0].Scope = "", "sda"
+		}, true},
+		"an outer plugin's, of the node": {func(in *Input) { in.Levels.Verdicts[0].Resource = "" }, false},
+		"memory below its floor":         {func(in *Input) { in.Levels.Verdicts[0].Urgent = true }, false},
+		"forced":                         {func(in *Input) { in.Levels.Verdicts[0].Candidates[1].Forced = true }, false},
 		"of two the longer": {func(in *Input) {
 			in.Relief = append(in.Relief, in.Relief[0], Relief{Resource: plugins.Memory, Scope: "node", Until: at(-1)})
 		}, true},

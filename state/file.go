@@ -24,6 +24,9 @@ type File[T any] struct {
 	// Version of the value's format, 1 when 0: raise it when an older program would
 	// misread the value. The version before is read as well.
 	Version int
+	// UntilBoot: what it holds ends with the boot. It outlives the process, and nothing waits
+	// for the disk, which may be the pressed one.
+	UntilBoot bool
 	// Adopt changes a value of the version before into one of this; nil: they are the same.
 	Adopt func(*T)
 }
@@ -73,7 +76,7 @@ func (f File[T]) Load() (T, error) {
 func (f File[T]) version() int { return max(1, f.Version) }
 
 // Save writes the value durably: when it returns nil, a crash of the machine does
-// not lose it.
+// not lose it, unless it lasts UntilBoot.
 func (f File[T]) Save(v T) error {
 	save, err := f.Prepare(v)
 	if err != nil {
@@ -96,7 +99,7 @@ func (f File[T]) Prepare(v T) (save func() error, err error) {
 		return nil, fmt.Errorf("state: %s: a value of %d bytes exceeds the bound of %d", f.Path, len(b), maxBytes)
 	}
 	return func() error {
-		return Replace(f.Path, func(w io.Writer) error {
+		return replace(f.Path, !f.UntilBoot, func(w io.Writer) error {
 			_, err := w.Write(append(b, '\n'))
 			return err
 		})
@@ -104,7 +107,9 @@ func (f File[T]) Prepare(v T) (save func() error, err error) {
 }
 
 // Replace writes a file atomically and durably: a temporary file, fsync, rename.
-func Replace(path string, write func(io.Writer) error) error {
+func Replace(path string, write func(io.Writer) error) error { return replace(path, true, write) }
+
+func replace(path string, sync bool, write func(io.Writer) error) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("state: %w", err)
@@ -118,7 +123,10 @@ func Replace(path string, write func(io.Writer) error) error {
 	crashPoint()
 	err = write(f)
 	crashPoint()
-	err = cmp.Or(err, f.Sync(), f.Close())
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	err = cmp.Or(err, f.Close())
 	crashPoint()
 	if err == nil {
 		err = os.Rename(half, path)
@@ -127,6 +135,9 @@ func Replace(path string, write func(io.Writer) error) error {
 		return fmt.Errorf("state: %w", err)
 	}
 	crashPoint()
+	if !sync {
+		return nil
+	}
 	return syncDir(dir)
 }
 

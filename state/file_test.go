@@ -52,7 +52,8 @@ func storing(t *testing.T, m memory) (File[memory], []byte) {
 }
 
 func TestFile(t *testing.T) {
-	t.Run("round trip", fileRoundTrip)
+	t.Run("round trip", fileRoundTrip(false))
+	t.Run("round trip until the next boot", fileRoundTrip(true))
 	t.Run("truncated", fileTruncated)
 	t.Run("bit flip", fileBitFlip)
 	t.Run("newer version", fileNewerVersion)
@@ -63,20 +64,22 @@ func TestFile(t *testing.T) {
 	t.Run("version before", fileVersionBefore)
 }
 
-func fileRoundTrip(t *testing.T) {
-	s := File[memory]{Path: filepath.Join(t.TempDir(), "not", "made", "yet", "evict.json")}
-	_, err := s.Load()
-	require.ErrorIs(t, err, ErrNoState)
-	for _, m := range []memory{remembering(), {}, remembering()} {
-		require.NoError(t, s.Save(m))
-		back, err := s.Load()
-		require.NoError(t, err)
-		assert.Empty(t, cmp.Diff(m, back))
-	}
-	for path, mode := range map[string]os.FileMode{s.Path: 0o600, filepath.Dir(s.Path): 0o700 | os.ModeDir} {
-		info, err := os.Stat(path)
-		require.NoError(t, err)
-		assert.Equal(t, mode, info.Mode(), "it names pods, which is nobody else's business")
+func fileRoundTrip(untilBoot bool) func(*testing.T) {
+	return func(t *testing.T) {
+		s := File[memory]{Path: filepath.Join(t.TempDir(), "not", "made", "yet", "evict.json"), UntilBoot: untilBoot}
+		_, err := s.Load()
+		require.ErrorIs(t, err, ErrNoState)
+		for _, m := range []memory{remembering(), {}, remembering()} {
+			require.NoError(t, s.Save(m))
+			back, err := s.Load()
+			require.NoError(t, err)
+			assert.Empty(t, cmp.Diff(m, back))
+		}
+		for path, mode := range map[string]os.FileMode{s.Path: 0o600, filepath.Dir(s.Path): 0o700 | os.ModeDir} {
+			info, err := os.Stat(path)
+			require.NoError(t, err)
+			assert.Equal(t, mode, info.Mode(), "it names pods, which is nobody else's business")
+		}
 	}
 }
 

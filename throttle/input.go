@@ -26,6 +26,8 @@ type Input struct {
 	// the network, because it then reads, buffers and sends less.
 	Disks              map[string]Pressure
 	CPU, Mover, Memory Pressure
+	// DiskKeys identify the disks, by name.
+	DiskKeys map[string]string
 	// Carried is the most that each disk carries, by name.
 	Carried map[string]Rates
 	// Resizing are the resizes that are not in effect.
@@ -60,7 +62,10 @@ type Use struct {
 // before are the current throttles: after a restart of the agent a workload that is not
 // known yet counts as alive as long as its cgroup exists.
 func NewInput(s *snapshot.Snapshot, l *plugins.Levels, workloads map[string]Workload, before map[Target]Throttle) Input {
-	in := Input{Time: l.Time, Booted: s.Booted(), Workloads: map[string]Workload{}, Culprits: map[Target]Use{}, Disks: map[string]Pressure{}}
+	in := Input{Time: l.Time, Booted: s.Booted(), Workloads: map[string]Workload{}, Culprits: map[Target]Use{}, Disks: map[string]Pressure{}, DiskKeys: map[string]string{}}
+	for i := range s.Disks {
+		in.DiskKeys[s.Disks[i].Name] = plugins.DiskKey(&s.Disks[i].Disk, "")
+	}
 	in.setPressure(l)
 	in.Carried = carried(l)
 	for i := range s.Contention {

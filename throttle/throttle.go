@@ -110,6 +110,8 @@ type Throttle struct {
 	UnderPressure bool      `json:"pressed"`
 	Tightens      bool      `json:"tightens,omitempty"`
 	Expires       time.Time `json:"expires"`
+	// DiskKey identifies the disk: another one may get its name.
+	DiskKey string `json:"diskKey,omitempty"`
 	// Booted is when the machine booted, by the wall clock that these times are of. It moves
 	// when that clock is set.
 	Booted time.Time `json:"booted,omitzero"`
@@ -176,6 +178,9 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 	for t, c := range before {
 		w, alive := in.Workloads[t.Cgroup]
 		c = c.clockSet(in.Booted)
+		if key := in.DiskKeys[t.Disk]; key != "" && c.DiskKey != "" && key != c.DiskKey {
+			continue
+		}
 		if !alive || w.Exempt != "" || !in.Time.Before(c.Expires) {
 			continue
 		}
@@ -192,7 +197,7 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if _, there := after[t]; there || p.Level == plugins.None || in.exemption(t) != "" || use.Rates == (Rates{}) {
 			continue
 		}
-		c := Throttle{Base: in.within(t, use.Rates.times(through(before, t.Cgroup))), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), Booted: in.Booted}
+		c := Throttle{Base: in.within(t, use.Rates.times(through(before, t.Cgroup))), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), Booted: in.Booted, DiskKey: in.DiskKeys[t.Disk]}
 		after[t] = c.next(t, &in, p, &w)
 	}
 	return after

@@ -80,14 +80,14 @@ const throttlesFile = "throttles.json"
 
 // newThrottles takes over the throttles of an earlier agent of this boot.
 func newThrottles(dir, boot string, host *probes.Host, log *slog.Logger) *throttles {
-	m := &throttles{log: log, boot: boot, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile)}, list: map[throttle.Target]throttle.Throttle{}, told: map[throttle.Target]bool{}}
+	m := &throttles{log: log, boot: boot, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile), UntilBoot: true}, list: map[throttle.Target]throttle.Throttle{}, told: map[throttle.Target]bool{}}
 	m.tree.IO.Dir, m.tree.IO.V1 = host.CgroupHierarchy("blkio")
 	m.tree.CPU.Dir, m.tree.CPU.V1 = host.CgroupHierarchy("cpu")
 	m.tree.Memory.Dir, m.tree.Memory.V1 = host.CgroupHierarchy("memory")
 	m.journal = throttle.Journal{Files: m.tree, Save: func([]throttle.Limit) error { return m.save() }}
 	kept, err := m.file.Load()
 	if err != nil && !errors.Is(err, state.ErrNoState) {
-		log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, or until io.max, cpu.max and memory.high are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", err)
+		log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, until the next boot, or until io.max, cpu.max and memory.high are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", err)
 	}
 	m.saved = kept
 	if kept.Boot != "" && boot != "" && kept.Boot != boot { // its limits ended with their cgroups

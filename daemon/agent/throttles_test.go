@@ -277,6 +277,14 @@ func TestMoverDiskGone(t *testing.T) {
 	assert.Empty(t, h.throttles.journal.Limits)
 	assert.Empty(t, *h.throttles.cgroups.Load())
 	assert.Empty(t, h.throttles.shown.Load().Throttled)
+
+	h.now = h.now.Add(time.Second)
+	h.write(free)
+	another := h.seen(plugins.None, false)
+	another.Snapshot.Disks[0].Sequence = snapshot.Some(uint64(2))
+	h.throttles.round(another, &h.config, h.pods)
+	assert.Equal(t, free, h.read())
+	assert.Empty(t, h.throttles.list)
 }
 
 // A limit on one disk is none on another: what waits for that one is not postponed.

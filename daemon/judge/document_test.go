@@ -24,7 +24,15 @@ var labelledOnce = sync.OnceValues(func() (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Run(context.Background(), labelledSet, Judged(c))
+	list, err := entries(labelledSet)
+	if err != nil {
+		return nil, err
+	}
+	all, err := labelledSamples()
+	if err != nil {
+		return nil, err
+	}
+	return run(labelledSet, list, func(e entry) (recorded, error) { return all[e.path], nil }, Judged(c))
 })
 
 // labelledSamples are the labelled recordings by path, read once for all tests: to decode them takes

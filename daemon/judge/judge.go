@@ -81,10 +81,15 @@ func Run(ctx context.Context, dir string, c *config.Agent) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	return run(dir, list, func(e entry) (recorded, error) { return e.read(ctx) }, c)
+}
+
+// run judges these recordings, as read reads them.
+func run(dir string, list []entry, read func(entry) (recorded, error), c *config.Agent) (*Report, error) {
 	r := &Report{Format: Format, Directory: dir, Judges: append([]judgement.Rule{Plimsoll(c)}, peers.Rules()...)}
 	s := newSweep()
 	for _, e := range list {
-		what, err := e.read(ctx)
+		what, err := read(e)
 		if err != nil {
 			return nil, err
 		}

@@ -46,7 +46,7 @@ func appendController(s *ControllerState) []byte {
 	b = appendWaits(b, s.Counts.Waits)
 	b = appendNights(b, s.Nights)
 	return appendCounted(b, backupWrites(s.Counts), "result", family[reasonCount]{
-		"plimsoll_backup_writes_total", counter, "Writes of Backups by purpose; conflict: another client wrote first, failed: the API server did not accept the write.", appendCounter,
+		"plimsoll_backup_writes_total", counter, "Writes of Backups by purpose; conflict: another client wrote first, failed: the API server did not accept the write, or its answer did not come.", appendCounter,
 	})
 }
 

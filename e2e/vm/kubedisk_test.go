@@ -165,7 +165,7 @@ func (k *kubeNode) throttlesCopier(service corev1.Pod) bool {
 	})
 	pressing := k.throttledCopier()
 	throttled := k.eventOf(pressing.UID, "Throttled")
-	k.until(2*time.Minute, "it was throttled for a while", func() bool { return k.clock().Sub(throttled) > 2*relievedWithin })
+	k.until(2*time.Minute, "it was throttled for a while", func() bool { return k.clock().Sub(throttled) > relievedWithin+10*time.Second })
 	pressed, relieved := k.awaits(service, throttled.Add(-4*time.Second)), k.awaits(service, throttled.Add(relievedWithin))
 	k.t.Logf("usual %s; %s after the throttle %s; from 4 s before the throttle %s", mean(usual), relievedWithin, mean(relieved), pressed)
 	assert.Greater(k.t, pressed[0], 3*mean(usual), "the service waited")

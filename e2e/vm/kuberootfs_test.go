@@ -118,23 +118,28 @@ func (k *kubeNode) availablePercent() float64 {
 	return n
 }
 
-// stageRootfs records a node with a real kubelet and containerd. Its agent knows the
+// recordRootfs records a node with a real kubelet and containerd. Its agent knows the
 // pods, and only observes.
-func stageRootfs(t *testing.T) {
-	k := startKubelet(t, kubeOptions{})
-	require.NoError(t, k.cluster.Apply(t.Context(), deploy.RBAC))
-	k.pushServiceAccount("plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: nodeName}, "/root/agent.kubeconfig")
-	stage(t, k.node, "QEMU (emulated), Linux 6.1, cgroup v2, kubelet 1.37 and containerd, whose filesystem has 2 GiB; 2 CPUs, 2 GiB", scenesOfRootfs(k.cluster))
+func recordRootfs(t *testing.T, r recorder) {
+	var c *cluster.Cluster
+	machine := "QEMU (emulated), Linux 6.1, cgroup v2, kubelet 1.37 and containerd, whose filesystem has 2 GiB; 2 CPUs, 2 GiB"
+	r.on(t, "rootfs", machine, scenesOfRootfs(func() *cluster.Cluster { return c }), func(t *testing.T) *node {
+		k := startKubelet(t, kubeOptions{})
+		c = k.cluster
+		require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
+		k.pushServiceAccount("plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: nodeName}, "/root/agent.kubeconfig")
+		return k.node
+	})
 }
 
 // scenesOfRootfs are those of a machine with a kubelet. Its thresholds are the
 // defaults: it evicts at less than 15 % available.
-func scenesOfRootfs(c *cluster.Cluster) []scene {
+func scenesOfRootfs(c func() *cluster.Cluster) []scene {
 	const (
 		observes = "eviction: {dryRun: true}\ncontainerRuntime: {every: 10s, timeout: 10s}\nplugins: {rootfsOveruse: {enabled: true}}\n"
 		left     = 18 // percent, between the kubelet's threshold and the rule's
 	)
-	of := func(n *node) *kubeNode { return &kubeNode{node: n, cluster: c, since: time.Now()} }
+	of := func(n *node) *kubeNode { return &kubeNode{node: n, cluster: c(), since: time.Now()} }
 	pods := func(n *node, names ...string) (list []corev1.Pod) {
 		k := of(n)
 		for _, name := range names {

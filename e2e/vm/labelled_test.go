@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,12 +56,69 @@ const (
 // labelledDir is where the set goes when it is made; without it no scene runs.
 func labelledDir() string { return os.Getenv("PLIMSOLL_LABELLED") }
 
-// stage plays the scenes one after the other on one machine.
-func stage(t *testing.T, n *node, machine string, scenes []scene) {
+// recorder makes the labelled recordings that are not there, until its time is over; zero:
+// all of them.
+type recorder struct{ until time.Time }
+
+// newRecorder makes them for as many minutes as the environment says.
+func newRecorder(t *testing.T) recorder {
 	t.Helper()
-	for _, s := range scenes {
-		t.Run(s.name, func(t *testing.T) { n.with(t).play(machine, s) })
+	text := os.Getenv("PLIMSOLL_LABELLED_MINUTES")
+	if text == "" {
+		return recorder{}
 	}
+	minutes, err := strconv.Atoi(text)
+	require.NoError(t, err, "PLIMSOLL_LABELLED_MINUTES")
+	return recorder{until: time.Now().Add(time.Duration(minutes) * time.Minute)}
+}
+
+func (r recorder) over() bool { return !r.until.IsZero() && time.Now().After(r.until) }
+
+// on makes those of one machine, one load after the other; it is booted if one is to be made.
+func (r recorder) on(t *testing.T, name, machine string, scenes []scene, boot func(*testing.T) *node) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		left := slices.DeleteFunc(scenes, scene.recorded)
+		switch {
+		case len(left) == 0:
+			t.Skip("its recordings are there")
+		case r.over():
+			t.Skip("left to the next run: the time is over")
+		}
+		n := boot(t)
+		for _, s := range left {
+			t.Run(s.name, func(t *testing.T) {
+				if r.over() {
+					t.Skip("left to the next run: the time is over")
+				}
+				n.with(t).play(machine, s)
+			})
+		}
+	})
+}
+
+// file of its recording, without the ending.
+func (s scene) file() string {
+	dir := labelledDir()
+	if s.heldOut {
+		dir = filepath.Join(dir, judgement.HeldOutDir)
+	}
+	return filepath.Join(dir, s.name)
+}
+
+// recorded tells whether its recording is there: the label is written last.
+func (s scene) recorded() bool {
+	_, err := os.Stat(s.file() + ".yaml")
+	return err == nil
+}
+
+// heldOutOn are the same scenes on a machine of another kernel, by which no rule is tuned.
+func heldOutOn(kernel string, list []scene) []scene {
+	for i := range list {
+		list[i].name += "-" + kernel
+		list[i].heldOut = true
+	}
+	return list
 }
 
 // play records one scene.
@@ -86,12 +145,8 @@ func (n *node) play(machine string, s scene) {
 	}
 	n.until(2*after, "the end is recorded", halfway(after))
 	n.run("systemctl stop plimsoll")
-	dir := labelledDir()
-	if s.heldOut {
-		dir = filepath.Join(dir, judgement.HeldOutDir)
-		require.NoError(n.t, os.MkdirAll(dir, 0o755))
-	}
-	file := filepath.Join(dir, s.name+".rec")
+	file := s.file() + ".rec"
+	require.NoError(n.t, os.MkdirAll(filepath.Dir(file), 0o755))
 	n.run("mv " + onState + "/*.rec " + onState + ".rec") // there is one segment
 	require.NoError(n.t, n.Pull(context.WithoutCancel(n.t.Context()), onState+".rec", file))
 	start := repack(n.t, file)
@@ -106,7 +161,7 @@ func (n *node) play(machine string, s scene) {
 	}
 	text, err := yaml.Marshal(l)
 	require.NoError(n.t, err)
-	require.NoError(n.t, os.WriteFile(filepath.Join(dir, s.name+".yaml"), text, 0o600))
+	require.NoError(n.t, os.WriteFile(s.file()+".yaml", text, 0o600))
 	n.t.Logf("%s: load from %.1f to %.1f s, wanted from %.1f s", s.name, at(from), at(to), at(wanted))
 }
 
@@ -159,35 +214,41 @@ func filled(n *node) time.Time {
 	return at
 }
 
-// TestMakeLabelledRecordings makes the set that daemon/replay judges:
-// five machines, one load after the other on each.
+// TestMakeLabelledRecordings makes the set that daemon/judge judges: on each machine one load
+// after the other. A recording that is there is not made again.
 func TestMakeLabelledRecordings(t *testing.T) {
 	if labelledDir() == "" {
-		t.Skip("makes recordings that are committed, for half an hour: make labelled")
+		t.Skip("makes recordings that are committed, for an hour and a half: make labelled")
 	}
-	t.Run("v2", func(t *testing.T) {
-		n := startNode(t, vm.Options{Name: "labelled", Disks: 8, Slots: 2}, ".", "./e2e/vm/steady", "./e2e/vm/hog")
-		n.prepareStage()
-		stage(t, n, "QEMU (emulated), Linux 6.1, cgroup v2, 2 CPUs, 2 GiB", scenes())
-	})
-	t.Run("v1", func(t *testing.T) {
+	r := newRecorder(t)
+	bootV2 := func(o vm.Options) func(*testing.T) *node {
+		return func(t *testing.T) *node {
+			o.Name, o.Disks, o.Slots = "labelled", 8, 2
+			n := startNode(t, o, ".", "./e2e/vm/steady", "./e2e/vm/hog")
+			n.prepareStage()
+			return n
+		}
+	}
+	r.on(t, "v2", "QEMU (emulated), Linux 6.1, cgroup v2, 2 CPUs, 2 GiB", scenes(), bootV2(vm.Options{}))
+	r.on(t, "v1", "QEMU (emulated), Linux 6.1, cgroup v1 with v2 beside it for pressure, 2 CPUs, 1 GiB", scenesOfV1(), func(t *testing.T) *node {
 		n := startNode(t, vm.Options{Name: "labelled-v1", MemMiB: 1024, Disks: 2, Append: "systemd.unified_cgroup_hierarchy=0"}, ".", "./e2e/vm/steady", "./e2e/vm/hog")
 		n.throttle(100, "vd2")
 		n.run("for d in vdb vdc; do mkfs.ext4 -q /dev/$d && mkdir -p /$d && mount /dev/$d /$d; done; dd if=/dev/zero of=/vdb/pages bs=1M count=150 status=none; sync")
-		stage(t, n, "QEMU (emulated), Linux 6.1, cgroup v1 with v2 beside it for pressure, 2 CPUs, 1 GiB", scenesOfV1())
+		return n
 	})
-	t.Run("numa", func(t *testing.T) {
+	r.on(t, "numa", "QEMU (emulated), Linux 6.1, cgroup v2, 2 CPUs and 1.5 GiB in two NUMA nodes", scenesOfNUMA(), func(t *testing.T) *node {
 		n := startNode(t, vm.Options{Name: "labelled-numa", MemMiB: 1536, NUMA: 2, Disks: 2}, ".", "./e2e/vm/steady", "./e2e/vm/hog")
 		n.throttle(1000, "vd1")
 		n.run("mkfs.ext4 -q /dev/vdb && mkdir -p /vdb && mount /dev/vdb /vdb; dd if=/dev/zero of=/vdb/pages bs=1M count=150 status=none; sync")
-		stage(t, n, "QEMU (emulated), Linux 6.1, cgroup v2, 2 CPUs and 1.5 GiB in two NUMA nodes", scenesOfNUMA())
+		return n
 	})
-	t.Run("rootfs", stageRootfs)
-	t.Run("v2-uncounted", func(t *testing.T) {
+	recordRootfs(t, r)
+	r.on(t, "v2-uncounted", "QEMU (emulated), Linux 6.1, cgroup v2 without the io controller, 2 CPUs, 1 GiB", scenesUncounted(), func(t *testing.T) *node {
 		n := startNode(t, vm.Options{Name: "labelled-uncounted", MemMiB: 1024, Disks: 1, Append: "cgroup_disable=io"}, ".", "./e2e/vm/steady")
 		n.throttle(100, "vd1")
-		stage(t, n, "QEMU (emulated), Linux 6.1, cgroup v2 without the io controller, 2 CPUs, 1 GiB", scenesUncounted())
+		return n
 	})
+	r.on(t, "v2-6.12", "QEMU (emulated), Linux 6.12, cgroup v2, 2 CPUs, 2 GiB", heldOutOn("6.12", scenes()), bootV2(vm.Options{Backports: true}))
 }
 
 // prepareStage gives each disk its part: vdb pages, vdc and vdd a mirror, vde
