@@ -176,14 +176,11 @@ func (c *Throttle) Tries(now time.Time) bool {
 func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 	after := map[Target]Throttle{}
 	for t, c := range before {
-		w, alive := in.Workloads[t.Cgroup]
 		c = c.clockSet(in.Booted)
-		if key := in.DiskKeys[t.Disk]; key != "" && c.DiskKey != "" && key != c.DiskKey {
+		if c.ended(t, &in) {
 			continue
 		}
-		if !alive || w.Exempt != "" || !in.Time.Before(c.Expires) {
-			continue
-		}
+		w := in.Workloads[t.Cgroup]
 		p := in.pressureFor(t, &w)
 		if c = c.resized(t, in).next(t, &in, p, &w); !p.Unknown {
 			c.Base = in.within(t, c.Base)
@@ -201,6 +198,14 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		after[t] = c.next(t, &in, p, &w)
 	}
 	return after
+}
+
+// ended tells whether it has: its workload is gone or may not be throttled any more, it was not
+// renewed, or another disk has the name of its own.
+func (c *Throttle) ended(t Target, in *Input) bool {
+	w, alive := in.Workloads[t.Cgroup]
+	key := in.DiskKeys[t.Disk]
+	return !alive || w.Exempt != "" || !in.Time.Before(c.Expires) || key != "" && c.DiskKey != "" && key != c.DiskKey
 }
 
 // through is how many times more a workload used before it was throttled at all, as far as

@@ -97,11 +97,11 @@ func (k *kubeNode) limitKept() {
 	cgroup := k.cgroupOf(pressing)
 	limit := func() string { return strings.TrimSpace(k.run("cat " + cgroup + "/io.max")) }
 	base := func() (base float64, kept bool) { // what it used before, by its limit
-		list := k.throttles().Throttled
+		list := k.throttled()
 		if len(list) != 1 || list[0].Foreign {
 			return 0, false
 		}
-		return list[0].Limit.Read * 100 / float64(list[0].Percent), true
+		return list[0].May.Read * 100 / float64(list[0].Percent), true
 	}
 	before, _ := base()
 	require.NotZero(k.t, before)

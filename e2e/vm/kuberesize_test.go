@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/deploy"
+	"github.com/plimsoll-dev/plimsoll/throttle"
 	"github.com/plimsoll-dev/plimsoll/throttle/resize"
 )
 
@@ -114,7 +114,7 @@ func (k *kubeNode) ownerSetsLimit(pod corev1.Pod) {
 	require.NoError(k.t, err)
 	k.until(time.Minute, "the kubelet writes the owner's limit", func() bool { return strings.HasPrefix(k.quota(pod), "150000 ") })
 	k.until(time.Minute, "the agent sees another's limit", func() bool {
-		list := k.throttles().Throttled
+		list := k.throttled()
 		return len(list) == 1 && list[0].Foreign
 	})
 	k.run("systemctl stop plimsoll")
@@ -144,12 +144,21 @@ func (k *kubeNode) get(pod corev1.Pod) corev1.Pod {
 	return *now
 }
 
-// throttles are what the agent says of throttled pods.
-func (k *kubeNode) throttles() (list view.Throttles) {
+// throttled is what the agent says of a throttled pod.
+type throttled struct {
+	Percent int
+	Foreign bool
+	May     throttle.Rates
+}
+
+// throttled are what the agent says of throttled pods.
+func (k *kubeNode) throttled() []throttled {
 	k.t.Helper()
 	var said struct {
-		Cluster struct{ Throttles view.Throttles }
+		Cluster struct {
+			Throttles struct{ Throttled []throttled }
+		}
 	}
 	require.NoError(k.t, json.Unmarshal(k.api("pressure"), &said))
-	return said.Cluster.Throttles
+	return said.Cluster.Throttles.Throttled
 }
