@@ -147,7 +147,7 @@ recordings: ## as root: record anew the machines that tests play, for some ten m
 		-parallel 1 -run '^(TestHostRecordingCgroupV1|TestKernelWithoutPSI|TestManyDisks|TestNUMA|TestRealKubelet)$$/^recorded$$' \
 		./e2e/vm
 
-# Four machines that are done to what their labels say, one load after the other:
+# Six machines that are done to what their labels say, one load after the other:
 # on an idle host, since an emulated machine that is starved misses its ticks.
 labelled: ## as root: record what the labelled set lacks, and judge it; run it again until nothing is left
 	PLIMSOLL_LABELLED=$(CURDIR)/e2e/labelled/testdata PLIMSOLL_LABELLED_MINUTES=$(MINUTES) go test -count=1 -timeout=2h -v \

@@ -3,6 +3,7 @@
 package state
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -24,8 +25,8 @@ type File[T any] struct {
 	// Version of the value's format, 1 when 0: raise it when an older program would
 	// misread the value. The version before is read as well.
 	Version int
-	// UntilBoot: what it holds ends with the boot. It outlives the process, and nothing waits
-	// for the disk, which may be the pressed one.
+	// UntilBoot: what it holds ends with the boot. It outlives the process, and needs no
+	// fsync of the disk, which may be the pressed one.
 	UntilBoot bool
 	// Adopt changes a value of the version before into one of this; nil: they are the same.
 	Adopt func(*T)
@@ -53,6 +54,9 @@ func (f File[T]) Load() (T, error) {
 	}
 	if err != nil {
 		return none, fmt.Errorf("state: %w", err)
+	}
+	if f.UntilBoot && len(bytes.Trim(b, "\x00")) == 0 { // the power failed before the disk had it
+		return none, ErrNoState
 	}
 	var s stored
 	if err := json.Unmarshal(b, &s); err != nil {

@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,6 +70,13 @@ func fileRoundTrip(untilBoot bool) func(*testing.T) {
 		s := File[memory]{Path: filepath.Join(t.TempDir(), "not", "made", "yet", "evict.json"), UntilBoot: untilBoot}
 		_, err := s.Load()
 		require.ErrorIs(t, err, ErrNoState)
+		for _, lost := range []string{"", "\x00\x00\x00"} { // as after a power failure
+			require.NoError(t, os.MkdirAll(filepath.Dir(s.Path), 0o700))
+			require.NoError(t, os.WriteFile(s.Path, []byte(lost), 0o600))
+			_, err := s.Load()
+			require.Error(t, err)
+			assert.Equal(t, untilBoot, errors.Is(err, ErrNoState))
+		}
 		for _, m := range []memory{remembering(), {}, remembering()} {
 			require.NoError(t, s.Save(m))
 			back, err := s.Load()

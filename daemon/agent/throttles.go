@@ -457,7 +457,7 @@ func (m *throttles) tell(s *view.State, t throttle.Target, dryRun bool, reason, 
 
 // RemoveLimits removes the cgroup limits that this machine's agent put on pods.
 func RemoveLimits(c *config.Agent, out io.Writer, log *slog.Logger) error {
-	file := state.File[savedThrottles]{Path: filepath.Join(c.State.Dir, throttlesFile)}
+	file := state.File[savedThrottles]{Path: filepath.Join(c.State.Dir, throttlesFile), UntilBoot: true}
 	kept, err := file.Load()
 	if errors.Is(err, state.ErrNoState) || err == nil && len(kept.Limits) == 0 {
 		return nil

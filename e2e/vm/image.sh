@@ -30,7 +30,7 @@ root_tree() {
 	fi
 	fetch="cd '$work' && export APT_CONFIG=\$MMDEBSTRAP_APT_CONFIG &&
 		apt-get -qq -o APT::Sandbox::User=root download \
-		\$(apt-cache -o APT::Default-Release='$release${backports:+-backports}' depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ { print \$2; exit }')"
+		\$(apt-cache ${backports:+-o APT::Default-Release=$release-backports} depends linux-image-cloud-amd64 | awk '/Depends: linux-image/ { print \$2; exit }')"
 	mmdebstrap --quiet --mode=root --variant=essential \
 		--aptopt='APT::Install-Recommends "false"' \
 		--dpkgopt='path-exclude=/usr/share/man/*' \

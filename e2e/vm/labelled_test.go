@@ -225,6 +225,9 @@ func TestMakeLabelledRecordings(t *testing.T) {
 		return func(t *testing.T) *node {
 			o.Name, o.Disks, o.Slots = "labelled", 8, 2
 			n := startNode(t, o, ".", "./e2e/vm/steady", "./e2e/vm/hog")
+			if o.Backports {
+				require.Contains(t, n.run("uname -r"), "6.12.", "the labels say so")
+			}
 			n.prepareStage()
 			return n
 		}
