@@ -419,8 +419,11 @@ func (m *throttles) announce(s *view.State, workloads map[string]throttle.Worklo
 			continue
 		}
 		why := "the pressure is over, or it may not be throttled any more"
-		if now.UselessUntil.After(s.Levels.Time) {
+		switch {
+		case now.UselessUntil.After(s.Levels.Time):
 			why = now.NotAgain()
+		case !slices.ContainsFunc(s.Snapshot.Workloads, func(w snapshot.WorkloadState) bool { return w.Cgroup == t.Cgroup }):
+			why = "its pod has ended"
 		}
 		m.tell(s, t, m.told[t], eventReleased, "no longer throttled"+onResource(t)+": "+why)
 		delete(m.told, t)
@@ -438,13 +441,14 @@ func onResource(t throttle.Target) string {
 }
 
 func (m *throttles) tell(s *view.State, t throttle.Target, dryRun bool, reason, text string) {
-	pod := evict.Victim{}
+	pod, name := evict.Victim{}, t.Cgroup // it may have ended
 	for i := range s.Snapshot.Workloads {
 		if w := &s.Snapshot.Workloads[i]; w.Cgroup == t.Cgroup && w.Pod != nil {
 			pod = evict.Victim{UID: w.Pod.UID, Namespace: w.Pod.Namespace, Name: w.Pod.Name}
+			name = pod.Namespace + "/" + pod.Name
 		}
 	}
-	about := []any{"pod", pod.Namespace + "/" + pod.Name, "disk", t.Disk, "reason", text, "resource", t.Resource(), "dryRun", dryRun}
+	about := []any{"pod", name, "disk", t.Disk, "reason", text, "resource", t.Resource(), "dryRun", dryRun}
 	if reason == eventThrottled {
 		m.log.Info("pod throttled", about...)
 	} else {

@@ -287,6 +287,17 @@ func TestMoverDiskGone(t *testing.T) {
 	assert.Empty(t, h.throttles.list)
 }
 
+// Its pod ends while it is throttled: the log says so, and which one it was.
+func TestThrottledPodEnds(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Soft)
+	s := h.seen(plugins.None, false)
+	s.Snapshot.Workloads, s.Snapshot.Contention = nil, nil
+	h.throttles.round(s, &h.config, h.pods)
+	assert.Contains(t, h.log.String(), `msg="pod no longer throttled" pod=`+moverPod+` disk=sda reason="no longer throttled on sda: its pod has ended"`)
+	assert.Len(t, h.events, 1, "it has no owner to tell any more")
+}
+
 // A limit on one disk is none on another: what waits for that one is not postponed.
 func TestMoverLimitedOnOneDisk(t *testing.T) {
 	h := newThrottleFixture(t)
