@@ -167,7 +167,8 @@ func (r *Reconciler) recordAct(ctx context.Context, a *Judged, act string, err e
 	switch {
 	case err == nil:
 		r.counters.Change(func(c *Counts) { c.Acts.Add(act) })
-	case ctx.Err() != nil:
+	case ctx.Err() != nil: // the term is over: whether it was written is not known
+		r.counters.Change(func(c *Counts) { c.Acts.Add(actFailed) })
 	case errors.Is(err, errAlive), apierrors.IsNotFound(err), kube.IsConflict(err):
 		r.Log.Info("left a silent agent alone: it renewed its Lease, or its Node or Lease changed; judging it again in the next round", "node", a.Name, "act", act, "reason", err)
 	default:

@@ -12,7 +12,7 @@ func carried(l *plugins.Levels) map[string]Rates {
 	return list
 }
 
-// within is the base of a throttle, no more than its disk carries: what a workload used
+// within is the base of a throttle, no more than its disk carries, or the CPUs are: what a workload used
 // before the burst credit of a volume ended, or what a cache took, is more, and a limit
 // derived from it would limit nothing.
 func (in *Input) within(t Target, base Rates) Rates {
@@ -23,6 +23,6 @@ func (in *Input) within(t Target, base Rates) Rates {
 		}
 		return used // not known
 	}
-	base.Read, base.Write = bound(base.Read, most.Read), bound(base.Write, most.Write)
+	base.Read, base.Write, base.CPU = bound(base.Read, most.Read), bound(base.Write, most.Write), bound(base.CPU, float64(in.CPUs))
 	return base
 }

@@ -30,6 +30,8 @@ type Input struct {
 	DiskKeys map[string]string
 	// Carried is the most that each disk carries, by name.
 	Carried map[string]Rates
+	// CPUs that are online; 0: unknown.
+	CPUs int
 	// Resizing are the resizes that are not in effect.
 	Resizing map[Target]Resizing
 	// MemoryUnlimited is why no memory is limited on this node; empty: it may be.
@@ -66,6 +68,7 @@ func NewInput(s *snapshot.Snapshot, l *plugins.Levels, workloads map[string]Work
 	for i := range s.Disks {
 		in.DiskKeys[s.Disks[i].Name] = plugins.DiskKey(&s.Disks[i].Disk, "")
 	}
+	in.CPUs, _ = s.CPU.Online.Get()
 	in.setPressure(l)
 	in.Carried = carried(l)
 	for i := range s.Contention {

@@ -88,6 +88,16 @@ func (r Rates) times(n float64) Rates {
 	return Rates{Read: r.Read * n, Write: r.Write * n, CPU: r.CPU * n, Memory: r.Memory}
 }
 
+// over is how many times a limit these rates are, at most. Memory is held, not divided.
+func (r Rates) over(limit Rates) (times float64) {
+	for _, of := range [][2]float64{{r.Read, limit.Read}, {r.Write, limit.Write}, {r.CPU, limit.CPU}} {
+		if of[1] > 0 {
+			times = max(times, of[0]/of[1])
+		}
+	}
+	return times
+}
+
 // Throttle limits a workload's use of one disk, of the CPU, or of memory.
 type Throttle struct {
 	// Base is what it used before it was throttled. It is not measured again meanwhile:
@@ -194,7 +204,7 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if _, there := after[t]; there || p.Level == plugins.None || in.exemption(t) != "" || use.Rates == (Rates{}) {
 			continue
 		}
-		c := Throttle{Base: in.within(t, use.Rates.times(through(before, t.Cgroup))), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), Booted: in.Booted, DiskKey: in.DiskKeys[t.Disk]}
+		c := Throttle{Base: in.within(t, use.Rates.times(through(before, t.Cgroup, &w))), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), Booted: in.Booted, DiskKey: in.DiskKeys[t.Disk]}
 		after[t] = c.next(t, &in, p, &w)
 	}
 	return after
@@ -211,14 +221,14 @@ func (c *Throttle) ended(t Target, in *Input) bool {
 // through is how many times more a workload used before it was throttled at all, as far as
 // its limits tell: who may read less writes less elsewhere, and needs less CPU. The base of
 // another throttle is not to be the effect of the first one.
-func through(list map[Target]Throttle, cgroup string) float64 {
-	least := unthrottled
+func through(list map[Target]Throttle, cgroup string, w *Workload) float64 {
+	most := 1.0
 	for t, c := range list {
-		if t.Cgroup == cgroup && !t.Memory && c.InForce() {
-			least = min(least, c.Percent)
+		if t.Cgroup == cgroup && c.InForce() && !w.DryRun {
+			most = max(most, c.Base.over(c.Limits()))
 		}
 	}
-	return float64(unthrottled) / float64(least)
+	return most
 }
 
 // clockSet moves all its times with the wall clock, if that was set: a throttle that ended

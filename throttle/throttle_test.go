@@ -111,6 +111,23 @@ func TestThrottleSecondResource(t *testing.T) {
 	list = Next(nil, in)
 	assert.InDelta(t, 0.4, limits(cpu).CPU, 1e-9, "both at once: neither is the other's effect")
 	assert.Equal(t, Rates{Read: 20 * mib, Write: 20 * mib}, limits(nvme))
+
+	second := func(first, second Input) float64 {
+		first.CPU.Level, second.CPU.Level, second.CPUs = plugins.Hard, plugins.Hard, 4
+		second.Culprits[cpu] = Use{Rates: Rates{CPU: 1}}
+		list = Next(Next(nil, first), second)
+		return limits(cpu).CPU
+	}
+	small, in := pressed(0, plugins.Hard, Rates{Read: 2 * mib}), pressed(30, plugins.Hard, Rates{Read: 2 * mib})
+	assert.InDelta(t, 0.4, second(small, in), 1e-9, "the first limit, its lower bound, is half of what was used: a fifth of two cores")
+	small, in = pressed(0, plugins.Hard, Rates{Read: 100 * mib}), pressed(30, plugins.Hard, Rates{Read: 20 * mib})
+	assert.InDelta(t, 0.8, second(small, in), 1e-9, "five times one core is more than the node has: a fifth of four")
+	for _, in := range []*Input{&small, &in} {
+		w := in.Workloads["pod"]
+		w.DryRun = true
+		in.Workloads["pod"] = w
+	}
+	assert.InDelta(t, 0.2, second(small, in), 1e-9, "a dry run limits nothing")
 }
 
 // The wall clock is set while a throttle is in force: nothing else changes, also where its

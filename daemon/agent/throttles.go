@@ -475,10 +475,11 @@ func RemoveLimits(c *config.Agent, out io.Writer, log *slog.Logger) error {
 	}
 	m := newThrottles(c.State.Dir, bootID(c.Paths.Procfs), host, log)
 	clear(m.list)
+	ours := slices.Clone(m.journal.Limits) // those of an earlier boot ended with it
 	if err := errors.Join(m.journal.Set(nil), m.saveIfChanged()); err != nil {
 		return fmt.Errorf("remove limits of throttled pods: %w", err)
 	}
-	for _, l := range kept.Limits {
+	for _, l := range ours {
 		fmt.Fprintf(out, "%s: limit removed\n", l.Knob)
 	}
 	return nil

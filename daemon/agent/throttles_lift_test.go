@@ -37,6 +37,16 @@ func TestMoverLimitsRemovedByRelease(t *testing.T) {
 	require.NoError(t, release())
 	assert.Empty(t, out.String(), "once")
 
+	h.round(2, plugins.Hard)
+	file := state.File[savedThrottles]{Path: filepath.Join(h.state, "throttles.json"), UntilBoot: true}
+	saved, err := file.Load()
+	require.NoError(t, err)
+	require.NotEmpty(t, saved.Limits)
+	saved.Boot = "of an earlier boot"
+	require.NoError(t, file.Save(saved))
+	require.NoError(t, release())
+	assert.Empty(t, out.String(), "they ended with that boot")
+
 	require.NoError(t, os.WriteFile(filepath.Join(h.state, "throttles.json"), []byte("{"), 0o600))
 	require.ErrorContains(t, release(), "cannot read the limits of throttled pods, which stay until their pods end")
 }

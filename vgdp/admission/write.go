@@ -184,7 +184,8 @@ func (r *Reconciler) record(ctx context.Context, e *edit, err error) {
 		r.counters.Change(func(c *Counts) { c.Conflicts++ })
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		r.counters.Change(func(c *Counts) { c.Conflicts++ })
-	case ctx.Err() != nil:
+	case ctx.Err() != nil: // the term is over: whether it was written is not known
+		r.counters.Change(func(c *Counts) { c.Failures++ })
 	default:
 		r.counters.Change(func(c *Counts) { c.Failures++ })
 		r.Log.Warn("failed to write data mover load; retrying", "load", name(e.load), "write", string(e.kind), "error", err)
