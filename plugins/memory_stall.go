@@ -102,13 +102,21 @@ func (m MemoryStall) Threshold(v View) []Verdict {
 // release is the memory that must be released so that neither soft's share nor its
 // floor is met, and all memory of the node.
 func (m MemoryStall) release(v View) (target, whole snapshot.Opt[float64]) {
-	total, ok1 := v.Memory.TotalBytes.Get()
-	available, ok2 := v.Memory.AvailableBytes.Get()
-	if !ok1 || !ok2 {
+	spare, known := m.Spare(v.Snapshot)
+	if !known {
 		return target, whole
 	}
+	total, _ := v.Memory.TotalBytes.Get()
+	return snapshot.Some(max(0, -spare)), snapshot.Some(float64(total))
+}
+
+// Spare is how many bytes are available beyond soft's share and its floor; negative: so many
+// must be released.
+func (m MemoryStall) Spare(s *snapshot.Snapshot) (bytes float64, known bool) {
+	total, ok1 := s.Memory.TotalBytes.Get()
+	available, ok2 := s.Memory.AvailableBytes.Get()
 	enough := max(m.Soft.Available*float64(total), softFloor*float64(m.KubeletEvictionHard))
-	return snapshot.Some(max(0, enough-float64(available))), snapshot.Some(float64(total))
+	return float64(available) - enough, ok1 && ok2
 }
 
 // stallJudgement is the result of one of the two rules for one snapshot.

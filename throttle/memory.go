@@ -50,6 +50,16 @@ func RunsOut(s *snapshot.Snapshot, l *plugins.Levels) bool {
 	return known && lost*runsOutWithin.Seconds() > float64(available)
 }
 
+// ShortIn is how long it takes until no memory is spare, at the pace of the last step; false:
+// none is, or it does not shrink.
+func ShortIn(s *snapshot.Snapshot, spare float64) (d time.Duration, shrinks bool) {
+	lost, known := s.Step().AvailableLost().Get()
+	if !known || lost <= 0 || spare <= 0 || spare/lost > runsOutWithin.Seconds() {
+		return 0, false
+	}
+	return time.Duration(spare / lost * float64(time.Second)), true
+}
+
 // missingMemory must be released to end the pressure, in bytes; also while the node warms up
 // after a boot, when the rule itself judges no soft level yet.
 func missingMemory(l *plugins.Levels) (most float64) {

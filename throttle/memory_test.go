@@ -356,3 +356,28 @@ func TestMemoryHeldRandom(t *testing.T) {
 		}
 	}
 }
+
+// The next sample is taken when no memory is spare, at the pace of the last second.
+func TestMemoryShortIn(t *testing.T) {
+	for name, row := range map[string]struct {
+		s       *snapshot.Snapshot
+		spare   float64
+		want    time.Duration
+		shrinks bool
+	}{
+		"half a second":            {lost(1500, 1100, 700), 200 * mib, 500 * time.Millisecond, true},
+		"the pace of the last":     {lost(1100, 1100, 700), 400 * mib, time.Second, true},
+		"none is spare":            {lost(1500, 1100, 700), 0, 0, false},
+		"some is missing":          {lost(1500, 1100, 700), -1, 0, false},
+		"in more than 5 s":         {lost(1500, 1100, 700), 2001 * mib, 0, false},
+		"it has stopped":           {lost(1100, 700, 700), 200 * mib, 0, false},
+		"it grows":                 {lost(700, 700, 1100), 200 * mib, 0, false},
+		"one sample tells nothing": {lost(700), 200 * mib, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, shrinks := ShortIn(row.s, row.spare)
+			assert.Equal(t, row.shrinks, shrinks)
+			assert.Equal(t, row.want, in)
+		})
+	}
+}

@@ -69,7 +69,7 @@ func (a *Agent) round(ctx context.Context) {
 }
 
 // sampleLoop samples once a tick, and between two ticks when a trigger wakes
-// it. Ticks never overlap: one that comes while a sample runs is missed and
+// it or memory is estimated to become short. Ticks never overlap: one that comes while a sample runs is missed and
 // counted.
 func (a *Agent) sampleLoop(ctx context.Context) error {
 	defer a.baselines.end(a.set)
@@ -85,10 +85,26 @@ func (a *Agent) sampleLoop(ctx context.Context) error {
 			tick = a.config.Tick
 			ticker.Reset(tick)
 		}
-		if !a.pace.next(ctx, ticker.C, a.config.Triggers.Window) {
+		if !a.pace.next(ctx, ticker.C, a.config.Triggers.Window, a.shortIn()) {
 			return nil
 		}
 	}
+}
+
+// shortIn is in how long memory is short, at its pace: the pod that takes it is held then, and not
+// a tick later, when it has taken the rest. 0: not soon, or none would be held.
+func (a *Agent) shortIn() time.Duration {
+	rule := a.config.Plugins.Inner.MemoryStall
+	if !rule.Enabled || !a.config.Throttle.Enabled || a.cluster == nil {
+		return 0
+	}
+	now := a.state.Load().Snapshot
+	spare, known := rule.Spare(now)
+	if !known {
+		return 0
+	}
+	in, _ := throttle.ShortIn(now, spare)
+	return in
 }
 
 // roundLoop runs a round each eviction.round, or at once when a level rises.

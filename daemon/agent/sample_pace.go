@@ -5,35 +5,39 @@ import (
 	"time"
 )
 
-// minSampleGap is the least time from a sample to one that a trigger wakes (rate
-// limit): a tick costs a few milliseconds, and sampling must not add to the
+// minSampleGap is the least time from a sample to one before its tick (rate limit): a tick costs a few milliseconds, and sampling must not add to the
 // pressure on a node that stalls.
 const minSampleGap = 200 * time.Millisecond
 
 // pace decides when the next sample is taken: at the tick, whose rhythm never
-// changes, or earlier, when a trigger fired.
+// changes, or earlier, when a trigger fired or memory is estimated to become short.
 type pace struct {
 	woken chan struct{} // a trigger fired
 
 	lastWoken time.Time // when a trigger last woke a sample
 	count     uint64    // samples that triggers woke
-	// woke tells whether a trigger woke the current sample.
-	woke bool
+	// woke tells whether a trigger woke the current sample, and early whether it was taken
+	// before its tick for any reason.
+	woke, early bool
 }
 
-// next waits for the tick or a trigger and returns false when ctx is done. A
+// next waits for the tick, a trigger, or until memory is short, as far as that is
+// estimated (0: it is not), and returns false when ctx is done. A
 // stall that lasts fires triggers all the time, so triggers wake at most one
 // sample per trigger window, and none sooner than minSampleGap after this call. A
 // trigger that must wait is not lost, but an earlier tick serves it; likewise a
-// sample that was woken serves a tick right after it.
-func (p *pace) next(ctx context.Context, tick <-chan time.Time, window time.Duration) bool {
-	served, apart := p.woke, time.Now().Add(minSampleGap)
+// sample that was taken early serves a tick right after it.
+func (p *pace) next(ctx context.Context, tick <-chan time.Time, window, shortIn time.Duration) bool {
+	served, apart := p.early, time.Now().Add(minSampleGap)
 	soonest := apart
 	if again := p.lastWoken.Add(window); again.After(apart) {
 		soonest = again
 	}
-	p.woke = false
-	var due <-chan time.Time
+	p.woke, p.early = false, false
+	var due, short <-chan time.Time
+	if shortIn > 0 {
+		short = time.After(max(minSampleGap, shortIn))
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -44,8 +48,11 @@ func (p *pace) next(ctx context.Context, tick <-chan time.Time, window time.Dura
 			}
 			return true
 		case <-due:
-			p.woke, p.lastWoken = true, time.Now()
+			p.woke, p.early, p.lastWoken = true, true, time.Now()
 			p.count++
+			return true
+		case <-short:
+			p.early = true
 			return true
 		case <-p.woken:
 			if due == nil {

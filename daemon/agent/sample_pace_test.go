@@ -18,6 +18,12 @@ const (
 // given, and returns when each began, in ms; a woken one is negative.
 func sampled(t *testing.T, runs, takes time.Duration, stall func(wake func())) (began []int64) {
 	t.Helper()
+	return sampledUntilShort(t, runs, takes, stall, func(time.Duration) time.Duration { return 0 })
+}
+
+// sampledUntilShort is the same where memory is short that long after a sample.
+func sampledUntilShort(t *testing.T, runs, takes time.Duration, stall func(wake func()), shortIn func(since time.Duration) time.Duration) (began []int64) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), runs)
 		defer cancel()
@@ -26,7 +32,7 @@ func sampled(t *testing.T, runs, takes time.Duration, stall func(wake func())) (
 		defer ticker.Stop()
 		go stall(func() { wake(p.woken) })
 		start := time.Now()
-		for p.next(ctx, ticker.C, window) {
+		for p.next(ctx, ticker.C, window, shortIn(time.Since(start))) {
 			at := time.Since(start).Milliseconds()
 			if p.woke {
 				at = -at
@@ -77,6 +83,25 @@ func TestSampleServesTickRightAfter(t *testing.T) {
 	assert.Equal(t, []int64{1000, -1700, 2000, 3000}, sampled(t, 3500*time.Millisecond, 0, at(1700)))
 	assert.Equal(t, []int64{1000, -1900, 3000}, sampled(t, 3500*time.Millisecond, 150*time.Millisecond, at(1900)),
 		"also when the tick came while it was taken: a tick is no reason to sample without a pause")
+}
+
+// Between two ticks, when memory is estimated to become short; no sooner than the least gap,
+// and the ticks stay.
+func TestSampleWhenMemoryIsShort(t *testing.T) {
+	for shortIn, want := range map[time.Duration][]int64{
+		0:                      {1000, 2000},
+		time.Millisecond:       {1000, 1200, 2000},
+		450 * time.Millisecond: {1000, 1450, 2000},
+		900 * time.Millisecond: {1000, 1900}, // which serves the tick right after it
+		3 * time.Second:        {1000, 2000},
+	} {
+		assert.Equal(t, want, sampledUntilShort(t, 2500*time.Millisecond, 0, at(), func(since time.Duration) time.Duration {
+			if since == time.Second {
+				return shortIn
+			}
+			return 0
+		}), "%s", shortIn)
+	}
 }
 
 func TestSampleLongStallOnePerWindow(t *testing.T) {
