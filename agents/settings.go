@@ -12,15 +12,15 @@ type Settings struct {
 	Enabled     bool          `yaml:"enabled" why:"Whether the controller watches the agents' heartbeats and answers their eviction requests."`
 	Grace       time.Duration `yaml:"monitorGracePeriod" why:"How long an agent's heartbeat may be missing before the agent is silent and its conditions become Unknown: four heartbeats, as Kubernetes gives a kubelet."`
 	TaintsStay  time.Duration `yaml:"taintRemovalDelay" why:"How long the taints of a silent agent stay after its last heartbeat: an agent may have died of the pressure, or is being upgraded. Not below the agents' eviction.transition."`
-	MassSilence float64       `yaml:"unhealthyThreshold" unit:"ratio" why:"Full disruption: with more than this share of the agents silent the controller suspects its own view. It changes no conditions or taints and refuses evictions."`
+	MassSilence float64       `yaml:"unhealthyThreshold" unit:"ratio" why:"Full disruption: while more than this share of the agents, and at least three, have not renewed their Leases for half of monitorGracePeriod, the controller suspects its own view. It changes no conditions or taints and refuses evictions."`
 	Evictions   Evictions     `yaml:"evictions" why:"Limits of the evictions that agents request, over the whole cluster."`
 	Protect     pods.Rules    `yaml:"protect" why:"Which pods are never evicted, whichever agent requests it."`
 }
 
 // Evictions are the cluster eviction limit and the brakes.
 type Evictions struct {
-	Share       float64       `yaml:"maxShare" unit:"ratio" why:"Cluster eviction limit: the share of the cluster's pods that may be evicted in each per, at least one pod."`
-	Per         time.Duration `yaml:"period" why:"The time over which share is counted."`
+	Share       float64       `yaml:"maxShare" unit:"ratio" why:"Cluster eviction limit: the share of the cluster's pods that may be evicted in each period, at least one pod."`
+	Per         time.Duration `yaml:"period" why:"The time over which maxShare is counted."`
 	PerOwner    time.Duration `yaml:"ownerInterval" why:"The shortest time between two evictions of pods of one owner: a Deployment, a StatefulSet, a CronJob."`
 	ZoneTainted float64       `yaml:"zoneTaintedThreshold" unit:"ratio" why:"Evictions in a zone are braked while more than this share of its nodes, and more than one, keep pods away: by a taint NoSchedule or NoExecute for a pressure that lasts, or because a node with pressure is not ready. Evicted pods would find no node there."`
 	CommonCause float64       `yaml:"commonCauseThreshold" unit:"ratio" why:"Evictions for a pressure are braked while more than this share of the nodes, and at least three, have it: shared storage is slow or a threshold is wrong, and evictions would only move the pressure. For a request at hard only nodes at hard count."`

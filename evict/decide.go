@@ -199,6 +199,9 @@ func whyNone(list []Considered) string {
 	}
 	first := &list[largest]
 	name := "the largest workload, " + first.Name
+	if first.Relief == 0 { // a plugin that does not tell
+		name = "the first candidate, " + first.Name
+	}
 	if !strings.Contains(first.Reason, first.Why) {
 		name += " (" + first.Why + ")"
 	}

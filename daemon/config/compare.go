@@ -35,7 +35,7 @@ func RestartNeeded(from, to Followed) []string {
 // AtStart lists what is bound at startup: open sockets, open files of mounts,
 // and the identity at the API server.
 func (Agent) AtStart() []string {
-	return []string{"paths", "web", "api.socket", "log.format", "state", "kubernetes", "lease", "recording", "plugins.fullPods", "plugins.annotations"}
+	return []string{"paths", "web", "api.socket", "log.format", "state", "kubernetes", "lease", "recording", "plugins.fullPods", "plugins.annotations", "eviction.optOut"}
 }
 
 func values(a Document) map[string]reflect.Value {

@@ -42,5 +42,6 @@ func TestConfigRestartNeeded(t *testing.T) {
 	assert.Equal(t, []string{"lease.enabled", "lease.target", "lease.interval", "lease.duration"}, walkedTo(func(b *Agent) { b.Lease = Lease{false, LeaseOfNode, 1, 1} }))
 	assert.Equal(t, []string{"recording.dir"}, walkedTo(func(b *Agent) { b.Recording.Dir = "x" }))
 	assert.Equal(t, []string{"kubernetes.kubeconfig"}, walkedTo(func(b *Agent) { b.Kubernetes.Kubeconfig = "x" }))
+	assert.Equal(t, []string{"eviction.optOut"}, walkedTo(func(b *Agent) { b.Eviction.OptOuts = b.Eviction.OptOuts[:1] }))
 	assert.Equal(t, []string{"api.socket"}, walkedTo(func(b *Agent) { b.API.Socket = "x"; b.Tick = 1 }))
 }

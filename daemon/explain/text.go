@@ -194,7 +194,7 @@ func (t *text) decision(d *evict.Decision) {
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		t.line("  %2d. %s: %s", i+1, c.Name, view.CandidateText(c))
-		t.line("      relief %s (%s%s)%s", view.Quantity(c.Relief, c.Unit), c.Why, view.NamedEarlierText(d, c), podFacts(c))
+		t.line("      relief %s (%s%s)%s", relief(c), c.Why, view.NamedEarlierText(d, c), podFacts(c))
 		if c.Reason != c.Why {
 			t.line("      %s", c.Reason)
 		}
@@ -214,6 +214,14 @@ func podFacts(c *evict.Considered) string {
 	return "; " + view.PodText(c.Pod)
 }
 
+// relief of a candidate; an outer plugin tells none.
+func relief(c *evict.Considered) string {
+	if c.Relief == 0 {
+		return "unknown"
+	}
+	return view.Quantity(c.Relief, c.Unit)
+}
+
 // candidate writes what a decision meant for one candidate.
 func (t *text) candidate(d *evict.Decision, at int) {
 	c := &d.Candidates[at]
@@ -224,7 +232,7 @@ func (t *text) candidate(d *evict.Decision, at int) {
 	t.causes(d)
 	t.contentionParties(d)
 	t.labelled("rank", fmt.Sprintf("%d of %d, named by %s%s", at+1, len(d.Candidates)+d.Omitted, strings.Join(c.Plugins, ", "), view.NamedEarlierText(d, c)))
-	t.labelled("relief", fmt.Sprintf("%s (%s)", view.Quantity(c.Relief, c.Unit), c.Why))
+	t.labelled("relief", relief(c)+" ("+c.Why+")")
 	if c.Pod != nil {
 		t.labelled("pod", view.PodText(c.Pod)+" · UID "+c.Pod.UID)
 	}

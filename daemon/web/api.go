@@ -54,7 +54,7 @@ func outerPlugins(all []outer.Status) []Plugin {
 	var list []Plugin
 	for _, s := range all {
 		if len(s.Verdicts) == 0 {
-			list = append(list, Plugin{Name: s.Name, Kind: "outer", Up: s.Up, Absent: s.Problem, Outer: &s})
+			list = append(list, Plugin{Name: s.Name, Kind: "outer", Up: s.Up, Absent: cmp.Or(s.Problem, s.Failure), Outer: &s})
 		}
 		for _, v := range s.Verdicts {
 			p := pluginOf("outer", v)

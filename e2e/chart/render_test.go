@@ -323,7 +323,7 @@ func TestPods(t *testing.T) {
 			"nodeSelector": {"pool": "a"}, "podLabels": {"team": "storage"}, "podAnnotations": {"note": "1"},
 			"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}]}}},
 			"tolerations": [{"key": "mine", "operator": "Exists"}],
-			"extraArgs": ["--log.level=debug"], "extraEnv": [{"name": "GODEBUG", "value": "x=1"}],
+			"probeScheme": "HTTPS", "extraArgs": ["--log.level=debug"], "extraEnv": [{"name": "GODEBUG", "value": "x=1"}],
 			"extraContainers": [{"name": "beside", "image": "i"}],
 			"extraVolumes": [{"name": "more", "emptyDir": {}}], "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}]}`), object))
 		main := pod.Spec.Containers[0]
@@ -335,6 +335,7 @@ func TestPods(t *testing.T) {
 			"toleration":    pod.Spec.Tolerations[len(pod.Spec.Tolerations)-1].Key == "mine",
 			"argument":      main.Args[len(main.Args)-1] == "--log.level=debug" && len(main.Args) == len(was.Spec.Containers[0].Args)+1,
 			"environment":   main.Env[len(main.Env)-1].Name == "GODEBUG" && len(main.Env) == len(was.Spec.Containers[0].Env)+1,
+			"probes":        main.LivenessProbe.HTTPGet.Scheme == "HTTPS" && main.ReadinessProbe.HTTPGet.Scheme == "HTTPS" && was.Spec.Containers[0].LivenessProbe.HTTPGet.Scheme == "HTTP",
 			"container":     len(pod.Spec.Containers) == 2 && pod.Spec.Containers[1].Name == "beside",
 			"volume":        pod.Spec.Volumes[len(pod.Spec.Volumes)-1].Name == "more" && len(pod.Spec.Volumes) == len(was.Spec.Volumes)+1,
 			"mount":         main.VolumeMounts[len(main.VolumeMounts)-1].MountPath == "/more",

@@ -3,6 +3,7 @@ package kit
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -115,7 +116,11 @@ func (n Named) wire() (*v1alpha1.GetTopEvictionPodsResponse, error) {
 }
 
 func (e Evictions) wire(plugin string) (*v1alpha1.GetEvictPodsResponse, error) {
-	r := &v1alpha1.GetEvictPodsResponse{Condition: e.Condition.wire(Soft)}
+	level := Soft
+	if slices.ContainsFunc(e.Pods, func(p Eviction) bool { return p.Force }) {
+		level = Hard
+	}
+	r := &v1alpha1.GetEvictPodsResponse{Condition: e.Condition.wire(level)}
 	for i, p := range e.Pods {
 		b, err := encode(p.Pod)
 		if err != nil {

@@ -77,8 +77,8 @@ type Threshold struct {
 	// Scope is what the threshold is about if a plugin watches several things,
 	// such as a device. Ask.Scope repeats it.
 	Scope string
-	// Grace is how long the threshold must be met before pods are asked for, in
-	// whole seconds, rounded up.
+	// Grace is how long Level must have been above None, Soft included, before pods are
+	// asked for, in whole seconds, rounded up.
 	Grace time.Duration
 	// Condition on the node while Level is Soft or Hard; nil: none.
 	Condition *Condition
@@ -92,11 +92,11 @@ type Condition struct {
 	// plimsoll.dev/ConntrackFull.
 	Name string
 	// Effects of the taint; nil: that of the level, PreferNoSchedule at soft and
-	// NoSchedule at hard; empty: no taint. NoExecute is refused unless the agent's
+	// NoSchedule at hard and with an Eviction that must be; empty: no taint. NoExecute is refused unless the agent's
 	// configuration allows it.
 	Effects []corev1.TaintEffect
 	// CNR sets it on the node's Katalyst CustomNodeResource; its effects are
-	// <QoS level>/<effect>.
+	// <QoS level>/<effect>, and none where Effects is nil.
 	CNR bool
 }
 
@@ -131,7 +131,8 @@ type Evictions struct {
 type Eviction struct {
 	Pod    *corev1.Pod
 	Reason string
-	// Force: it must be evicted. Otherwise it may be, one such pod per round.
+	// Force: it must be evicted, and stays requested for 5 minutes. Otherwise it may be,
+	// one such pod per round, in this round alone, and not where its owner opted out.
 	Force bool
 	// Grace is as in Named.
 	Grace *int64

@@ -176,7 +176,7 @@ func TestKitEvictPods(t *testing.T) {
 			Pod: wire(t, a)[0], Reason: "its card is broken", ForceEvict: true, EvictionPluginName: "card",
 			DeletionOptions: &v1alpha1.DeletionOptions{},
 		}},
-		Condition: &v1alpha1.Condition{Effects: []string{"PreferNoSchedule"}, ConditionName: "Broken", MetCondition: true},
+		Condition: &v1alpha1.Condition{Effects: []string{"NoSchedule"}, ConditionName: "Broken", MetCondition: true},
 	}, got, protocmp.Transform()))
 	assert.Empty(t, cmp.Diff([]*corev1.Pod{a}, p.shown))
 }
