@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
@@ -77,6 +78,35 @@ func (w Want) String() string {
 }
 
 func (s Spell) String() string { return fmt.Sprintf("%s %.0f–%.0f s", s.Alarm, s.From, s.To) }
+
+// Holes of a recording in which nothing can be judged: no sample for longer than longestGap,
+// or a wall clock that was set by more than setClock.
+const (
+	longestGap = 5 * time.Second
+	setClock   = 2 * time.Second
+	// usual is for how long before its load a recording must have no hole.
+	usual = 10
+)
+
+// Hole is what a recording lacks from shortly before its load until levels have ended;
+// empty: nothing.
+func (l Label) Hole(list []*snapshot.Sample) string {
+	for i, s := range list[min(1, len(list)):] {
+		was := list[i]
+		from, to := was.Time.Sub(list[0].Time).Seconds(), s.Time.Sub(list[0].Time).Seconds()
+		if to < l.Load.From-usual || from > l.Load.To+Leaves {
+			continue
+		}
+		took := s.Boottime - was.Boottime
+		if set := s.Time.Sub(was.Time) - took; set.Abs() > setClock {
+			return fmt.Sprintf("a clock that is not set: at %.0f s by %s", to, set.Round(time.Second))
+		}
+		if took > longestGap {
+			return fmt.Sprintf("samples from %.0f to %.0f s", from, to)
+		}
+	}
+	return ""
+}
 
 // lacksAtMost is the share of samples that may lack a measurement, as after a read
 // that failed: a judge is not shown these, and its last answer stays.
@@ -197,10 +227,15 @@ func (l Label) expects(s Spell) bool {
 	return l.inLoad(s) && slices.ContainsFunc(l.Want, func(w Want) bool { return w.is(s) && w.Level >= s.Level })
 }
 
-// stalls reports whether a level of another resource is explained by a node that
-// stalls: hard pressure on one resource is felt at others.
-func (l Label) stalls(s Spell) bool {
-	return l.inLoad(s) && slices.ContainsFunc(l.Want, func(w Want) bool { return w.Level == plugins.Hard })
+// stalls reports whether a level of another resource is explained by a node that stalls.
+func (l Label) stalls(s Spell) bool { return l.inLoad(s) && l.Stalls() }
+
+// Stalls reports whether the label says that the whole node stalls for memory, which is
+// felt at every resource.
+func (l Label) Stalls() bool {
+	return slices.ContainsFunc(l.Want, func(w Want) bool {
+		return w.Level == plugins.Hard && w.Resource == plugins.Memory && w.Scope == "" && !w.AtMost
+	})
 }
 
 // leavesOpen reports whether the label says that what a soft level is about cannot be
@@ -224,7 +259,7 @@ func detection(l Label, r Rule, w Want, spells []Spell) Detection {
 			continue
 		}
 		last, stillOn = max(last, s.To), stillOn || s.StillOn
-		within := s.From <= w.To && s.To >= w.From
+		within := s.From >= l.Load.From && s.From <= w.To && s.To >= w.From // what was on before the load detects nothing
 		d.Seen = d.Seen || within
 		if within && s.Level >= min(w.Level, r.Highest) {
 			d.Met = true

@@ -123,17 +123,22 @@ func (c *checker) label(l Label) {
 	for key, text := range map[string]string{"class": l.Class, "machine": l.Machine, "did": l.Did, "why": l.Why} {
 		c.must(strings.TrimSpace(text) != "", "missing: every label has it", key)
 	}
-	slices.SortFunc(c.found, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) }) // of a map
 	c.must(l.Load.From >= 0 && l.Load.From < l.Load.To, "from must be before to, in seconds from the first sample", "load")
+	for disk, await := range l.Usual {
+		c.must(await > 0, "want how long a request takes", "usual", disk)
+	}
+	slices.SortFunc(c.found, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) }) // of maps
 	for i, w := range l.Want {
 		c.must(slices.Contains(resources(), w.Resource), "want "+resourceList(), "want", i, "resource")
 		c.must(w.From < w.To, "from must be before to", "want", i)
 		c.must(w.From >= l.Load.From, "it begins before the load", "want", i, "from")
+		c.must(w.To <= l.Load.To, "it ends after the load", "want", i, "to")
 		c.must(!w.NoCulprit || w.Culprit == "", "a culprit and noCulprit contradict each other", "want", i, "culprit")
 	}
 	for i, n := range l.NotJudged {
 		c.must(slices.Contains(resources(), n.Resource), "want "+resourceList(), "notJudged", i, "resource")
 		c.must(n.From < n.To, "from must be before to", "notJudged", i)
+		c.must(n.From >= l.Load.From && n.To <= l.Load.To, "it must be within the load", "notJudged", i)
 		c.must(n.Scope != "", "missing: the device that cannot be judged", "notJudged", i, "scope")
 		c.must(n.Sufferer != "", "missing: the workload that is seen to wait", "notJudged", i, "sufferer")
 	}

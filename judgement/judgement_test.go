@@ -37,7 +37,7 @@ func TestCompare(t *testing.T) {
 		{"as wanted, and what is below it", []Spell{of(plugins.Memory, plugins.Hard, 25, 90), of(plugins.Memory, plugins.Soft, 15, 95)}, 0, 0, 0},
 		{"never", nil, 0, 0, 1},
 		{"soft alone", []Spell{of(plugins.Memory, plugins.Soft, 25, 90)}, 0, 0, 1},
-		{"before the load", []Spell{of(plugins.Memory, plugins.Hard, 5, 90)}, 1, 0, 0},
+		{"before the load", []Spell{of(plugins.Memory, plugins.Hard, 5, 90)}, 1, 0, 1},
 		{"too long", []Spell{of(plugins.Memory, plugins.Hard, 25, 101)}, 1, 0, 0},
 		{"soft of something else besides", []Spell{of(plugins.Memory, plugins.Hard, 25, 90), of(plugins.Disk, plugins.Soft, 25, 90)}, 0, 0, 0},
 		{"soft of something else before", []Spell{of(plugins.Memory, plugins.Hard, 25, 90), of(plugins.Disk, plugins.Soft, 5, 90)}, 0, 1, 0},
@@ -210,6 +210,52 @@ func TestPlay(t *testing.T) {
 
 // The intervals of tables: Clopper and Pearson's of 0 of 22 ends at 15.4 %, of 5 of 10
 // it is 18.7 to 81.3 %, of 20 of 20 it begins at 83.2 %.
+// A machine that is starved takes no samples, and a clock that is set moves all times.
+func TestHole(t *testing.T) {
+	samples := func(change func(i int, s *snapshot.Sample)) (list []*snapshot.Sample) {
+		for i := range 120 {
+			s := &snapshot.Sample{Time: time.Unix(int64(i), 0), Boottime: time.Hour + time.Duration(i)*time.Second}
+			change(i, s)
+			list = append(list, s)
+		}
+		return list
+	}
+	late := func(from, by int) func(int, *snapshot.Sample) {
+		return func(i int, s *snapshot.Sample) {
+			if i >= from {
+				s.Time, s.Boottime = s.Time.Add(time.Duration(by)*time.Second), s.Boottime+time.Duration(by)*time.Second
+			}
+		}
+	}
+	set := func(from, by int) func(int, *snapshot.Sample) {
+		return func(i int, s *snapshot.Sample) {
+			if i >= from {
+				s.Time = s.Time.Add(time.Duration(by) * time.Second)
+			}
+		}
+	}
+	l := Label{Load: Span{30, 50}}
+	for name, c := range map[string]struct {
+		change func(int, *snapshot.Sample)
+		want   string
+	}{
+		"none":                                {func(int, *snapshot.Sample) {}, ""},
+		"five seconds are no hole":            {late(40, 4), ""},
+		"during the load":                     {late(40, 5), "samples from 39 to 45 s"},
+		"shortly before it":                   {late(20, 9), "samples from 19 to 29 s"},
+		"long before it":                      {late(11, 8), ""},
+		"over its begin":                      {late(11, 60), "samples from 10 to 71 s"},
+		"while a level may stay":              {late(90, 10), "samples from 89 to 100 s"},
+		"when all levels have ended":          {late(92, 60), ""},
+		"a clock that is set forward":         {set(40, 3), "a clock that is not set: at 43 s by 3s"},
+		"a clock that is set back":            {set(40, -3), "a clock that is not set: at 37 s by -3s"},
+		"a clock that is adjusted is not set": {set(40, 2), ""},
+	} {
+		assert.Equal(t, c.want, l.Hole(samples(c.change)), name)
+	}
+	assert.Empty(t, l.Hole(nil))
+}
+
 func TestRate(t *testing.T) {
 	for _, c := range []struct {
 		count, of int
@@ -338,6 +384,9 @@ func TestDecode(t *testing.T) {
 		{"resource", good + "want:\n  - resource: ram\n    level: soft\n    from: 10\n    to: 20\n", "one.yaml: line 7: want[0].resource: want memory, disk, network, filesystem, cpu"},
 		{"span", good + "want:\n  - {resource: memory, level: soft, from: 20, to: 20}\n", "one.yaml: line 7: want[0]: from must be before to"},
 		{"before the load", good + "want:\n  - {resource: memory, level: soft, from: 5, to: 20}\n", "one.yaml: line 7: want[0].from: it begins before the load"},
+		{"after the load", good + "want:\n  - {resource: memory, level: soft, from: 15, to: 61}\n", "one.yaml: line 7: want[0].to: it ends after the load"},
+		{"for ever", good + "want:\n  - {resource: memory, level: soft, from: 15, to: .inf}\n", "one.yaml: line 7: want[0].to: it ends after the load"},
+		{"no time", good + "usual: {vdb: -1ms}\n", "one.yaml: line 6: usual.vdb: want how long a request takes"},
 		{"culprit and none", good + "want:\n  - {resource: memory, level: soft, from: 15, to: 20, culprit: hog, noCulprit: true}\n", "one.yaml: line 7: want[0].culprit: a culprit and noCulprit contradict"},
 		{"load", "class: calm\nmachine: here\ndid: nothing\nwhy: idle\nload: {from: 60, to: 10}\n", "one.yaml: line 5: load: from must be before to"},
 		{"not judged", good + "notJudged:\n  - {resource: disk, from: 15, to: 20}\n", "one.yaml: line 7: notJudged[0].scope: missing"},

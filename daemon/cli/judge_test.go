@@ -25,7 +25,7 @@ func labelled(t *testing.T, label string) string {
 	return filepath.Dir(file)
 }
 
-// measured is a recording of some seconds in which nothing happened, without PSI of IO.
+// measured is a recording of some seconds in which nothing happened, without swap.
 func measured(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "calm.rec")
@@ -34,7 +34,7 @@ func measured(t *testing.T) string {
 	for i := range 5 {
 		at := time.Hour + time.Duration(i)*time.Second
 		s := &snapshot.Sample{Time: time.Unix(1_700_000_000+int64(i), 0), Monotonic: at, Boottime: at, BootID: "b"}
-		s.Pressure.Memory.Full = snapshot.Some[uint64](0)
+		s.Pressure.Memory.Full, s.Pressure.IO.Full, s.Pressure.CPU.Some = snapshot.Some[uint64](0), snapshot.Some[uint64](0), snapshot.Some[uint64](0)
 		s.Memory.AvailableBytes = snapshot.Some[uint64](1 << 30)
 		require.NoError(t, r.Add(s))
 	}
@@ -50,8 +50,8 @@ func TestJudge(t *testing.T) {
 		assert.Empty(t, stderr)
 		assert.True(t, strings.HasPrefix(stdout, dir+": 1 recording, none held out"), stdout)
 		assert.Regexp(t, `Plimsoll +0/1 \(0–98 %\) +0/1 \(0–98 %\)`, stdout)
-		assert.Contains(t, stdout, "PSI > 10 %: 1 recording not judged: lacks full of /proc/pressure/io\n")
-		assert.Contains(t, stdout, "\nPSI > 10 %            not judged\n")
+		assert.Contains(t, stdout, "systemd-oomd: 1 recording not judged: lacks MemTotal, MemAvailable, SwapTotal or SwapFree of /proc/meminfo\n")
+		assert.Contains(t, stdout, "\nsystemd-oomd          not judged\n")
 		assert.NotContains(t, stdout, "CULPRIT FIRST", "nothing is expected")
 	})
 	t.Run("held out", func(t *testing.T) {
@@ -120,6 +120,10 @@ func TestJudgeMistakes(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(lost, "calm.rec")))
 	severe := labelled(t, calmLabel+"want:\n  - {resource: memory, level: severe, from: 1, to: 2}\n  - {resource: ram, level: soft, from: 1, to: 2}\n")
 	misspelt := labelled(t, calmLabel+"wants: []\n")
+	unknown := labelled(t, calmLabel+"usual: {sdz: 5ms}\n")
+	below := labelled(t, calmLabel)
+	require.NoError(t, os.Mkdir(filepath.Join(below, "heldout"), 0o700))
+	require.NoError(t, os.Link(filepath.Join(below, "calm.rec"), filepath.Join(below, "heldout", "calm.rec")))
 	long := labelled(t, strings.Replace(calmLabel, "to: 3", "to: 30", 1))
 	for _, c := range []struct {
 		name   string
@@ -136,6 +140,8 @@ func TestJudgeMistakes(t *testing.T) {
 		{"no recording's format", exitFailure, "judge: " + broken + "/calm.rec: recording: ", []string{"judge", broken}},
 		{"level", exitFailure, "judge: " + severe + "/calm.yaml: line 7: want[0].level: want soft or hard", []string{"judge", severe}},
 		{"key", exitFailure, "judge: " + misspelt + "/calm.yaml: line 6: unknown key wants", []string{"judge", misspelt}},
+		{"disk", exitFailure, "judge: " + unknown + "/calm.yaml: usual.sdz: the recording has no disk of that name", []string{"judge", unknown}},
+		{"directory", exitFailure, "judge: " + below + "/heldout: it has recordings, and of the directories here held-out alone is read: judge it by itself", []string{"judge", below}},
 		{"too short", exitFailure, "judge: " + long + "/calm.yaml: load.to is 30 s, but the recording ends after 4.000 s", []string{"judge", long}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

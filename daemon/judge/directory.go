@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,8 +78,12 @@ func entriesOf(dir string) ([]entry, error) {
 	var wrong []error
 	for _, e := range all {
 		name, isLabel := strings.CutSuffix(e.Name(), labelEnding)
-		if recorded, is := strings.CutSuffix(e.Name(), recordingEnding); is && !has[recorded+labelEnding] {
+		recorded, isRecording := strings.CutSuffix(e.Name(), recordingEnding)
+		if isRecording && !has[recorded+labelEnding] {
 			wrong = append(wrong, fmt.Errorf("%s: no label beside it: want %s", filepath.Join(dir, e.Name()), recorded+labelEnding))
+		}
+		if e.IsDir() && !isRecording && e.Name() != judgement.HeldOutDir {
+			wrong = append(wrong, notRead(filepath.Join(dir, e.Name())))
 		}
 		if !isLabel {
 			continue
@@ -91,6 +96,14 @@ func entriesOf(dir string) ([]entry, error) {
 		list = append(list, entry{label: l, path: filepath.Join(dir, name+recordingEnding)})
 	}
 	return list, errors.Join(wrong...)
+}
+
+// notRead is an error for a directory with labelled recordings that are not read.
+func notRead(dir string) error {
+	if there, _ := filepath.Glob(filepath.Join(dir, "*"+recordingEnding)); len(there) > 0 {
+		return fmt.Errorf("%s: it has recordings, and of the directories here %s alone is read: judge it by itself", dir, judgement.HeldOutDir)
+	}
+	return nil
 }
 
 func readLabel(file, name string) (judgement.Label, error) {
@@ -132,8 +145,14 @@ func (e entry) read(ctx context.Context) (recorded, error) {
 	}
 	first, last := r.samples[0], r.samples[len(r.samples)-1]
 	r.seconds = last.Time.Sub(first.Time).Seconds()
+	label := strings.TrimSuffix(e.path, recordingEnding) + labelEnding
 	if e.label.Load.To >= r.seconds {
-		return r, fmt.Errorf("%s: load.to is %g s, but the recording ends after %.3f s: it has to go on after the load", strings.TrimSuffix(e.path, recordingEnding)+labelEnding, e.label.Load.To, r.seconds)
+		return r, fmt.Errorf("%s: load.to is %g s, but the recording ends after %.3f s: it has to go on after the load", label, e.label.Load.To, r.seconds)
+	}
+	for _, disk := range slices.Sorted(maps.Keys(e.label.Usual)) {
+		if !slices.ContainsFunc(first.Disks, func(d snapshot.Disk) bool { return d.Name == disk }) {
+			return r, fmt.Errorf("%s: usual.%s: the recording has no disk of that name", label, disk)
+		}
 	}
 	return r, nil
 }

@@ -114,6 +114,9 @@ func run(dir string, list []entry, read func(entry) (recorded, error), c *config
 
 // outcome of one rule on one recording.
 func outcome(rule judgement.Rule, l judgement.Label, what recorded) judgement.Outcome {
+	if hole := l.Hole(what.samples); hole != "" {
+		return judgement.Outcome{Lacks: hole}
+	}
 	j := rule.New(l, what.samples)
 	spells, lacks := judgement.Play(what.samples, j)
 	if lacks != "" {

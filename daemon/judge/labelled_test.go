@@ -53,11 +53,20 @@ func write(t *testing.T, path, text string) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
+// tuned are the recordings that rules were made with: of these our rules must be right.
+// Of those that are held out only figures are made: a test that fails by one would have the
+// rules made to fit it.
+func tuned(t *testing.T) []entry {
+	t.Helper()
+	list, err := entries(labelledSet)
+	require.NoError(t, err)
+	return slices.DeleteFunc(list, func(e entry) bool { return e.label.HeldOut || e.label.Hole(recordingOf(t, e).samples) != "" })
+}
+
 // TestLabelledRecordings compares our levels of real recordings with their labels,
 // sample by sample.
 func TestLabelledRecordings(t *testing.T) {
-	list, err := entries(labelledSet)
-	require.NoError(t, err)
+	list := tuned(t)
 	assert.GreaterOrEqual(t, len(list), 12)
 	c := defaults(t)
 	healthy := 0
@@ -78,10 +87,7 @@ func checkOurs(t *testing.T, c *config.Agent, e entry) {
 	rule := Plimsoll(c)
 	watched := watch{t: t, label: e.label, ours: newOurs(c, e.label, what.samples)}
 	spells, lacks := judgement.Play(what.samples, &watched)
-	if lacks != "" {
-		assert.Contains(t, e.label.Machine, "psi=0", "only a machine without PSI is not judged")
-		return
-	}
+	require.Empty(t, lacks)
 	o := judgement.Compare(e.label, rule, spells)
 	assert.Empty(t, o.FalseHard, "a false hard level evicts a pod in vain")
 	for _, d := range o.Expected {

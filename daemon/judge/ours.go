@@ -70,8 +70,9 @@ func learned(l judgement.Label, first *snapshot.Sample) plugins.Baselines {
 	return b
 }
 
-// Judge lacks what the rule of memory needs: without it a silent judge would look like
-// one that found nothing. Devices that are not measured are told one by one.
+// Judge lacks what the rules of memory, disks and CPUs need of the node: without it a silent
+// judge would look like one that found nothing. Devices that are not measured are told one
+// by one.
 func (o *ours) Judge(s *snapshot.Sample) (list []judgement.Answer, lacks string) {
 	o.snapshot = o.history.Add(s)
 	o.levels = o.set.Judge(o.snapshot)
@@ -80,6 +81,12 @@ func (o *ours) Judge(s *snapshot.Sample) (list []judgement.Answer, lacks string)
 	}
 	if s.Memory.AvailableBytes.IsZero() {
 		return nil, "MemAvailable of /proc/meminfo"
+	}
+	if s.Pressure.IO.Full.IsZero() {
+		return nil, "full of /proc/pressure/io"
+	}
+	if s.Pressure.CPU.Some.IsZero() {
+		return nil, "some of /proc/pressure/cpu"
 	}
 	for i := range o.levels.Verdicts {
 		v := &o.levels.Verdicts[i]

@@ -117,6 +117,6 @@ func TestLabelledSet(t *testing.T) {
 			assert.Less(t, info.Size(), int64(250_000), one.Name)
 			whole += info.Size()
 		}
-		assert.Less(t, whole, int64(2_500_000))
+		assert.Less(t, whole, int64(4_000_000))
 	})
 }

@@ -103,10 +103,8 @@ func count(is bool) int {
 // without reports whether the label expects no pressure on a resource, leaves none
 // open, and no stall of the whole node, which is felt at every resource.
 func without(l judgement.Label, r plugins.Resource) bool {
-	for _, w := range l.Want {
-		if w.Resource == r || w.Level == plugins.Hard {
-			return false
-		}
+	if l.Stalls() || slices.ContainsFunc(l.Want, func(w judgement.Want) bool { return w.Resource == r }) {
+		return false
 	}
 	return !slices.ContainsFunc(l.NotJudged, func(n judgement.NotJudged) bool { return n.Resource == r })
 }

@@ -33,9 +33,9 @@ const sweepHead = `# KEP-5394 with each threshold
 
 ## What it does not show
 
-The recordings are few, so that the intervals are wide; their loads last one to two minutes, so that a shortage of ten minutes may reach a threshold that these miss; the machines are emulated, their disks are limited to 100 to 1000 requests a second; their kernel is Linux 6.1, and reclaim at a limit [stalls less since 6.16](https://github.com/kubernetes/kubernetes/pull/141146). A recording has PSI of the node and of each workload, not of the kubepods cgroup: the conditions *Kubepods…ContentionPressure* are not judged. PSI averages are computed from the recorded totals as the kernel does; conditions change every 10 s, with the kubelet's node status.
+The recordings are few, so that the intervals are wide; their loads last one to two minutes, so that a shortage of ten minutes may reach a threshold that these miss; the machines are emulated, their disks are limited to 100 to 1000 requests a second; %d of %d have a kernel newer than Linux 6.1, and reclaim at a limit [stalls less since 6.16](https://github.com/kubernetes/kubernetes/pull/141146). A recording has PSI of the node and of each workload, not of the kubepods cgroup: the conditions *Kubepods…ContentionPressure* are not judged. PSI averages are computed from the recorded totals as the kernel does; conditions change every 10 s, with the kubelet's node status.
 
-**Plimsoll's own rules were made with most of these recordings at hand**, KEP-5394's was not: that ours reach all and are never false here says little of other recordings. Those that are [held out](judge.md#what-is-held-out) are healthy ones alone so far.
+**Plimsoll's own rules were made with most of these recordings at hand**, KEP-5394's was not: that ours reach all and are never false here says little of other recordings. By the %d that are [held out](judge.md#what-is-held-out) no rule was tuned; most of them are the same loads on another kernel.
 
 Whether a node should get further pods while one backup has a disk for itself is for the authors to decide. The labels say that it may: no other workload waits there.
 
@@ -49,7 +49,12 @@ This page is written by ` + "`go test ./daemon/judge -run Labelled -update`" + `
 func sweepPage(t *testing.T, r *Report) string {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, sweepHead, bestText(r), falseText(t, r))
+	newer, heldOut := 0, 0
+	for i := range r.Recordings {
+		newer += count(!kernel("6.1.")(&r.Recordings[i]))
+		heldOut += count(r.Recordings[i].HeldOut)
+	}
+	fmt.Fprintf(&b, sweepHead, bestText(r), falseText(t, r), newer, len(r.Recordings), heldOut)
 	for _, resource := range sweptResources() {
 		fmt.Fprintf(&b, "## %s\n\n", conditionName(resource))
 		for _, line := range []peers.Line{peers.Full, peers.Some} {

@@ -99,6 +99,7 @@ func (n *node) press(unit, properties, disk string) {
 	n.t.Helper()
 	n.run(fmt.Sprintf("systemd-run -q --unit=%s %s bash -c 'for i in {1..24}; do dd if=/dev/%s of=/dev/null bs=256k skip=$((i*100)) iflag=direct & done; wait'",
 		unit, properties, disk))
+	n.loads = append(n.loads, unit)
 	n.t.Cleanup(func() { n.run("systemctl stop " + unit + " 2>/dev/null || true") })
 }
 

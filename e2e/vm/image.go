@@ -84,10 +84,14 @@ func (i image) file(name string) string { return filepath.Join(string(i), name) 
 
 // scriptOf makes the image of a machine.
 func scriptOf(o Options) []byte {
+	var settings string
 	if o.Backports {
-		return append([]byte("kernel=backports\n"), imageScript...)
+		settings += "kernel=backports\n"
 	}
-	return imageScript
+	if o.Programs {
+		settings += "programs=yes\n"
+	}
+	return append([]byte(settings), imageScript...)
 }
 
 // cachedImage is the image that script makes, in the user's cache, built when it

@@ -8,13 +8,15 @@
 #
 # As root, with the apt sources of this Debian host. Needs mmdebstrap e2fsprogs
 # cpio busybox-static kmod openssh-client. Each step is said on stderr. With
-# kernel=backports set before this the kernel is the newest of Debian's backports.
+# kernel=backports set before this the kernel is the newest of Debian's backports;
+# with programs=yes it has what some recorded loads are.
 set -euo pipefail
 
 out=${1:?image.sh DIR}
 work=$out/work fs=$out/work/fs
 packages=systemd-sysv,systemd,dbus,udev,kmod,mount,util-linux,procps,iproute2,openssh-server,e2fsprogs,busybox-static,rpm
 packages+=,containerd,runc,containernetworking-plugins
+packages+=${programs:+,postgresql,redis-server,sqlite3,restic,gcc,libc6-dev}
 
 say() { echo "machine image, $SECONDS s: $*" >&2; }
 
@@ -43,9 +45,11 @@ root_tree() {
 kernel() {
 	dpkg-deb -x "$work"/linux-image-*.deb "$work/kernel"
 	cp "$work"/kernel/boot/vmlinuz-* "$out/vmlinuz"
-	version=$(ls "$work/kernel/lib/modules")
+	local modules
+	modules=$(cd "$work/kernel" && ls -d lib/modules/* usr/lib/modules/* 2>/dev/null || true) # Debian 13 has them in /usr
+	version=${modules##*/}
 	mkdir -p "$fs/usr/lib/modules"
-	cp -a "$work/kernel/lib/modules/$version" "$fs/usr/lib/modules/"
+	cp -a "$work/kernel/$modules" "$fs/usr/lib/modules/"
 	depmod -b "$fs" "$version"
 }
 
@@ -100,7 +104,8 @@ services() {
 		WantedBy=multi-user.target
 	E
 	systemctl --root="$fs" -q enable vm-ready.service systemd-networkd.service ssh.service
-	systemctl --root="$fs" -q disable systemd-networkd-wait-online.service containerd.service
+	systemctl --root="$fs" -q disable systemd-networkd-wait-online.service containerd.service \
+		${programs:+postgresql.service redis-server.service}
 	systemctl --root="$fs" -q mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
 		e2scrub_all.timer e2scrub_reap.service fstrim.timer getty@tty1.service serial-getty@ttyS0.service \
 		systemd-update-utmp.service systemd-update-utmp-runlevel.service systemd-pstore.service

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,8 +21,10 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/e2e/vm"
 	"github.com/plimsoll-dev/plimsoll/judgement"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 // scene is a load that is done to a machine while an agent records it, with
@@ -87,12 +90,15 @@ func (r recorder) on(t *testing.T, name, machine string, scenes []scene, boot fu
 		}
 		n := boot(t)
 		for _, s := range left {
-			t.Run(s.name, func(t *testing.T) {
+			went := t.Run(s.name, func(t *testing.T) {
 				if r.over() {
 					t.Skip("left to the next run: the time is over")
 				}
 				n.with(t).play(machine, s)
 			})
+			if !went { // the next would be recorded on what this one left behind
+				return
+			}
 		}
 	})
 }
@@ -121,7 +127,8 @@ func heldOutOn(kernel string, list []scene) []scene {
 	return list
 }
 
-// play records one scene.
+// play records one scene. Its files get their names last, so that one that was cut off is
+// made again.
 func (n *node) play(machine string, s scene) {
 	n.t.Helper()
 	n.run("rm -rf " + onState + "*")
@@ -131,8 +138,10 @@ func (n *node) play(machine string, s scene) {
 	n.until(2*calm, "calm is recorded", halfway(calm))
 	from := n.clock()
 	s.begin(n)
+	wanted := n.clock()
 	n.until(s.run+time.Minute, "the load has run", halfway(s.run))
-	wanted := from
+	n.loadsRun()
+	n.witnessed(s)
 	if s.from != nil {
 		wanted = s.from(n)
 	}
@@ -145,11 +154,12 @@ func (n *node) play(machine string, s scene) {
 	}
 	n.until(2*after, "the end is recorded", halfway(after))
 	n.run("systemctl stop plimsoll")
-	file := s.file() + ".rec"
-	require.NoError(n.t, os.MkdirAll(filepath.Dir(file), 0o755))
+	file := filepath.Join(n.t.TempDir(), "recorded")
+	require.NoError(n.t, os.MkdirAll(filepath.Dir(s.file()), 0o755))
 	n.run("mv " + onState + "/*.rec " + onState + ".rec") // there is one segment
 	require.NoError(n.t, n.Pull(context.WithoutCancel(n.t.Context()), onState+".rec", file))
-	start := repack(n.t, file)
+	list := repack(n.t, file)
+	start := list[0].Time
 	at := func(t time.Time) float64 { return float64(t.Sub(start).Milliseconds()) / 1000 }
 	l := judgement.Label{Class: s.class, Machine: machine, Did: s.did, Why: s.why, Load: judgement.Span{From: at(from), To: at(to)}, Usual: s.usual, Want: s.want}
 	for i := range l.Want {
@@ -159,24 +169,30 @@ func (n *node) play(machine string, s scene) {
 	for i := range l.NotJudged {
 		l.NotJudged[i].Span = judgement.Span{From: at(wanted), To: at(pressed)}
 	}
+	require.Empty(n.t, l.Hole(list), "the machine was starved: record it on an idle host; it lacks")
 	text, err := yaml.Marshal(l)
 	require.NoError(n.t, err)
-	require.NoError(n.t, os.WriteFile(s.file()+".yaml", text, 0o600))
+	packed, err := os.ReadFile(file)
+	require.NoError(n.t, err)
+	for _, part := range []struct {
+		ending string
+		bytes  []byte
+	}{{".rec", packed}, {".yaml", text}} {
+		require.NoError(n.t, state.Replace(s.file()+part.ending, func(w io.Writer) error {
+			_, err := w.Write(part.bytes)
+			return err
+		}))
+	}
 	n.t.Logf("%s: load from %.1f to %.1f s, wanted from %.1f s", s.name, at(from), at(to), at(wanted))
 }
 
 // repack packs a recording as small as it goes: an agent flushes at each sample.
-// It gives the time of the first.
-func repack(t *testing.T, file string) (start time.Time) {
+func repack(t *testing.T, file string) (list []*snapshot.Sample) {
 	t.Helper()
 	packed, err := os.ReadFile(file)
 	require.NoError(t, err)
-	samples := 0
 	_, err = probes.Play(bytes.NewReader(packed), func(s *snapshot.Sample) error {
-		if samples == 0 {
-			start = s.Time
-		}
-		samples++
+		list = append(list, s)
 		return nil
 	})
 	require.NoError(t, err)
@@ -189,15 +205,48 @@ func repack(t *testing.T, file string) (start time.Time) {
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	require.NoError(t, os.WriteFile(file, small.Bytes(), 0o600))
-	t.Logf("%d samples, %d bytes", samples, small.Len())
-	return start
+	t.Logf("%d samples, %d bytes", len(list), small.Len())
+	return list
 }
 
 // unit starts a program of the shell as a unit; properties are systemd's.
 func (n *node) unit(name, properties, script string) {
 	n.t.Helper()
 	n.run(fmt.Sprintf("systemd-run -q --unit=%s %s bash -c %s", name, properties, shellQuoted(script)))
+	n.loads = append(n.loads, name)
 	n.t.Cleanup(func() { n.run("systemctl stop " + name + " 2>/dev/null || true") })
+}
+
+// loadsRun fails where a load has ended by itself: its recording would not show what its
+// label says.
+func (n *node) loadsRun() {
+	n.t.Helper()
+	for _, name := range n.loads {
+		state := n.run("systemctl is-active " + name + " || true")
+		require.Equal(n.t, "active\n", state, "%s has ended: %s", name, n.run("systemctl status --no-pager -n 5 "+name+" || true"))
+	}
+}
+
+// witnessed reports how long the services waited for a request of their disk, as they
+// measured it themselves, and fails where one did not that its label says waits.
+func (n *node) witnessed(s scene) {
+	n.t.Helper()
+	waits := map[string]time.Duration{}
+	for _, name := range n.loads {
+		if n.run("ls "+worked(name)+" 2>/dev/null || true") == "" {
+			continue
+		}
+		did := n.didSoFar(name)
+		if requests := (did.Written + did.Read) / (256 << 10); requests > 0 {
+			waits[name] = did.Waited / time.Duration(requests)
+			n.t.Logf("%s waited %s for a request", name, waits[name].Round(time.Millisecond))
+		}
+	}
+	for _, w := range s.want {
+		if usual := s.usual[w.Scope]; w.Resource == plugins.Disk && !w.AtMost && usual > 0 && len(waits) > 0 {
+			require.Greater(n.t, slices.Max(slices.Collect(maps.Values(waits))), 4*usual, "no service waited for %s", w.Scope)
+		}
+	}
 }
 
 // units is an end that stops these.
@@ -249,6 +298,11 @@ func TestMakeLabelledRecordings(t *testing.T) {
 	r.on(t, "v2-uncounted", "QEMU (emulated), Linux 6.1, cgroup v2 without the io controller, 2 CPUs, 1 GiB", scenesUncounted(), func(t *testing.T) *node {
 		n := startNode(t, vm.Options{Name: "labelled-uncounted", MemMiB: 1024, Disks: 1, Append: "cgroup_disable=io"}, ".", "./e2e/vm/steady")
 		n.throttle(100, "vd1")
+		return n
+	})
+	r.on(t, "v2-programs", "QEMU (emulated), Linux 6.1, cgroup v2, 2 CPUs, 2 GiB", scenesOfPrograms(), func(t *testing.T) *node {
+		n := bootV2(vm.Options{Programs: true})(t)
+		n.preparePrograms()
 		return n
 	})
 	r.on(t, "v2-6.12", "QEMU (emulated), Linux 6.12, cgroup v2, 2 CPUs, 2 GiB", heldOutOn("6.12", scenes()), bootV2(vm.Options{Backports: true}))

@@ -29,7 +29,8 @@ const (
 // node is a machine with the agent in it.
 type node struct {
 	*vm.VM
-	t *testing.T
+	t     *testing.T
+	loads []string // units that were started, but the agent
 }
 
 // startNode boots a machine and brings the programs to /root, each of them a

@@ -83,7 +83,7 @@ func podAtItsLimit(n *node) {
 // didSoFar is what the steady load of that unit says.
 func (n *node) didSoFar(unit string) (d struct {
 	Written, Read uint64
-	CPU           time.Duration
+	Waited, CPU   time.Duration
 },
 ) {
 	n.t.Helper()

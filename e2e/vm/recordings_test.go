@@ -128,7 +128,8 @@ func checkArchive(t *testing.T, a *txtar.Archive, m machine, samples int) {
 // says it has done goes to a file.
 func (n *node) work(unit, properties, flags string) {
 	n.t.Helper()
-	n.run(fmt.Sprintf("systemd-run -q --unit=%s -p StandardOutput=truncate:%s %s /root/steady %s", unit, worked(unit), properties, flags))
+	n.run(fmt.Sprintf("rm -f %[2]s; systemd-run -q --unit=%[1]s -p StandardOutput=truncate:%[2]s %[3]s /root/steady %[4]s", unit, worked(unit), properties, flags))
+	n.loads = append(n.loads, unit)
 	n.t.Cleanup(func() { n.run("systemctl stop " + unit + " 2>/dev/null || true") })
 	n.until(time.Minute, unit+" works", func() bool { return n.run("cat "+worked(unit)+" 2>/dev/null || true") != "" })
 }

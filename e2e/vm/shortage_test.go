@@ -119,6 +119,7 @@ func (n *node) startHogOn(file, properties, flags string) {
 	n.t.Helper()
 	n.run("sync; echo 3 >/proc/sys/vm/drop_caches; systemd-run -q --collect --unit=hog --slice=hog -p CPUWeight=10 -p OOMScoreAdjust=1000 " +
 		properties + " /root/hog -file " + file + " " + flags)
+	n.loads = append(n.loads, "hog")
 	n.t.Cleanup(func() { n.run("systemctl stop hog 2>/dev/null || true") })
 }
 

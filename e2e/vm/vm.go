@@ -60,6 +60,9 @@ type Options struct {
 	Slots int
 	// Backports: its kernel is the newest of Debian's backports, and not its release's.
 	Backports bool
+	// Programs: it has PostgreSQL, Redis, SQLite, restic and gcc, of which nothing runs by
+	// itself.
+	Programs bool
 	// Append is added to the kernel's command line, such as psi=0.
 	Append string
 	// Share is a directory of the host that the machine has at /share, as it was

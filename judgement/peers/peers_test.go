@@ -144,6 +144,8 @@ func TestSystemdOomd(t *testing.T) {
 	t.Run("pressure", func(t *testing.T) {
 		assert.InDelta(t, 40, first(t, reclaiming(stalling(60, 1, plenty()), 60), &systemdOomd{}), 0, "30 s above 60 %, which is reached after 10")
 		assert.InDelta(t, -1, first(t, stalling(60, 1, plenty()), &systemdOomd{}), 0, "nothing is reclaimed")
+		assert.InDelta(t, 40, first(t, reclaiming(stalling(60, 1, plenty()), 11), &systemdOomd{}), 0, "the last reclaim was less than 30 s before")
+		assert.InDelta(t, -1, first(t, reclaiming(stalling(60, 1, plenty()), 8), &systemdOomd{}), 0, "the last reclaim was more than 30 s before")
 		assert.InDelta(t, -1, first(t, reclaiming(stalling(300, 0.6, plenty()), 300), &systemdOomd{}), 0, "60 % is not above 60 %")
 	})
 	t.Run("swap", func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 // systemdOomd is systemd-oomd 252 with its defaults, watching the root slice (oomd.conf(5),
 // systemd.resource-control(5): ManagedOOMMemoryPressure=kill, ManagedOOMSwap=kill on -.slice).
 // It kills when memory full avg10 has been above DefaultMemoryPressureLimit= 60 %
-// for DefaultMemoryPressureDurationSec= 30 s and there was reclaim since it
-// looked last (src/oom/oomd-manager.c), or when of swap and of memory more than
+// for DefaultMemoryPressureDurationSec= 30 s and there was reclaim in the last 30 s
+// (RECLAIM_DURATION_USEC, src/oom/oomd-manager.c), or when of swap and of memory more than
 // SwapUsedLimit= 90 % is used. A recording has no pgscan of the root cgroup, which
 // counts reclaim at limits too: any page that was scanned or taken back counts.
 type systemdOomd struct {
@@ -21,9 +21,11 @@ type systemdOomd struct {
 	most      float64       // of avg10, so far
 	above     time.Duration // since when; 0: it is not
 	reclaimed reclaimed
+	moved     time.Duration // when pages were reclaimed last; 0: never
 }
 
 const (
+	oomdReclaim  = 30 * time.Second
 	oomdPressure = 60 // %
 	oomdFor      = 30 * time.Second
 	oomdUsed     = 0.90
@@ -32,7 +34,7 @@ const (
 func systemd() judgement.Rule {
 	return judgement.Rule{
 		Name:      "systemd-oomd",
-		Source:    "systemd-oomd 252 with its defaults, watching the root slice: memory full avg10 above 60 % for 30 s while pages are reclaimed, or more than 90 % of swap and of memory used (https://www.freedesktop.org/software/systemd/man/252/oomd.conf.html)",
+		Source:    "systemd-oomd 252 with its defaults, watching the root slice: memory full avg10 above 60 % for 30 s with reclaim in the last 30 s, or more than 90 % of swap and of memory used (https://www.freedesktop.org/software/systemd/man/252/oomd.conf.html)",
 		Resources: []plugins.Resource{plugins.Memory}, Highest: plugins.Hard, Unnamed: "not judged: a recording lacks pgscan of cgroups, by which it chooses",
 		New: func(judgement.Label, []*snapshot.Sample) judgement.Judge { return &systemdOomd{} },
 	}
@@ -47,14 +49,17 @@ func (o *systemdOomd) Judge(s *snapshot.Sample) (list []judgement.Answer, lacks 
 		return nil, "MemTotal, MemAvailable, SwapTotal or SwapFree of /proc/meminfo"
 	}
 	o.most = max(o.most, o.full.avg10)
-	moved := o.reclaimed.more(s)
+	if o.reclaimed.more(s) {
+		o.moved = s.Monotonic
+	}
 	switch {
 	case o.full.avg10 <= oomdPressure:
 		o.above = 0
 	case o.above == 0:
 		o.above = s.Monotonic
 	}
-	if pressed := o.above > 0 && s.Monotonic-o.above >= oomdFor && moved; pressed || used {
+	reclaims := o.moved > 0 && s.Monotonic-o.moved <= oomdReclaim
+	if pressed := o.above > 0 && s.Monotonic-o.above >= oomdFor && reclaims; pressed || used {
 		list = append(list, node(plugins.Memory, plugins.Hard))
 	}
 	return list, ""
