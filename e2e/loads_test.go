@@ -194,12 +194,13 @@ func aLongQueueStaysInOrder(t *testing.T, c *cluster.Cluster) {
 	require.NoError(t, c.Apply(t.Context(), []byte(strings.ReplaceAll(string(deploy.Gate), "duration('30m')", "duration('6s')"))))
 	h.agents.Concurrency, h.agents.Prepares = loads, 2*time.Second
 	h.see()
+	h.backup("seen", nil, nil)
 	a := h.controller().start()
+	h.holds() // before there are loads: when the controller leads late they would be older than 6 s
 	for i := range loads {
 		h.load(vgdp.DataUpload, fmt.Sprintf("du-%d", i), "b", nil)
 	}
 	began := time.Now()
-	h.holds()
 	h.runAgents()
 	h.allEnd(loads, 4*patience)
 	most, order := h.most()
