@@ -54,6 +54,14 @@ func TestEvictNextWhenNotGranted(t *testing.T) {
 	}
 }
 
+// A plugin that tells no sizes has no largest one.
+func TestEvictNoneOfUnknownSize(t *testing.T) {
+	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 0), named("b", 0)))
+	a := api{answer: always(Blocked)}
+	d, _ := play(in, &a)
+	assert.Contains(t, d.Reason, "; the first candidate, shop/web-a")
+}
+
 func TestEvictNoneGranted(t *testing.T) {
 	a := api{answer: always(Blocked)}
 	d, m := play(three(0), &a)

@@ -7,6 +7,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 const (
@@ -140,4 +144,25 @@ func TestSampleSlowNeverOverlaps(t *testing.T) {
 		assert.GreaterOrEqual(t, max(began[i], -began[i])-max(began[i-1], -began[i-1]), int64(1300))
 	}
 	assert.GreaterOrEqual(t, len(began), 6)
+}
+
+// Only where one could be held: an agent of a cluster that throttles, whose rule of memory
+// is on.
+func TestShortIn(t *testing.T) {
+	c := config.Default()
+	h := snapshot.History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: time.Minute}
+	var s *snapshot.Snapshot
+	for i, available := range []uint64{1000, 700} { // of 2 GiB, of which 400 MiB must be available
+		now := time.Duration(1+i) * time.Second
+		s = h.Add(&snapshot.Sample{Time: time.Unix(int64(i), 0), Monotonic: now, Boottime: now, Memory: snapshot.Memory{TotalBytes: snapshot.Some[uint64](2 << 30), AvailableBytes: snapshot.Some(available << 20)}})
+	}
+	a := &Agent{config: &c, cluster: &cluster{}}
+	a.state.Store(&view.State{Snapshot: s})
+	assert.Equal(t, time.Second, a.shortIn())
+	c.Throttle.Enabled = false
+	assert.Zero(t, a.shortIn())
+	c.Throttle.Enabled, c.Plugins.Inner.MemoryStall.Enabled = true, false
+	assert.Zero(t, a.shortIn())
+	c.Plugins.Inner.MemoryStall.Enabled, a.cluster = true, nil
+	assert.Zero(t, a.shortIn())
 }

@@ -218,3 +218,11 @@ func TestNotJudged(t *testing.T) {
 	require.NoError(t, WriteNewest(&b, nil, []string{"network eth0: its speed is unknown"}, time.Now()))
 	assert.Equal(t, "Not judged now: network eth0: its speed is unknown\nNo decision yet: no level has changed since the agent started.\n", b.String())
 }
+
+// An outer plugin tells no relief, which is not a relief of 0.
+func TestReliefUnknown(t *testing.T) {
+	c := evict.Considered{}
+	assert.Equal(t, "unknown", relief(&c))
+	c.Relief, c.Unit = 3<<30, "bytes"
+	assert.Equal(t, "3.0 GiB", relief(&c))
+}

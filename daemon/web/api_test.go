@@ -16,6 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
 // serverOf is a server of a state with matching decisions.
@@ -130,5 +131,17 @@ func TestSocketClientSeesPageState(t *testing.T) {
 	for i := range kept {
 		assert.Equal(t, kept[i].ID, list[i].ID)
 		assert.Equal(t, len(kept[i].Candidates), len(list[i].Candidates))
+	}
+}
+
+// A plugin that has never answered has no verdict to show the reason beside.
+func TestPluginWithoutAnswerHasItsFailure(t *testing.T) {
+	for want, s := range map[string]outer.Status{
+		"cannot measure":    {Name: "card", Up: true, Failure: "cannot measure"},
+		"it is not allowed": {Name: "card", Problem: "it is not allowed", Failure: "cannot measure"},
+	} {
+		list := outerPlugins([]outer.Status{s})
+		require.Len(t, list, 1)
+		assert.Equal(t, want, list[0].Absent)
 	}
 }

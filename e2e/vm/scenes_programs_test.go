@@ -53,6 +53,17 @@ func scenesOfPrograms() []scene {
 		vdf    = "vdf, a disk of 300 requests a second"
 	)
 	shop := func(n *node) { n.work("web", inPodOf("burstable", scanUID), "-file /dev/vdh"+fewReads) }
+	// alone is one program, as a unit of that name, beside the service.
+	alone := func(name, class, unit, properties, did, why, script string, want ...judgement.Want) scene {
+		return scene{
+			name: name, class: class, run: 75 * time.Second, usual: usualOf("vda", "vdf", "vdh"), want: want, did: did + beside, why: why,
+			begin: func(n *node) {
+				shop(n)
+				n.unit(unit, properties, script)
+			},
+			end: units(unit, "web"),
+		}
+	}
 	return []scene{
 		{
 			name: "postgres-beside-reads", class: "disk contention", run: 100 * time.Second, usual: usualOf("vdf"),
@@ -101,16 +112,10 @@ func scenesOfPrograms() []scene {
 			},
 			end: units("clients", "redis", "web"),
 		},
-		{
-			name: "sqlite-transactions", class: "busy disk", run: 75 * time.Second, usual: usualOf("vdf", "vdh"),
-			did: "a program inserts into a SQLite database on " + vdf + ", one row a transaction, as fast as it goes" + beside,
-			why: "it waits for its own transactions, and nothing else uses its disk",
-			begin: func(n *node) {
-				shop(n)
-				n.unit("inserts", inPodOf("burstable", shopUID), `rm -f /vdf/rows*; { echo "create table rows (id integer primary key, at text);"; while :; do echo "insert into rows (at) values (datetime());"; done; } | sqlite3 /vdf/rows`)
-			},
-			end: units("inserts", "web"),
-		},
+		alone("sqlite-transactions", "busy disk", "inserts", inPodOf("burstable", shopUID),
+			"a program inserts into a SQLite database on "+vdf+", one row a transaction, as fast as it goes",
+			"it waits for its own transactions, and nothing else uses its disk",
+			`rm -f /vdf/rows*; { echo "create table rows (id integer primary key, at text);"; while :; do echo "insert into rows (at) values (datetime());"; done; } | sqlite3 /vdf/rows`),
 		{
 			name: "postgres-beside-build", class: "busy disk", run: 75 * time.Second, usual: usualOf("vdf"),
 			did: "PostgreSQL commits for one client on " + vdf + "; a BestEffort pod of the weight that a kubelet gives its class compiles C files, two at a time, on two CPUs",
@@ -126,57 +131,23 @@ func scenesOfPrograms() []scene {
 				n.run("systemctl revert kubepods-besteffort.slice")
 			},
 		},
-		{
-			name: "restic-backup", class: "busy disk", run: 75 * time.Second, usual: usualOf("vda", "vdf", "vdh"),
-			did: "restic backs up the system's files to a new repository on " + vdf + ", over and over" + beside,
-			why: "no other workload uses its disks",
-			begin: func(n *node) {
-				shop(n)
-				n.unit("backup", inPodOf("besteffort", copyUID)+" -p Environment=RESTIC_PASSWORD=none -p Environment=GOMAXPROCS=1", "while :; do rm -rf /vdf/repository; restic -q init --no-cache -r /vdf/repository; restic -q backup --no-cache -r /vdf/repository /usr/lib; done")
-			},
-			end: units("backup", "web"),
-		},
-		{
-			name: "gcc-build", class: "busy CPU", run: 75 * time.Second, usual: usualOf("vdf", "vdh"),
-			did: "a pod compiles C files on " + vdf + ", one at a time, on two CPUs" + beside,
-			why: "a CPU is left, and no other workload uses its disk",
-			begin: func(n *node) {
-				shop(n)
-				n.unit("build", inPodOf("burstable", copyUID), "cd /vdf/c; while :; do for i in {1..40}; do gcc -O1 -c $i.c; done; gcc -r -o all.o [0-9]*.o; done")
-			},
-			end: units("build", "web"),
-		},
-		{
-			name: "package-upgrade", class: "busy disk", run: 75 * time.Second, usual: usualOf("vdf", "vdh"),
-			did: "dpkg installs a package of some hundred files on " + vdf + ", over and over: it syncs each file" + beside,
-			why: "no other workload uses its disk",
-			begin: func(n *node) {
-				shop(n)
-				n.unit("upgrade", "", "while :; do dpkg --instdir=/vdf/installed -i /vdf/played.deb; done")
-			},
-			end: units("upgrade", "web"),
-		},
-		{
-			name: "log-storm", class: "busy disk", run: 75 * time.Second, usual: usualOf("vdf", "vdh"),
-			did: "a pod writes lines to a log on " + vdf + ", as fast as it goes; at 64 MiB each it is packed and begun anew" + beside,
-			why: "no other workload uses its disk",
-			begin: func(n *node) {
-				shop(n)
-				n.unit("logs", inPodOf("burstable", copyUID), "while :; do yes \"$(date) GET /index.html 200 and what else a line of a log says\" | head -c 64M >/vdf/log; gzip -1 -f /vdf/log; done")
-			},
-			end: units("logs", "web"),
-		},
-		{
-			name: "cron-at-once", class: "busy CPU", run: 75 * time.Second, usual: usualOf("vda", "vdh"),
-			want: []judgement.Want{{Resource: plugins.CPU, Level: plugins.Soft, AtMost: true, NoCulprit: true}},
-			did:  "each 20 s twelve programs start in the same second, on two CPUs: each reads and sums the files of a directory" + beside,
-			why:  "it is soon over; a level of the CPUs may be reported, and no pod is named",
-			begin: func(n *node) {
-				shop(n)
-				n.unit("cron", "", "while :; do for i in {1..12}; do sha256sum /usr/lib/systemd/* >/dev/null 2>&1 & done; wait; sleep $((20 - $(date +%s) % 20)); done")
-			},
-			end: units("cron", "web"),
-		},
+		alone("restic-backup", "busy disk", "backup", inPodOf("besteffort", copyUID)+" -p Environment=RESTIC_PASSWORD=none -p Environment=GOMAXPROCS=1",
+			"restic backs up the system's files to a new repository on "+vdf+", over and over", "no other workload uses its disks",
+			"while :; do rm -rf /vdf/repository; restic -q init --no-cache -r /vdf/repository; restic -q backup --no-cache -r /vdf/repository /usr/lib; done"),
+		alone("gcc-build", "busy CPU", "build", inPodOf("burstable", copyUID),
+			"a pod compiles C files on "+vdf+", one at a time, on two CPUs", "a CPU is left, and no other workload uses its disk",
+			"cd /vdf/c; while :; do for i in {1..40}; do gcc -O1 -c $i.c; done; gcc -r -o all.o [0-9]*.o; done"),
+		alone("package-upgrade", "busy disk", "upgrade", "",
+			"dpkg installs a package of some hundred files on "+vdf+", over and over: it syncs each file", "no other workload uses its disk",
+			"while :; do dpkg --instdir=/vdf/installed -i /vdf/played.deb; done"),
+		alone("log-storm", "busy disk", "logs", inPodOf("burstable", copyUID),
+			"a pod writes lines to a log on "+vdf+", as fast as it goes; at 64 MiB each it is packed and begun anew", "no other workload uses its disk",
+			`while :; do yes "$(date) GET /index.html 200 and what else a line of a log says" | head -c 64M >/vdf/log; gzip -1 -f /vdf/log; done`),
+		alone("cron-at-once", "busy CPU", "cron", "",
+			"each 20 s twelve programs start in the same second, on two CPUs: each reads and sums the files of a directory",
+			"it is soon over; a level of the CPUs may be reported, and no pod is named",
+			"while :; do for i in {1..12}; do sha256sum /usr/lib/systemd/* >/dev/null 2>&1 & done; wait; sleep $((20 - $(date +%s) % 20)); done",
+			judgement.Want{Resource: plugins.CPU, Level: plugins.Soft, AtMost: true, NoCulprit: true}),
 	}
 }
 
