@@ -44,7 +44,7 @@ type dueBackup struct {
 	tier tier
 	// at is when it is due: its deadline, but no later than when it has aged, so that each
 	// Backup has one, and none is overtaken by those that are created later than that.
-	at time.Time
+	at, aged time.Time
 	// slot in which it is planned.
 	slot int
 }
@@ -60,20 +60,21 @@ const (
 
 // byDeadline orders Backups: those that have aged, by age; then by priority, and by
 // deadline (earliest deadline first); last those whose window is not open yet. A Backup
-// that cannot meet its deadline any more, or only in place of several others, is due when it
-// has aged.
+// that can keep neither its deadline nor its window any more, or only in place of several
+// others, is due when it has aged.
 func (in *Input) byDeadline(list []*Backup) []*Backup {
 	due := make([]dueBackup, 0, len(list))
 	for _, b := range list {
-		d := dueBackup{Backup: b, at: b.Created.Add(in.aging()), tier: tierDue}
+		d := dueBackup{Backup: b, aged: b.Created.Add(in.aging()), tier: tierDue}
 		switch {
 		case in.closed(b):
 			d.tier = tierClosed
-		case !d.at.After(in.Time):
+		case !d.aged.After(in.Time):
 			d.tier = tierAged
 		}
-		if deadline := b.Due.Deadline; !deadline.IsZero() && deadline.Before(d.at) && !in.Time.Add(b.Takes.Low).After(deadline) {
-			d.at = deadline
+		d.at = d.aged
+		if by := b.Due.Still(in.Time.Add(b.Takes.Low)); !by.IsZero() && by.Before(d.aged) {
+			d.at = by
 		}
 		due = append(due, d)
 	}
@@ -129,7 +130,7 @@ func (in *Input) giveUp(due []dueBackup) (some bool) {
 			break
 		}
 		s.place(d)
-		if d.tier == tierAged || d.Takes.Mid == 0 || !d.at.Equal(d.Due.Deadline) {
+		if d.tier == tierAged || d.Takes.Mid == 0 || d.at.Equal(d.aged) {
 			continue // it takes time from others, and has no deadline to give up
 		}
 		heap.Push(&s.kept, d)
@@ -137,7 +138,7 @@ func (in *Input) giveUp(due []dueBackup) (some bool) {
 			continue
 		}
 		longest := heap.Pop(&s.kept).(*dueBackup)
-		longest.at, some = longest.Created.Add(in.aging()), true
+		longest.at, some = longest.aged, true
 		s.busy[longest.slot] -= longest.holds().Mid
 		if longest != d {
 			s.busy[d.slot] -= d.holds().Mid

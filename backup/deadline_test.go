@@ -29,8 +29,8 @@ func timed(in Input) bool {
 // each slot has to do is added up anew each time.
 type dueModel struct {
 	in    Input
-	given map[string]bool // those whose deadline counts
-	ahead []Backup        // planned, and its slot
+	given map[string]time.Time // by when those are due that have not to age for it
+	ahead []Backup             // planned, and its slot
 	slot  map[string]int
 	runs  []time.Duration // left of those that run, in its slot each
 	of    []int
@@ -38,13 +38,12 @@ type dueModel struct {
 }
 
 func byDue(in Input) func(a, b Backup) bool {
-	m := &dueModel{in: in, given: map[string]bool{}, slot: map[string]int{}, drop: map[string]bool{}}
+	m := &dueModel{in: in, given: map[string]time.Time{}, slot: map[string]int{}, drop: map[string]bool{}}
 	var list []Backup
 	for _, b := range in.Backups {
 		switch b.Phase {
 		case "", New, Queued:
-			deadline := b.Due.Deadline
-			m.given[b.UID] = !deadline.IsZero() && deadline.Before(m.ages(b)) && !in.Time.Add(b.Takes.Low).After(deadline)
+			m.give(b)
 			list = append(list, b)
 		case InProgress, Ready:
 			if b.Phase == InProgress || b.ReadySince.IsZero() || in.Config.StuckAfter == 0 || in.Time.Sub(b.ReadySince) < in.Config.StuckAfter {
@@ -63,9 +62,20 @@ func byDue(in Input) func(a, b Backup) bool {
 		}
 	}
 	for uid := range m.drop {
-		m.given[uid] = false
+		delete(m.given, uid)
 	}
 	return m.before
+}
+
+// give a Backup the time by which it is due, if it has not to age for it.
+func (m *dueModel) give(b Backup) {
+	lost := b.Due.Deadline.Sub(m.in.Time) < b.Takes.Low
+	switch left := b.Due.Closes.Sub(m.in.Time); {
+	case !lost && b.Due.Deadline.Before(m.ages(b)):
+		m.given[b.UID] = b.Due.Deadline
+	case lost && left >= b.Takes.Low && b.Due.Closes.After(b.Due.Deadline) && b.Due.Closes.Before(m.ages(b)):
+		m.given[b.UID] = b.Due.Closes
+	}
 }
 
 // ages is when a Backup has aged.
@@ -80,8 +90,8 @@ func (m *dueModel) aged(b Backup) bool   { return !m.ages(b).After(m.in.Time) }
 func (m *dueModel) closed(b Backup) bool { return b.Due.Opens.After(m.in.Time) }
 
 func (m *dueModel) at(b Backup) time.Time {
-	if m.given[b.UID] {
-		return b.Due.Deadline
+	if by, due := m.given[b.UID]; due {
+		return by
 	}
 	return m.ages(b)
 }
@@ -110,13 +120,14 @@ func (m *dueModel) before(a, b Backup) bool {
 
 // droppable tells whether a planned Backup has a deadline that can be given up.
 func (m *dueModel) droppable(b Backup) bool {
-	return !m.aged(b) && m.given[b.UID] && b.Takes.Mid > 0 && !m.drop[b.UID]
+	_, due := m.given[b.UID]
+	return !m.aged(b) && due && b.Takes.Mid > 0 && !m.drop[b.UID]
 }
 
 func (m *dueModel) plan(b Backup) {
 	m.slot[b.UID] = m.first("")
 	m.ahead = append(m.ahead, b)
-	if !m.droppable(b) || !m.in.Time.Add(m.work(m.slot[b.UID], b.UID)+b.Takes.Mid).After(b.Due.Deadline) {
+	if !m.droppable(b) || !m.in.Time.Add(m.work(m.slot[b.UID], b.UID)+b.Takes.Mid).After(m.at(b)) {
 		return
 	}
 	longest := b
@@ -171,6 +182,9 @@ func dated(r *rand.Rand, in Input) Input {
 		b := &in.Backups[i]
 		if r.IntN(3) > 0 {
 			b.Due.Deadline = noon.Add(time.Duration(r.IntN(48)-12) * 10 * time.Minute)
+		}
+		if !b.Due.Deadline.IsZero() && r.IntN(2) == 0 {
+			b.Due.Closes = b.Due.Deadline.Add(time.Duration(r.IntN(24)) * 10 * time.Minute)
 		}
 		if r.IntN(4) == 0 {
 			b.Due.Opens = noon.Add(time.Duration(r.IntN(13)-6) * 10 * time.Minute)
@@ -265,6 +279,18 @@ func TestDeadline(t *testing.T) {
 	})
 	t.Run("one that cannot be met lets others pass", func(t *testing.T) {
 		assert.Equal(t, []string{"a", "b", "c"}, order(one, in(2.5), c, a, b))
+	})
+	t.Run("where only the window can be kept still, its end counts", func(t *testing.T) {
+		window := b
+		window.Due.Closes = in(8)
+		assert.Equal(t, []string{"b", "a", "c"}, order(one, noon, a, window, c))
+		assert.Equal(t, []string{"b", "a", "c"}, order(one, in(2.5), a, window, c), "in which it is complete before a is due")
+		window.Due.Closes = in(9.5)
+		assert.Equal(t, []string{"a", "b", "c"}, order(one, in(2.5), a, window, c))
+		assert.Equal(t, []string{"a", "b", "c"}, order(one, in(8.6), a, window, c), "nor can that be kept")
+		long := due("d", in(2), takes(8*time.Hour))
+		long.Due.Closes = in(9)
+		assert.Equal(t, []string{"b", "a", "c", "d"}, order(one, noon, long, window, a, c), "it is given up as a deadline is")
 	})
 	t.Run("the longest is given up for several", func(t *testing.T) {
 		long := due("d", in(4), takes(4*time.Hour))

@@ -167,7 +167,7 @@ func (p *premises) helpsAll(list []Outlook) {
 	more.helpsBy(fmt.Sprintf("a limit of %d instead of %d", more.in.Config.Limit, more.in.Config.Limit-1), list)
 	sooner := *p
 	sooner.in.Backups, sooner.coming = hourEarlier(p.in.Backups), hourEarlier(p.coming)
-	sooner.helpsBy("a backup window that opens an hour earlier", list)
+	sooner.helpsBy("all backup windows opening an hour earlier", list)
 }
 
 func (p *premises) helpsBy(what string, list []Outlook) {
@@ -243,6 +243,11 @@ func (p *premises) play(share func() float64) *night {
 		n.add(&p.coming[i], usual, share)
 	}
 	n.in.Backups = slices.DeleteFunc(slices.Clone(p.in.Backups), func(b Backup) bool { return n.of[b.UID] == nil })
+	for i := range n.in.Backups {
+		if b := &n.in.Backups[i]; !n.in.stuck(b) {
+			b.ReadySince = time.Time{} // it is taken to run, and becomes stuck no more
+		}
+	}
 	n.run(slices.SortedStableFunc(slices.Values(p.coming), func(a, b Backup) int { return a.Created.Compare(b.Created) }))
 	return n
 }
@@ -330,7 +335,7 @@ func (n *night) run(coming []Backup) {
 	}
 }
 
-// end what has run; it is taken for good.
+// end what has run; it is taken for good where it is not failing already.
 func (n *night) end() {
 	for i := range n.in.Backups {
 		if b := &n.in.Backups[i]; b.running() && !n.of[b.UID].frees.After(n.in.Time) {
@@ -342,8 +347,8 @@ func (n *night) end() {
 		if !b.begun() || f.ends.After(n.in.Time) {
 			return false
 		}
-		if b.Schedule != "" {
-			n.good[b.Schedule] = f.begins
+		if b.Schedule != "" && !b.Phase.failing() {
+			n.good[b.Schedule] = later(n.good[b.Schedule], f.begins)
 		}
 		return true
 	})

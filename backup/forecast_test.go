@@ -57,7 +57,18 @@ func TestForecast(t *testing.T) {
 		b.Due.Opens = at(1)
 		o := forecast(2, nil, running, b)["late"]
 		assert.Equal(t, "will miss its deadline by 30m, because it takes 2h by itself", o.String())
-		assert.Equal(t, []string{"a backup window that opens an hour earlier"}, o.Helps)
+		assert.Equal(t, []string{"all backup windows opening an hour earlier"}, o.Helps)
+	})
+	t.Run("one that is ready becomes stuck no more, and one that is stuck stays so", func(t *testing.T) {
+		for ready, begins := range map[time.Duration]time.Time{9 * time.Minute: at(1), 10 * time.Minute: noon} {
+			first := running
+			first.Phase, first.Began, first.ReadySince = Ready, time.Time{}, noon.Add(-ready)
+			first.Takes = about(time.Hour)
+			comes := waits("comes", "c", time.Minute, at(12))
+			comes.Created = at(0.5) // by then it would be
+			in := Input{Time: noon, Config: Config{Limit: 1, Aging: 24 * time.Hour, StuckAfter: 10 * time.Minute}, Namespaces: NewNamespaces([]string{"a", "b", "c"}), Backups: []Backup{first, waits("next", "b", time.Hour, at(9))}}
+			assert.Equal(t, begins, Forecast(in, []Backup{comes}, nil, nil, at(24))[1].Begins, "ready for %s", ready)
+		}
 	})
 	t.Run("those to come", func(t *testing.T) {
 		coming := waits("comes", "b", time.Hour, at(3))
@@ -85,6 +96,29 @@ func TestForecast(t *testing.T) {
 		assert.Equal(t, at(1), list[1].Begins)
 		assert.Equal(t, at(3.5), list[2].Due.Deadline, "after the one that begins in an hour")
 		assert.Zero(t, list[2].Late)
+	})
+	t.Run("an RPO counts from the one that was started last and is good", func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			began time.Time // of one that ends after the one that began an hour ago
+			phase Phase
+			want  time.Time
+		}{
+			"started before it": {at(-2), Finalizing, at(1.5)},
+			"started after it":  {at(-0.5), Finalizing, at(2)},
+			"but is failing":    {at(-0.5), FinalizingPartial, at(1.5)},
+			"or was failing":    {at(-0.5), WaitingForOperationsPartial, at(1.5)},
+		} {
+			hourly, other, next := running, running, waits("next", "a", time.Hour, at(2))
+			hourly.Schedule, other.Schedule, next.Schedule = "hourly", "hourly", "hourly"
+			other.UID, other.Name, other.Phase, other.Began, other.Takes = "other", "other", tt.phase, tt.began, about(90*time.Minute+noon.Sub(tt.began))
+			next.Created = at(1.25)
+			dues := func(b *Backup, _, newest time.Time) (objective.Due, time.Time) {
+				return objective.Due{Deadline: newest.Add(150 * time.Minute)}, time.Time{}
+			}
+			in := Input{Time: noon, Config: Config{Limit: 1, Aging: 24 * time.Hour}, Namespaces: NewNamespaces([]string{"a"}), Backups: []Backup{hourly, other, waits("busy", "a", time.Hour, at(9))}}
+			list := Forecast(in, []Backup{next}, nil, dues, at(24))
+			assert.Equal(t, tt.want, list[3].Due.Deadline, name)
+		}
 	})
 	t.Run("where the order knows no deadlines", func(t *testing.T) {
 		first, second := waits("first", "a", time.Hour, time.Time{}), waits("second", "b", time.Hour, time.Time{})

@@ -20,34 +20,76 @@ import (
 )
 
 // learned is what is known of the durations of one Velero's Backups. The runs are those of
-// the Backups that exist, so each leader knows the same and nothing is stored. When a Backup
-// leaves its slot no field tells: that is seen, or not known.
+// the Backups that exist or did in this term, so nothing is stored. When a Backup leaves its
+// slot no field tells: that is seen, or not known.
 type learned struct {
 	runs, slots durations.History
 	inProgress  map[types.UID]bool // in the last round
+	// newest is when the newest good Backup of each schedule was started, of those that exist.
+	newest map[string]time.Time
+	// crons by the UID of their Schedules.
+	crons map[types.UID]cronSeen
 }
 
-// see what has ended, and what has left its slot.
+// cronSeen is when a Schedule creates Backups, and since when that is so; zero: since before
+// this term.
+type cronSeen struct {
+	paused     bool
+	expression string
+	since      time.Time
+}
+
+// seeSchedules sees which of them create Backups at other times than before.
+func (l *learned) seeSchedules(now time.Time, schedules []*Schedule) {
+	was := l.crons
+	l.crons = make(map[types.UID]cronSeen, len(schedules))
+	for _, s := range schedules {
+		is, known := was[s.UID]
+		if known && (is.paused != s.Paused || is.expression != s.Expression) {
+			is.since = now
+		}
+		is.paused, is.expression = s.Paused, s.Expression
+		l.crons[s.UID] = is
+	}
+}
+
+// see what has ended, and what has left its slot. A time in the future is a wrong clock's.
 // loads are the data mover loads; nil: they are not known.
 func (l *learned) see(now time.Time, objects, left []*Object, loads *uploads.State) {
 	if loads == nil {
 		loads = &uploads.State{}
 	}
 	was := l.inProgress
-	l.inProgress = map[types.UID]bool{}
+	l.inProgress, l.newest = map[types.UID]bool{}, newestGood(now, left)
 	for _, o := range objects {
 		if o.Backup.Phase == InProgress {
 			l.inProgress[o.UID] = true
 		}
 	}
 	for _, o := range left {
+		if o.Backup.Phase == Deleting {
+			continue
+		}
 		if was[o.UID] {
 			l.slots.Add(durations.Run{Schedule: o.Backup.Schedule, Started: o.Backup.Began, Completed: now, Good: !o.failed()})
 		}
-		if !o.Completed.IsZero() {
+		if o.ended() && !inFuture(o.Completed, now) {
 			l.runs.Add(o.run(loads.Sizes[o.Name]))
 		}
 	}
+}
+
+// newestGood is when the newest good Backup of each schedule was started. One that is being
+// deleted counts as gone.
+func newestGood(now time.Time, ended []*Object) map[string]time.Time {
+	newest := map[string]time.Time{}
+	for _, o := range ended {
+		b := &o.Backup
+		if b.Schedule != "" && o.good() && o.DeletionTimestamp == nil && !inFuture(b.Began, now) {
+			newest[b.Schedule] = later(newest[b.Schedule], b.Began)
+		}
+	}
+	return newest
 }
 
 // foreseen is what other loops and pages read of deadlines.
@@ -158,7 +200,9 @@ func (r *Reconciler) deadlines(s Settings, namespace string, v *velero, in *Inpu
 		r.foreseen.forget()
 		return
 	}
-	w := newWanted(in.Time, s.Deadlines, r.cache.schedulesOf(namespace), r.cache.annotations(), &v.learned, loads)
+	schedules := r.cache.schedulesOf(namespace)
+	v.seeSchedules(in.Time, schedules)
+	w := newWanted(in.Time, s.Deadlines, schedules, r.cache.annotations(), &v.learned, loads)
 	v.aims = w.setAll(in.Backups, byUID(objects))
 	wants := map[types.NamespacedName]Wanted{}
 	for _, o := range slices.Concat(objects, left) {
@@ -235,39 +279,32 @@ func (r *Reconciler) publishNight(n Night, schedules map[string]*Schedule) {
 	f.nights[n.Namespace] = n
 	was, said := f.late[n.Namespace], map[string]int{}
 	f.late[n.Namespace] = said
-	for i := range n.Backups {
-		b := &n.Backups[i]
-		if s := schedules[b.Schedule]; s != nil && b.LateSeconds > 0 && b.Deadline.After(n.From) {
-			key := "will miss " + s.Name + " " + b.Deadline.String()
-			if said[key] = was[key] + 1; said[key] == saidTimes {
-				r.publishLate(s, b)
-			}
-		}
-	}
-	byName := map[string]*Schedule{}
-	for _, s := range schedules {
-		byName[s.Name] = s
-	}
 	for i := range n.Schedules {
-		if state := &n.Schedules[i]; state.Missed {
-			key := "missed " + state.Name + " " + state.Deadline.String()
-			if said[key] = was[key] + 1; said[key] == 1 {
-				r.publishMissed(byName[state.Name], state)
-			}
+		state := &n.Schedules[i]
+		times := func(reason string) int {
+			key := reason + " " + state.Name + " " + state.Deadline.UTC().String()
+			said[key] = was[key] + 1
+			return said[key]
+		}
+		if state.WillMiss() && times(ReasonWillMiss) == saidTimes {
+			r.publishLate(schedules[state.Name], state)
+		}
+		if state.Missed && times(ReasonMissed) == 1 {
+			r.publishMissed(schedules[state.Name], state)
 		}
 	}
 }
 
-// saidTimes is how many forecasts must say that a Backup will be late until it is published:
-// one close call may turn.
+// saidTimes is how many forecasts must say that a deadline will be missed until it is
+// published: one close call may turn.
 const saidTimes = 2
 
-func (r *Reconciler) publishLate(s *Schedule, b *Foreseen) {
-	text := fmt.Sprintf("will miss its deadline %s by %s, because %s", b.Deadline.Format(time.RFC3339), problems.Minutes(time.Duration(b.LateSeconds*float64(time.Second))), b.Because)
-	if len(b.Helps) > 0 {
-		text += "; would be in time with " + strings.Join(b.Helps, ", or with ")
+func (r *Reconciler) publishLate(s *Schedule, state *ScheduleState) {
+	text := fmt.Sprintf("will miss its deadline %s by %s, because %s", state.Deadline.Format(time.RFC3339), problems.Minutes(seconds(*state.LateSeconds)), state.Because)
+	if len(state.Helps) > 0 {
+		text += "; would be in time with " + strings.Join(state.Helps, ", or with ")
 	}
-	r.Log.Warn("schedule will miss a deadline", "schedule", s.Namespace+"/"+s.Name, "backup", cmp.Or(b.Name, "to come"), "deadline", b.Deadline, "reason", text)
+	r.Log.Warn("schedule will miss its deadline", "schedule", s.Namespace+"/"+s.Name, "deadline", state.Deadline, "reason", text)
 	r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonWillMiss, text)
 }
 

@@ -1,11 +1,15 @@
 package backup
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // One round foresees the night of each Velero, and again a minute later.
@@ -48,4 +52,43 @@ func TestForeseesNothingAfterTerm(t *testing.T) {
 	<-ended
 	assert.Empty(t, r.Nights())
 	assert.False(t, r.velero["velero"].playing.Load())
+}
+
+// Rounds see when a Schedule was unpaused, which Backups exist, and say a miss that two
+// forecasts have.
+func TestRoundsForesee(t *testing.T) {
+	ten := time.Date(2026, 3, 10, 22, 0, 0, 0, time.UTC)
+	var events keptEvents
+	r := &Reconciler{Of: []string{"velero"}, Events: &events, Log: slog.New(slog.DiscardHandler)}
+	r.reset()
+	v := r.veleroOf("velero")
+	round := func(now time.Time, paused bool, left ...*Object) ScheduleState {
+		u := schedule("db", "0 22 * * *", names.RPO, "30h")
+		u.SetUID("db")
+		require.NoError(t, unstructured.SetNestedField(u.Object, paused, "spec", "paused"))
+		require.NoError(t, r.cache.schedules["velero"].Add(u))
+		in := Input{Time: now, Namespaces: NewNamespaces(nil)}
+		r.deadlines(Settings{Deadlines: DeadlineSettings{Enabled: true}}, "velero", v, &in, nil, left)
+		r.foreseen.running.Wait()
+		return r.Nights()[0].Schedules[0]
+	}
+	past := goodMonth("db", ten, time.Hour)
+	assert.Zero(t, round(ten.AddDate(0, 0, 5), true, past...).Deadline)
+	now := ten.AddDate(0, 0, 5).Add(time.Hour)
+	assert.True(t, now.Add(30*time.Hour).Equal(round(now, false, past...).Deadline), "from when it was unpaused")
+	good := ran("db", now.Add(time.Hour), time.Hour, Completed)
+	now = now.Add(3 * time.Hour)
+	state := round(now, false, append(past, good)...)
+	assert.True(t, good.Backup.Began.Equal(state.Newest))
+	assert.Empty(t, events.lines)
+	now = good.Backup.Began.Add(29 * time.Hour)
+	failed := ran("db", now.Add(-time.Hour), time.Minute, "Failed")
+	for i := range 4 {
+		state = round(now.Add(time.Duration(i)*time.Minute), false, append(past, good, failed)...)
+		require.True(t, state.WillMiss())
+		assert.Len(t, events.lines, min(i, 1))
+	}
+	assert.Contains(t, events.lines[0], "DeadlineWillBeMissed: will miss its deadline 2026-03-17T06:00:00Z by ")
+	assert.Contains(t, events.lines[0], ", because Backup "+failed.Name+" failed, and the next one comes at ")
+	assert.True(t, past[29].Backup.Began.Equal(round(now.Add(time.Hour), false, past...).Newest), "the newest is gone")
 }

@@ -14,6 +14,8 @@ type Night struct {
 	Backups []Foreseen `json:"backups"`
 	// Schedules by name.
 	Schedules []ScheduleState `json:"schedules"`
+	// Omitted is of how many Schedules only the first Backups that are to come are in it.
+	Omitted int `json:"omitted,omitempty"`
 }
 
 // Foreseen is what is foreseen of one Backup.
@@ -60,8 +62,19 @@ type ScheduleState struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Missed: Deadline has passed.
 	Missed bool `json:"missed,omitempty"`
-	// Runs are those that durations were learned from. Usually one takes so long, and
-	// with a probability of 90 % between the other two.
+	// LateSeconds is by how much the next good Backup will miss Deadline; 0: it will not.
+	// Absent: that is not known, or there is no deadline, or it has passed.
+	LateSeconds *float64 `json:"lateSeconds,omitempty"`
+	// Because is why it will, and Helps what would make it be in time.
+	Because string   `json:"because,omitempty"`
+	Helps   []string `json:"helps,omitempty"`
+	// Ends is when the next good Backup is expected to; it does between Earliest and Latest
+	// with a probability of 90 %. Absent: not in the forecast, or not known.
+	Ends     time.Time `json:"ends,omitzero"`
+	Earliest time.Time `json:"earliest,omitzero"`
+	Latest   time.Time `json:"latest,omitzero"`
+	// Runs are the good ones, of the newest, from which durations are learned. Usually one
+	// takes so long, and with a probability of 90 % between the other two.
 	Runs           int     `json:"runs"`
 	UsualSeconds   float64 `json:"usualSeconds,omitempty"`
 	LeastSeconds   float64 `json:"leastSeconds,omitempty"`

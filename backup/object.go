@@ -144,10 +144,11 @@ func (o *Object) active() bool {
 // good tells whether it is complete, without a failure.
 func (o *Object) good() bool { return o.Backup.Phase == Completed }
 
+// ended tells whether it has, and its phase says how.
+func (o *Object) ended() bool { return !o.Completed.IsZero() && o.Backup.Phase != Deleting }
+
 // failed tells whether it has ended and is not good, or was failing when it left its slot.
-func (o *Object) failed() bool {
-	return !o.good() && !o.Completed.IsZero() || o.Backup.Phase == WaitingForOperationsPartial || o.Backup.Phase == FinalizingPartial
-}
+func (o *Object) failed() bool { return !o.good() && o.ended() || o.Backup.Phase.failing() }
 
 // run is what it teaches about durations, if it has ended. of is the size of its data mover
 // loads; zero: unknown.

@@ -28,6 +28,8 @@ const (
 	FinalizingPartial           Phase = "FinalizingPartiallyFailed"
 	// Completed is the one of those that have ended that is good.
 	Completed Phase = "Completed"
+	// Deleting leaves no trace of how the Backup ended, but when.
+	Deleting Phase = "Deleting"
 )
 
 // Backup is a Backup as the queue needs it.
@@ -62,9 +64,15 @@ func (b *Backup) waits() bool   { return b.Phase == "" || b.Phase == New || b.Ph
 func (b *Backup) running() bool { return b.Phase == Ready || b.Phase == InProgress }
 
 // finishing tells whether it takes no slot any more and is not complete.
-func (b *Backup) finishing() bool {
-	return b.Phase == WaitingForOperations || b.Phase == WaitingForOperationsPartial || b.Phase == Finalizing || b.Phase == FinalizingPartial
+func (b *Backup) finishing() bool { return b.Phase.Finishing() }
+
+// Finishing tells whether a Backup of this phase takes no slot any more and has not ended.
+func (p Phase) Finishing() bool {
+	return p == WaitingForOperations || p == Finalizing || p.failing()
 }
+
+// failing tells whether a Backup of this phase has not ended, and will not be good.
+func (p Phase) failing() bool { return p == WaitingForOperationsPartial || p == FinalizingPartial }
 
 // begun tells whether Velero may have taken it up, and it has not ended.
 func (b *Backup) begun() bool { return b.running() || b.finishing() }

@@ -29,6 +29,9 @@ type Schedule struct {
 	// Period is the longest time between two of its Backups.
 	Period time.Duration
 	Paused bool
+	// Last is from when Velero counts to the next Backup: when it created or skipped the last,
+	// else the creation of the Schedule.
+	Last time.Time
 	// Annotations are those of the user that say what is wanted (objective.Of).
 	Annotations map[string]string
 	// Include and Exclude are the patterns of namespaces of its Backups.
@@ -50,7 +53,34 @@ func ReadSchedule(u *unstructured.Unstructured) *Schedule {
 	if s.Cron, s.CronErr = objective.ParseCron(s.Expression); s.CronErr == nil {
 		s.Period = s.Cron.Period(s.CreationTimestamp.Time)
 	}
+	if s.Last = timeOf(u, "lastBackup"); s.Last.IsZero() {
+		s.Last = s.CreationTimestamp.Time
+	}
+	s.Last = later(s.Last, timeOf(u, "lastSkipped"))
 	return s
+}
+
+// next is when Velero creates the next Backup, beside those that exist; zero: never. It looks
+// once a minute whether one is due, and creates none while another one is New or InProgress.
+func (s *Schedule) next(now time.Time, exist []*Object) time.Time {
+	var newest time.Time
+	busy := false
+	for _, o := range exist {
+		newest = later(newest, o.Backup.Created)
+		busy = busy || o.Backup.Phase == "" || o.Backup.Phase == New || o.Backup.Phase == InProgress
+	}
+	after := func(t time.Time) time.Time { return s.Cron.Next(t.In(now.Location())) }
+	at := after(s.Last)
+	if !newest.Before(at) {
+		at = after(newest) // Last is not written yet
+	}
+	switch {
+	case at.IsZero() || at.After(now):
+		return at
+	case busy:
+		return after(now)
+	}
+	return now
 }
 
 func trimSchedule(o any) (*Schedule, error) {

@@ -3,10 +3,12 @@ package backup
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/plimsoll-dev/plimsoll/backup/durations"
@@ -64,6 +66,10 @@ type wanted struct {
 	schedules map[string]*Schedule
 	// annotations of the namespaces.
 	annotations map[string]map[string]string
+	// newest is when the newest good Backup of each schedule was started.
+	newest map[string]time.Time
+	// crons by the UID of their Schedules.
+	crons map[types.UID]cronSeen
 	// runs are the Backups as a whole, and slots only the time in which they take a slot.
 	runs, slots *durations.History
 	pace        float64
@@ -84,7 +90,7 @@ type Aim struct {
 func newWanted(now time.Time, d DeadlineSettings, schedules []*Schedule, annotations map[string]map[string]string, l *learned, loads *uploads.State) *wanted {
 	w := &wanted{
 		now: now, settings: d, defaults: d.defaults(), bounds: objective.DefaultBounds(), schedules: map[string]*Schedule{},
-		annotations: annotations, runs: &l.runs, slots: &l.slots, pace: l.runs.Pace(now), estimates: map[string][2]durations.Estimate{},
+		newest: l.newest, crons: l.crons, annotations: annotations, runs: &l.runs, slots: &l.slots, pace: l.runs.Pace(now), estimates: map[string][2]durations.Estimate{},
 		uploads: loads,
 	}
 	for _, s := range schedules {
@@ -158,7 +164,7 @@ func (w *wanted) due(o objective.Objective, b *Backup, now, newest time.Time) (d
 func (w *wanted) set(b *Backup, annotations map[string]string) Aim {
 	a := w.aimOf(b, annotations)
 	b.Priority = a.Priority
-	b.Due, _ = w.due(a.Objective, b, w.now, w.runs.Newest(b.Schedule))
+	b.Due, _ = w.due(a.Objective, b, w.now, w.newest[b.Schedule])
 	w.estimate(b)
 	return a
 }
@@ -195,29 +201,29 @@ func (w *wanted) size(b *Backup) (durations.Kind, int64) {
 // create one each minute.
 const mostToCome = 2000
 
-// coming are the Backups that Schedules create after now and until then, at most
-// mostToCome, the first; until is earlier where there are more.
-func (w *wanted) coming(until time.Time) (list []Backup, last time.Time) {
-	for _, s := range w.schedules {
-		if s.Paused {
-			continue
-		}
-		n := 0
-		for at := s.Cron.Next(w.now); !at.IsZero() && !at.After(until) && n < mostToCome; at = s.Cron.Next(at) {
+// coming are the Backups that Schedules create from now until then, beside those that exist:
+// the first of each Schedule, as many of one as of another. omitted is of how many Schedules
+// later ones are left out.
+func (w *wanted) coming(until time.Time, exist map[string][]*Object) (list []Backup, omitted int) {
+	creating := maps.Clone(w.schedules)
+	maps.DeleteFunc(creating, func(_ string, s *Schedule) bool { return s.Paused })
+	for label, s := range creating {
+		at, n := s.next(w.now, exist[label]), 0
+		for ; !at.IsZero() && !at.After(until); at = s.Cron.Next(at) {
+			if n++; n > max(1, mostToCome/len(creating)) {
+				omitted++
+				break
+			}
 			list = append(list, s.backupAt(at))
-			n++
 		}
 	}
 	slices.SortFunc(list, func(a, b Backup) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
-	if len(list) > mostToCome {
-		until, list = list[mostToCome].Created, list[:mostToCome]
-	}
 	for i := range list {
 		w.set(&list[i], w.schedules[list[i].Schedule].Annotations)
 	}
-	return list, until
+	return list, omitted
 }
 
 // foreseenFor is how far a night is played forward.
@@ -226,7 +232,12 @@ const foreseenFor = 24 * time.Hour
 // night is what is foreseen, and what became of each Schedule. left are the Backups that
 // have left the queue. It may be called beside other rounds: in and w are its own.
 func (w *wanted) night(namespace string, in Input, objects, left []*Object) Night {
-	coming, until := w.coming(w.now.Add(foreseenFor))
+	exist := map[string][]*Object{}
+	for _, o := range slices.Concat(objects, left) {
+		exist[o.Backup.Schedule] = append(exist[o.Backup.Schedule], o)
+	}
+	until := w.now.Add(foreseenFor)
+	coming, omitted := w.coming(until, exist)
 	annotations := map[string]map[string]string{}
 	for _, o := range objects {
 		annotations[string(o.UID)] = o.Annotations
@@ -236,23 +247,24 @@ func (w *wanted) night(namespace string, in Input, objects, left []*Object) Nigh
 		if s := w.schedules[b.Schedule]; of == nil && s != nil {
 			of = s.Annotations
 		}
-		return w.due(w.aimOf(b, of).Objective, b, now, later(newest, w.runs.Newest(b.Schedule)))
+		return w.due(w.aimOf(b, of).Objective, b, now, later(newest, w.newest[b.Schedule]))
 	}
-	n := Night{Namespace: namespace, From: w.now, Until: until, Limit: max(1, in.Config.Limit), Backups: []Foreseen{}, Schedules: []ScheduleState{}}
+	n := Night{Namespace: namespace, From: w.now, Until: until, Limit: max(1, in.Config.Limit), Omitted: omitted, Backups: []Foreseen{}, Schedules: []ScheduleState{}}
 	for _, o := range Forecast(in, coming, w.uploads, dues, until) {
 		n.Backups = append(n.Backups, o.foreseen())
 	}
 	slices.SortStableFunc(n.Backups, func(a, b Foreseen) int {
 		return cmp.Or(compareBool(!a.Begins.IsZero(), !b.Begins.IsZero()), a.Begins.Compare(b.Begins), cmp.Compare(a.Schedule, b.Schedule), cmp.Compare(a.Name, b.Name))
 	})
-	ended := map[string][]*Object{}
-	for _, o := range slices.Concat(objects, left) {
-		if o.Backup.Schedule != "" {
-			ended[o.Backup.Schedule] = append(ended[o.Backup.Schedule], o)
-		}
+	foreseen := map[string][]*Foreseen{}
+	for i := range n.Backups {
+		f := &n.Backups[i]
+		foreseen[f.Schedule] = append(foreseen[f.Schedule], f)
 	}
 	for label, s := range w.schedules {
-		n.Schedules = append(n.Schedules, w.stateOf(s, ended[label]))
+		state := w.stateOf(s, exist[label])
+		state.foresee(foreseen[label], exist[label], until, w.settings.OnMiss)
+		n.Schedules = append(n.Schedules, state)
 	}
 	slices.SortFunc(n.Schedules, func(a, b ScheduleState) int { return cmp.Compare(a.Name, b.Name) })
 	return n
@@ -279,7 +291,7 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 	a := w.aimOf(&next, s.Annotations)
 	state := ScheduleState{
 		Name: s.Name, Cron: s.Expression, Paused: s.Paused, RPOSeconds: a.RPO.Seconds(), Priority: a.Priority,
-		Newest: w.runs.Newest(s.Name),
+		Newest: w.newest[s.Name],
 	}
 	if a.Window.Set() {
 		state.Window = a.Window.String()
@@ -290,7 +302,8 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 			state.Deadline = t
 		}
 	}
-	if from := later(state.Newest, s.CreationTimestamp.Time); !s.Paused {
+	// What came before it was unpaused, or had this expression, was not to come.
+	if from := later(state.Newest, later(s.CreationTimestamp.Time, w.crons[s.UID].since)); !s.Paused {
 		if a.RPO > 0 {
 			by(from.Add(a.RPO))
 		}
@@ -305,7 +318,7 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 	}
 	state.Missed = !state.Deadline.IsZero() && w.now.After(state.Deadline)
 	e := w.runs.Next(s.Name, durations.Unknown, 0)
-	state.Runs, state.UsualSeconds, state.LeastSeconds, state.LongestSeconds = e.Runs, e.Mid.Seconds(), e.Low.Seconds(), e.High.Seconds()
+	state.Runs, state.UsualSeconds, state.LeastSeconds, state.LongestSeconds = e.Runs-e.Failures, e.Mid.Seconds(), e.Low.Seconds(), e.High.Seconds()
 	return state
 }
 
@@ -330,7 +343,8 @@ func (s *Schedule) problems(a Aim) (list []string) {
 // Wanted is what is wanted of a Backup that runs.
 type Wanted struct {
 	// LatestStart is when what is left of it must begin, taking as long as expected, to be
-	// complete by its deadline; zero: it has none, or cannot meet it any more.
+	// complete by its deadline, or by the end of its window where only that can be kept still;
+	// zero: it has none, or can keep neither.
 	LatestStart time.Time
 	// PostponedUntil is when its next window opens; zero: it is not postponed.
 	PostponedUntil time.Time
@@ -343,14 +357,13 @@ func (w *wanted) of(o *Object) Wanted {
 	b := o.Backup // a copy
 	a := w.set(&b, o.Annotations)
 	var out Wanted
-	if !b.Due.Deadline.IsZero() {
-		elapsed := time.Duration(0)
-		if !b.Began.IsZero() {
-			elapsed = max(0, w.now.Sub(b.Began))
-		}
-		if left := b.Takes.Left(elapsed); !w.now.Add(left.Low).After(b.Due.Deadline) {
-			out.LatestStart = b.Due.Deadline.Add(-left.Mid)
-		}
+	elapsed := time.Duration(0)
+	if !b.Began.IsZero() {
+		elapsed = max(0, w.now.Sub(b.Began))
+	}
+	left := b.Takes.Left(elapsed)
+	if by := b.Due.Still(w.now.Add(left.Low)); !by.IsZero() {
+		out.LatestStart = by.Add(-left.Mid)
 	}
 	if w.settings.OnMiss == OnMissPostpone && a.Window.Set() {
 		_, closes := a.Window.Next(later(b.Created, b.Began))

@@ -71,6 +71,54 @@ func wantedOf(d DeadlineSettings, now time.Time, objects []*Object, schedules ..
 	return newWanted(now, d, list, map[string]map[string]string{"tenant": {names.RPO: "1m", names.Priority: "9"}}, &l, nil)
 }
 
+// The newest good Backup is the one that was started last of those that exist.
+func TestNewestGood(t *testing.T) {
+	day := func(n int) time.Time { return noon.AddDate(0, 0, n) }
+	deleted := ran("db", day(-1), time.Hour, Completed)
+	deleted.DeletionTimestamp = &metav1.Time{Time: noon}
+	for name, tt := range map[string]struct {
+		exist []*Object
+		want  time.Time
+	}{
+		"none":                         {nil, time.Time{}},
+		"started last, ended first":    {[]*Object{ran("db", day(-2), time.Hour, Completed), ran("db", day(-3), 40*time.Hour, Completed)}, day(-2)},
+		"failed":                       {[]*Object{ran("db", day(-2), time.Hour, Completed), ran("db", day(-1), time.Hour, "PartiallyFailed")}, day(-2)},
+		"is being deleted by Velero":   {[]*Object{ran("db", day(-2), time.Hour, Completed), ran("db", day(-1), time.Hour, Deleting)}, day(-2)},
+		"is being deleted":             {[]*Object{ran("db", day(-2), time.Hour, Completed), deleted}, day(-2)},
+		"from the future":              {[]*Object{ran("db", day(-2), time.Hour, Completed), ran("db", noon.Add(61*time.Second), time.Hour, Completed)}, day(-2)},
+		"of clocks that differ little": {[]*Object{ran("db", noon.Add(time.Minute), 0, Completed)}, noon.Add(time.Minute)},
+		"of another schedule":          {[]*Object{ran("web", day(-1), time.Hour, Completed)}, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := learned{}
+			l.see(noon, nil, slices.Concat(tt.exist, goodMonth("db", day(-3), time.Hour)), nil)
+			l.see(noon, nil, tt.exist, nil)
+			assert.True(t, tt.want.Equal(l.newest["db"]), "%s: those that are gone do not count", l.newest["db"])
+		})
+	}
+}
+
+// What a wrong clock, or a deletion, says of an end teaches no duration.
+func TestLearnsFromEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		of          *Object
+		runs, slots int
+	}{
+		"good":            {ran("db", noon.Add(-time.Hour), time.Hour, Completed), 1, 1},
+		"failed":          {ran("db", noon.Add(-time.Hour), time.Hour, "Failed"), 1, 1},
+		"in the future":   {ran("db", noon.Add(-time.Hour), time.Hour+61*time.Second, Completed), 0, 1},
+		"a minute ahead":  {ran("db", noon.Add(-time.Hour), time.Hour+time.Minute, Completed), 1, 1},
+		"is deleted now":  {ran("db", noon.Add(-time.Hour), time.Hour, Deleting), 0, 0},
+		"has not ended":   {&Object{Backup: Backup{Schedule: "db", Began: noon.Add(-time.Hour), Phase: Finalizing}}, 0, 1},
+		"without a begin": {&Object{Backup: Backup{Schedule: "db", Phase: "FailedValidation"}, Completed: noon}, 0, 0},
+	} {
+		l := learned{inProgress: map[types.UID]bool{tt.of.UID: true}}
+		l.see(noon, nil, []*Object{tt.of}, nil)
+		assert.Equal(t, tt.runs, l.runs.Next("db", durations.Unknown, 0).Runs, name)
+		assert.Equal(t, tt.slots, l.slots.Next("db", durations.Unknown, 0).Runs, name)
+	}
+}
+
 func TestReadSchedule(t *testing.T) {
 	s := ReadSchedule(schedule("db", "0 22 * * *", names.RPO, "30h", "other", "x"))
 	assert.Equal(t, 24*time.Hour, s.Period)
@@ -161,6 +209,11 @@ func TestWantedOfRunning(t *testing.T) {
 	w = wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten.Add(9*time.Hour), past, window)
 	assert.True(t, ten.AddDate(0, 0, 1).Equal(w.of(runs).PostponedUntil))
 	assert.Zero(t, w.of(runs).LatestStart, "a deadline that cannot be met any more lets no load come first")
+	both := schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC", names.RPO, "30h") // which is over at 04:00
+	w = wantedOf(DeadlineSettings{}, ten.Add(7*time.Hour+10*time.Minute), past, both)
+	waited := *runs
+	waited.Backup.Created = ten
+	assert.InDelta(t, ten.Add(8*time.Hour-22*time.Minute).Unix(), w.of(&waited).LatestStart.Unix(), 180, "its window can be kept still")
 	w = wantedOf(DeadlineSettings{OnMiss: OnMissRun}, ten.Add(9*time.Hour), past, window)
 	assert.Zero(t, w.of(runs).PostponedUntil)
 	w = wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten.AddDate(0, 0, 1).Add(time.Hour), past, window)
@@ -170,7 +223,7 @@ func TestWantedOfRunning(t *testing.T) {
 
 func TestNight(t *testing.T) {
 	ten := time.Date(2026, 3, 10, 22, 0, 0, 0, time.UTC)
-	past := slices.Concat(goodMonth("db", ten, 4*time.Hour), goodMonth("web", ten, 30*time.Minute))
+	past := slices.Concat(goodMonth("db", ten, 4*time.Hour), goodMonth("web", ten.Add(3*time.Hour), 30*time.Minute))
 	db := schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC", names.RPO, "30h")
 	web := schedule("web", "0 1 * * *", names.Window, "01:00-02:00 UTC", names.RPO, "24h")
 	objects := []*Object{waitingOf("db", ten)}
@@ -201,17 +254,95 @@ func TestNight(t *testing.T) {
 	assert.True(t, ten.AddDate(0, 0, -1).Equal(n.Schedules[0].Newest))
 	assert.False(t, n.Schedules[0].Missed)
 	assert.Equal(t, []string{`annotation plimsoll.dev/rpo: want more than 24h, the longest time between two Backups of its schedule, got "24h"; using the default, none`}, n.Schedules[1].Problems)
+	t.Run("durations are of good runs", func(t *testing.T) {
+		with := slices.Concat(past, []*Object{ran("db", ten.AddDate(0, 0, -1).Add(time.Hour), time.Hour, "Failed")})
+		state := wantedOf(DeadlineSettings{}, at, with, db).stateOf(ReadSchedule(db), nil)
+		assert.Equal(t, 30, state.Runs)
+		assert.InDelta(t, (4*time.Hour + 2*time.Minute).Seconds(), state.UsualSeconds, 0)
+	})
 	t.Run("a paused one creates none", func(t *testing.T) {
 		u := schedule("web", "0 1 * * *")
 		require.NoError(t, unstructured.SetNestedField(u.Object, true, "spec", "paused"))
-		coming, _ := wantedOf(DeadlineSettings{}, at, past, u).coming(at.Add(48 * time.Hour))
+		coming, _ := wantedOf(DeadlineSettings{}, at, past, u).coming(at.Add(48*time.Hour), nil)
 		assert.Empty(t, coming)
 	})
-	t.Run("one each minute is bounded", func(t *testing.T) {
-		coming, until := wantedOf(DeadlineSettings{}, at, nil, schedule("a", "* * * * *"), schedule("b", "* * * * *")).coming(at.Add(24 * time.Hour))
-		assert.Len(t, coming, mostToCome)
-		assert.Equal(t, at.Add((mostToCome/2+1)*time.Minute), until)
+	t.Run("those of one that creates many are bounded, and of no other", func(t *testing.T) {
+		u := schedule("paused", "* * * * *")
+		require.NoError(t, unstructured.SetNestedField(u.Object, true, "spec", "paused"))
+		all := []*unstructured.Unstructured{schedule("minute", "* * * * *"), schedule("hour", "0 * * * *"), u}
+		for i := range 18 {
+			all = append(all, schedule(fmt.Sprint(i), "0 0 1 1 *"))
+		}
+		w := wantedOf(DeadlineSettings{}, at, nil, all...)
+		coming, omitted := w.coming(at.Add(24*time.Hour), map[string][]*Object{"minute": {waitingOf("minute", at)}, "hour": {waitingOf("hour", at)}})
+		assert.Equal(t, 1, omitted)
+		of := map[string]int{}
+		for _, b := range coming {
+			of[b.Schedule]++
+		}
+		assert.Equal(t, map[string]int{"minute": mostToCome / 20, "hour": 24}, of)
+		assert.Equal(t, 1, w.night("velero", Input{Time: at, Namespaces: NewNamespaces(nil)}, nil, nil).Omitted)
 	})
+	t.Run("each of many has one", func(t *testing.T) {
+		w := wantedOf(DeadlineSettings{}, at, nil)
+		nightly := ReadSchedule(db)
+		for i := range mostToCome + 1 {
+			s := *nightly
+			s.Name, s.Last = fmt.Sprint(i), at
+			w.schedules[s.Name] = &s
+		}
+		coming, omitted := w.coming(at.Add(48*time.Hour), nil)
+		assert.Len(t, coming, mostToCome+1)
+		assert.Equal(t, mostToCome+1, omitted)
+	})
+}
+
+// Velero counts from when it created or skipped the last one, and looks once a minute.
+func TestNextBackups(t *testing.T) {
+	at := func(hours float64) time.Time { return noon.Add(time.Duration(hours * float64(time.Hour))) }
+	in := func(phase Phase, hours float64) *Object { return ran("db", at(hours), 0, phase) }
+	for name, tt := range map[string]struct {
+		cron    string
+		created float64
+		status  map[string]float64
+		now     float64
+		exist   []*Object
+		want    []time.Time
+	}{
+		"an interval counts from the last":     {"@every 6h", -48, map[string]float64{"lastBackup": -4}, 1.9, nil, []time.Time{at(2), at(8), at(14), at(20)}},
+		"from the creation, without one":       {"@every 6h", -5, nil, 0, nil, []time.Time{at(1), at(7), at(13), at(19)}},
+		"from when it was skipped":             {"@every 6h", -5, map[string]float64{"lastSkipped": -1}, 0, nil, []time.Time{at(5), at(11), at(17), at(23)}},
+		"from the last, which is later":        {"@every 12h", -48, map[string]float64{"lastBackup": -1, "lastSkipped": -9}, 0, nil, []time.Time{at(11), at(23)}},
+		"one is due, and Velero is down":       {"0 22 * * *", -48, map[string]float64{"lastBackup": -38}, 0, nil, []time.Time{at(0), at(10)}},
+		"it is being created":                  {"0 12 * * *", -48, map[string]float64{"lastBackup": -24}, 0.01, []*Object{in(Queued, 0)}, []time.Time{at(24)}},
+		"an interval that is being created":    {"@every 8h", -48, map[string]float64{"lastBackup": -8.1}, 0.01, []*Object{in(Queued, -0.05)}, []time.Time{at(7.95), at(15.95), at(23.95)}},
+		"the one before waits":                 {"0 12 * * *", -48, map[string]float64{"lastBackup": -24}, 0.01, []*Object{in(Queued, -24)}, []time.Time{at(0.01), at(24)}},
+		"the one before is new":                {"0 12 * * *", -48, map[string]float64{"lastBackup": -24}, 0.01, []*Object{in(New, -24)}, []time.Time{at(24)}},
+		"the one before has no phase":          {"0 12 * * *", -48, map[string]float64{"lastBackup": -24}, 0.01, []*Object{in("", -24)}, []time.Time{at(24)}},
+		"the one before runs":                  {"0 12 * * *", -48, map[string]float64{"lastBackup": -24}, 0.01, []*Object{in(InProgress, -24), in(Completed, -30)}, []time.Time{at(24)}},
+		"it runs, and the next one comes":      {"0 20 * * *", -48, map[string]float64{"lastBackup": -16}, 0, []*Object{in(InProgress, -16)}, []time.Time{at(8)}},
+		"a bad expression creates none":        {"at ten", -48, nil, 0, nil, nil},
+		"nor does one that is never":           {"0 0 30 2 *", -48, nil, 0, nil, nil},
+		"a status that is none counts as none": {"@every 12h", -5, map[string]float64{"lastBackup": 1e9}, 0, nil, []time.Time{at(7), at(19)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := schedule("db", tt.cron)
+			u.SetCreationTimestamp(metav1.NewTime(at(tt.created)))
+			for field, hours := range tt.status {
+				text := at(hours).Format(time.RFC3339)
+				if hours == 1e9 {
+					text = "soon"
+				}
+				require.NoError(t, unstructured.SetNestedField(u.Object, text, "status", field))
+			}
+			coming, _ := wantedOf(DeadlineSettings{}, at(tt.now), nil, u).coming(at(tt.now+24), map[string][]*Object{"db": tt.exist})
+			var got []time.Time
+			for _, b := range coming {
+				got = append(got, b.Created.UTC())
+			}
+			assert.Equal(t, tt.want, got)
+		})
+	}
 }
 
 func TestScheduleState(t *testing.T) {
@@ -248,6 +379,54 @@ func TestScheduleState(t *testing.T) {
 			assert.Equal(t, tt.missed, state.Missed)
 		})
 	}
+}
+
+// A Schedule misses no times at which it was not to create Backups: before it was unpaused,
+// or had its expression. What happened before this leader's term is not known.
+func TestScheduleStateAfterChange(t *testing.T) {
+	ten := time.Date(2026, 3, 10, 22, 0, 0, 0, time.UTC)
+	past := goodMonth("db", ten, 30*time.Minute)
+	now := ten.AddDate(0, 0, 3)
+	type seen struct {
+		days   int // after the 10th at 22:00, when a round saw it so
+		paused bool
+		cron   string
+	}
+	const nightly, early = "0 22 * * *", "0 20 * * *"
+	for name, tt := range map[string]struct {
+		saw      []seen
+		deadline time.Time
+		missed   bool
+	}{
+		"nothing changed":              {[]seen{{0, false, nightly}, {2, false, nightly}}, ten.Add(6 * time.Hour), true},
+		"was unpaused two days ago":    {[]seen{{-1, true, nightly}, {0, true, nightly}, {1, false, nightly}, {2, false, nightly}}, now.AddDate(0, 0, -2).Add(30 * time.Hour), true},
+		"was unpaused today":           {[]seen{{0, true, nightly}, {3, false, nightly}}, now.Add(30 * time.Hour), false},
+		"had another expression":       {[]seen{{0, false, early}, {3, false, nightly}}, now.Add(30 * time.Hour), false},
+		"is paused again":              {[]seen{{0, true, nightly}, {1, false, nightly}, {3, true, nightly}}, time.Time{}, false},
+		"was unpaused before the term": {[]seen{{3, false, nightly}}, ten.Add(6 * time.Hour), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var l learned
+			var last []*Schedule
+			l.see(now, nil, past, nil)
+			for _, saw := range tt.saw {
+				u := schedule("db", saw.cron, names.RPO, "30h")
+				u.SetUID("db")
+				require.NoError(t, unstructured.SetNestedField(u.Object, saw.paused, "spec", "paused"))
+				last = []*Schedule{ReadSchedule(u)}
+				l.seeSchedules(ten.AddDate(0, 0, saw.days), last)
+			}
+			state := newWanted(now, DeadlineSettings{Enabled: true}, last, nil, &l, nil).stateOf(last[0], nil)
+			assert.True(t, tt.deadline.Equal(state.Deadline), "%s", state.Deadline)
+			assert.Equal(t, tt.missed, state.Missed)
+		})
+	}
+	t.Run("one that is gone is forgotten", func(t *testing.T) {
+		var l learned
+		l.seeSchedules(now, []*Schedule{ReadSchedule(schedule("db", nightly))})
+		l.seeSchedules(now, nil)
+		assert.Empty(t, l.crons)
+	})
 }
 
 // Once a Backup was seen to leave its slot a few times, it is planned for that time alone.

@@ -225,7 +225,7 @@ func TestEstimateCoverage(t *testing.T) {
 func largest() *History {
 	var h History
 	for of := range maxSchedules + 20 {
-		name := fmt.Sprintf("%0*d", maxName, of)
+		name := fmt.Sprintf("%0*d", maxName, maxSchedules+20-of) // of equal ones the first by name is forgotten
 		for n := range maxRuns + 5 {
 			r := good(name, n, 60*24*29)
 			r.Bytes = 1 << 59
@@ -257,25 +257,49 @@ func TestHistory(t *testing.T) {
 		assert.NotNil(t, h.schedules["a"].errors, "not to be derived again")
 		assert.Equal(t, before, h.Next("a", Unknown, 0))
 	})
-	t.Run("knows the newest good one", func(t *testing.T) {
-		var h History
-		assert.Zero(t, h.Newest("a"))
-		r := good("a", 5, 10)
-		failed := good("a", 6, 10)
-		failed.Good = false
-		for _, r := range []Run{r, good("a", 4, 10), failed} {
-			h.Add(r)
-		}
-		assert.True(t, r.Started.Equal(h.Newest("a")))
-	})
 	t.Run("the Schedule that ended nothing for longest is forgotten", func(t *testing.T) {
 		var h History
 		for of := range maxSchedules + 1 {
 			h.Add(good(fmt.Sprint(of), 1000-of, 10))
 		}
-		assert.NotContains(t, h.schedules, fmt.Sprint(maxSchedules-1))
-		assert.Contains(t, h.schedules, fmt.Sprint(maxSchedules))
+		assert.Len(t, h.schedules, maxSchedules)
+		_, there := h.schedules[fmt.Sprint(maxSchedules)]
+		assert.False(t, there, "it is the one that was added last")
+		h.Add(good("new", 1001, 10))
+		_, there = h.schedules[fmt.Sprint(maxSchedules-1)]
+		assert.False(t, there)
 	})
+}
+
+// Of too many Schedules the newest are known whole, in whatever order they are added.
+func TestHistoryOfTooManySchedules(t *testing.T) {
+	const runs = 4
+	var all []Run
+	var names []string // by their newest ends, some of which are the same
+	for of := range maxSchedules + 100 {
+		names = append(names, fmt.Sprintf("%03d", of))
+		for n := range runs {
+			all = append(all, good(names[of], of/3-200*n, 10))
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	var h History
+	for round := range 6 {
+		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		for _, r := range all {
+			h.Add(r)
+		}
+		if round == 0 {
+			continue // what came before a newest run was forgotten
+		}
+		for of, name := range names {
+			want := 0
+			if of >= 100 {
+				want = runs
+			}
+			require.Equal(t, want, h.Next(name, Unknown, 0).Runs, "%s in round %d", name, round)
+		}
+	}
 }
 
 // BenchmarkNext asks for all Schedules after one run of each was added.

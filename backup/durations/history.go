@@ -87,13 +87,15 @@ func (h *History) Add(r Run) {
 	if h.schedules == nil {
 		h.schedules = map[string]*series{}
 	}
+	end := r.Completed.Unix()
 	s := h.schedules[r.Schedule]
 	if s == nil {
+		if !h.room(r.Schedule, end) {
+			return
+		}
 		s = &series{}
 		h.schedules[r.Schedule] = s
-		h.bound()
 	}
-	end := r.Completed.Unix()
 	if !r.Good {
 		if i, known := slices.BinarySearch(s.Failed, end); !known {
 			s.Failed = newest(slices.Insert(s.Failed, i, end))
@@ -118,19 +120,24 @@ func (h *History) Add(r Run) {
 // newest are the last maxRuns.
 func newest[T any](list []T) []T { return list[max(0, len(list)-maxRuns):] }
 
-// bound forgets the Schedule that has ended nothing for longest.
-func (h *History) bound() {
-	if len(h.schedules) <= maxSchedules {
-		return
+// room makes room for another Schedule that has ended something at that time, and forgets the
+// one that has ended nothing for longest; false: that is this one.
+func (h *History) room(schedule string, end int64) bool {
+	if len(h.schedules) < maxSchedules {
+		return true
 	}
-	first, at := "", int64(math.MaxInt64)
+	first, at := schedule, end
 	for name, s := range h.schedules {
-		if last := s.last(); last != 0 && (last < at || last == at && name < first) {
+		if last := s.last(); last < at || last == at && name < first {
 			first, at = name, last
 		}
 	}
+	if first == schedule {
+		return false
+	}
 	delete(h.schedules, first)
 	h.pool = nil
+	return true
 }
 
 // Clone is a History of its own, for another goroutine.
@@ -142,17 +149,7 @@ func (h *History) Clone() *History {
 	return out
 }
 
-// Newest is when the newest good run of a Schedule was started; zero: none is known.
-func (h *History) Newest(schedule string) time.Time {
-	s := h.schedules[schedule]
-	if s == nil || len(s.Runs) == 0 {
-		return time.Time{}
-	}
-	r := s.Runs[len(s.Runs)-1]
-	return time.Unix(r.end, 0).Add(-span(r.seconds))
-}
-
-// last is when its last run ended; 0: it has none yet.
+// last is when its last run ended.
 func (s *series) last() int64 {
 	var last int64
 	if n := len(s.Runs); n > 0 {

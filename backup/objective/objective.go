@@ -59,6 +59,9 @@ type Source struct {
 	Annotations map[string]string
 }
 
+// none is the value of an annotation by which an RPO or a window is not wanted.
+const none = "none"
+
 // Of are those of an object's annotations that say what is wanted; nil: none.
 func Of(annotations map[string]string) (of map[string]string) {
 	for _, key := range []string{names.RPO, names.Window, names.Priority} {
@@ -83,14 +86,15 @@ type Problem struct {
 // Resolve is the objective of a Backup. Each annotation counts from the first source that
 // has it: the Schedule first, as it is now (Velero copies its annotations to each Backup
 // that it makes), then the Backup, then the namespace, which is a source only of a Backup
-// of that namespace alone. There is at least one source. period is the longest time between
+// of that namespace alone. But "none" on the Backup counts before its Schedule, so that one
+// can be made by hand that starts at once. There is at least one source. period is the longest time between
 // two Backups of its Schedule, 0: unknown or none.
 func Resolve(defaults Objective, bounds Bounds, period time.Duration, sources ...Source) (Objective, []Problem) {
 	r := resolver{sources: sources}
 	o := defaults
 	o.Bounded = Bounded{}
-	if s, text, there := r.find(names.Window); there {
-		w, err := ParseWindow(text)
+	if s, text, there := r.findOrNone(names.Window); there {
+		w, err := orNone(text, ParseWindow)
 		r.must(err, s, names.Window, text, "the default, "+defaults.Window.String())
 		if err == nil {
 			o.Window, o.Bounded.Window = w, s.Kind == Namespace
@@ -99,8 +103,8 @@ func Resolve(defaults Objective, bounds Bounds, period time.Duration, sources ..
 	if o.RPO <= period {
 		o.RPO = 0 // it could not be kept
 	}
-	if s, text, there := r.find(names.RPO); there {
-		rpo, err := parseRPO(text, period)
+	if s, text, there := r.findOrNone(names.RPO); there {
+		rpo, err := orNone(text, func(text string) (time.Duration, error) { return parseRPO(text, period) })
 		r.must(err, s, names.RPO, text, "the default, "+rpoText(o.RPO))
 		if err == nil {
 			o.RPO, o.Bounded.RPO = rpo, s.Kind == Namespace
@@ -145,6 +149,24 @@ func (r *resolver) find(key string) (s Source, text string, there bool) {
 	return Source{}, "", false
 }
 
+// findOrNone is find, but "none" on the Backup itself comes first.
+func (r *resolver) findOrNone(key string) (s Source, text string, there bool) {
+	for _, s := range r.sources {
+		if s.Kind == Backup && s.Annotations[key] == none {
+			return s, none, true
+		}
+	}
+	return r.find(key)
+}
+
+// orNone parses the value of an annotation; "none" is the zero value.
+func orNone[T any](text string, parse func(string) (T, error)) (value T, err error) {
+	if text == none {
+		return value, nil
+	}
+	return parse(text)
+}
+
 // must notes a problem where there is one.
 func (r *resolver) must(err error, s Source, key, text, holds string) {
 	if err == nil {
@@ -155,7 +177,7 @@ func (r *resolver) must(err error, s Source, key, text, holds string) {
 
 func rpoText(d time.Duration) string {
 	if d == 0 {
-		return "none"
+		return none
 	}
 	return problems.Duration(d)
 }
@@ -179,6 +201,8 @@ type Due struct {
 	Opens time.Time
 	// Deadline by which it is to be complete; zero: none.
 	Deadline time.Time
+	// Closes is when its window does, and never before Deadline; zero: no window.
+	Closes time.Time
 }
 
 // Due of a Backup that was created then, where the newest good one of its Schedule was
@@ -191,10 +215,11 @@ func (o Objective) Due(bounds Bounds, created, newest time.Time) Due {
 		if opens.After(created) {
 			d.Opens = opens
 		}
-		d.Deadline = closes
+		d.Closes = closes
 		if o.Bounded.Window {
-			d.Deadline = later(closes, opens.Add(bounds.Least), created.Add(bounds.Least))
+			d.Closes = later(closes, opens.Add(bounds.Least), created.Add(bounds.Least))
 		}
+		d.Deadline = d.Closes
 	}
 	if o.RPO == 0 {
 		return d
@@ -210,6 +235,17 @@ func (o Objective) Due(bounds Bounds, created, newest time.Time) Due {
 		d.Deadline = by
 	}
 	return d
+}
+
+// Still is by when a Backup that ends then at the earliest is due: its deadline, else the end
+// of its window where only that can be kept still; zero: neither can.
+func (d Due) Still(ends time.Time) time.Time {
+	for _, by := range []time.Time{d.Deadline, d.Closes} {
+		if !ends.After(by) {
+			return by
+		}
+	}
+	return time.Time{}
 }
 
 // later is the latest of these times.

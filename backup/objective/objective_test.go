@@ -42,6 +42,32 @@ func TestResolve(t *testing.T) {
 			Objective{RPO: 5 * time.Hour, Window: parse(t, "20:00-23:00 UTC"), Bounded: Bounded{RPO: true}},
 			"",
 		},
+		"none on the Schedule": {[]Source{source(Schedule, names.RPO, "none", names.Window, "none"), source(Backup, names.RPO, "30h", names.Window, "20:00-23:00 UTC")}, day, Objective{}, ""},
+		"none on the Backup, before its Schedule": {
+			[]Source{source(Schedule, names.RPO, "30h", names.Window, "20:00-23:00 UTC", names.Priority, "3"), source(Backup, names.RPO, "none", names.Window, "none")},
+			day,
+			Objective{Priority: 3},
+			"",
+		},
+		"none on the Backup, of one alone": {
+			[]Source{source(Schedule, names.RPO, "30h"), source(Backup, names.Window, "none")},
+			day,
+			Objective{RPO: 30 * time.Hour},
+			"",
+		},
+		"none on the namespace is the last": {
+			[]Source{source(Backup, names.RPO, "30h"), source(Namespace, names.RPO, "none", names.Window, "none")},
+			0,
+			Objective{RPO: 30 * time.Hour, Bounded: Bounded{Window: true}},
+			"",
+		},
+		"none instead of a default that cannot be kept": {[]Source{source(Schedule, names.RPO, "none")}, 7 * day, Objective{Window: night}, ""},
+		"none is no priority": {
+			[]Source{source(Schedule, names.Priority, "3"), source(Backup, names.Priority, "none")},
+			day,
+			Objective{RPO: 3 * day, Window: night, Priority: 3},
+			"",
+		},
 		"a namespace's priority has a bound": {
 			[]Source{source(Namespace, names.Priority, "2147483647")},
 			0, defaults,
@@ -113,23 +139,43 @@ func TestDue(t *testing.T) {
 		want   Due
 	}{
 		"nothing is wanted":                {Objective{Priority: 3}, at(-24), Due{}},
-		"a window":                         {Objective{Window: night}, time.Time{}, Due{at(10), at(18)}},
-		"an open window":                   {Objective{Window: parse(t, "11:00-13:00 UTC")}, time.Time{}, Due{time.Time{}, at(1)}},
-		"an RPO from the newest good one":  {Objective{RPO: 26 * time.Hour}, at(-24), Due{time.Time{}, at(2)}},
-		"an RPO of the first":              {Objective{RPO: 26 * time.Hour}, time.Time{}, Due{time.Time{}, at(26)}},
-		"an RPO that is missed":            {Objective{RPO: 26 * time.Hour}, at(-26), Due{time.Time{}, at(26)}},
-		"the earlier of both, the window":  {Objective{RPO: 72 * time.Hour, Window: night}, at(-24), Due{at(10), at(18)}},
-		"the earlier of both, the RPO":     {Objective{RPO: 36 * time.Hour, Window: night}, at(-24), Due{at(10), at(12)}},
-		"a namespace's RPO is bounded":     {Objective{RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{time.Time{}, at(4)}},
-		"a namespace's window is bounded":  {Objective{Window: parse(t, "12:00-12:01 UTC"), Bounded: Bounded{Window: true}}, time.Time{}, Due{time.Time{}, at(4)}},
-		"a namespace's window that opens":  {Objective{Window: parse(t, "13:00-13:01 UTC"), Bounded: Bounded{Window: true}}, time.Time{}, Due{at(1), at(5)}},
-		"a Schedule's window beside it":    {Objective{Window: parse(t, "12:00-12:01 UTC"), RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{time.Time{}, at(0.0 + 1.0/60)}},
-		"a namespace's RPO before a start": {Objective{Window: night, RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{at(10), at(14)}},
+		"a window":                         {Objective{Window: night}, time.Time{}, Due{at(10), at(18), at(18)}},
+		"an open window":                   {Objective{Window: parse(t, "11:00-13:00 UTC")}, time.Time{}, Due{time.Time{}, at(1), at(1)}},
+		"an RPO from the newest good one":  {Objective{RPO: 26 * time.Hour}, at(-24), Due{Deadline: at(2)}},
+		"an RPO of the first":              {Objective{RPO: 26 * time.Hour}, time.Time{}, Due{Deadline: at(26)}},
+		"an RPO that is missed":            {Objective{RPO: 26 * time.Hour}, at(-26), Due{Deadline: at(26)}},
+		"the earlier of both, the window":  {Objective{RPO: 72 * time.Hour, Window: night}, at(-24), Due{at(10), at(18), at(18)}},
+		"the earlier of both, the RPO":     {Objective{RPO: 36 * time.Hour, Window: night}, at(-24), Due{at(10), at(12), at(18)}},
+		"a namespace's RPO is bounded":     {Objective{RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{Deadline: at(4)}},
+		"a namespace's window is bounded":  {Objective{Window: parse(t, "12:00-12:01 UTC"), Bounded: Bounded{Window: true}}, time.Time{}, Due{time.Time{}, at(4), at(4)}},
+		"a namespace's window that opens":  {Objective{Window: parse(t, "13:00-13:01 UTC"), Bounded: Bounded{Window: true}}, time.Time{}, Due{at(1), at(5), at(5)}},
+		"a Schedule's window beside it":    {Objective{Window: parse(t, "12:00-12:01 UTC"), RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{time.Time{}, at(0.0 + 1.0/60), at(0.0 + 1.0/60)}},
+		"a namespace's RPO before a start": {Objective{Window: night, RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{at(10), at(14), at(18)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := tt.o.Due(bounds, noon, tt.newest)
-			assert.True(t, tt.want.Opens.Equal(d.Opens) && tt.want.Deadline.Equal(d.Deadline), "want %s, got %s", tt.want, d)
+			assert.True(t, tt.want.Opens.Equal(d.Opens) && tt.want.Deadline.Equal(d.Deadline) && tt.want.Closes.Equal(d.Closes), "want %s, got %s", tt.want, d)
 		})
+	}
+}
+
+func TestDueStill(t *testing.T) {
+	noon := instant(t, "2026-01-10T12:00:00Z")
+	both := Due{Deadline: noon, Closes: noon.Add(time.Hour)}
+	for name, tt := range map[string]struct {
+		due  Due
+		ends time.Duration // after noon
+		want time.Time
+	}{
+		"nothing is due":      {Due{}, 0, time.Time{}},
+		"the deadline":        {both, 0, noon},
+		"it is over":          {both, 1, noon.Add(time.Hour)},
+		"both are over":       {both, time.Hour + 1, time.Time{}},
+		"only a deadline":     {Due{Deadline: noon}, 0, noon},
+		"and that is over":    {Due{Deadline: noon}, 1, time.Time{}},
+		"the end of a window": {Due{Deadline: noon, Closes: noon}, 0, noon},
+	} {
+		assert.Equal(t, tt.want, tt.due.Still(noon.Add(tt.ends)), name)
 	}
 }
 
@@ -143,6 +189,21 @@ func TestPeriod(t *testing.T) {
 		c, err := ParseCron(expression)
 		require.NoError(t, err, expression)
 		assert.Equal(t, want, c.Period(from), expression)
+	}
+	for _, tt := range []struct {
+		expression, created string
+		want                time.Duration
+	}{
+		{"0 0 1 1 *", "2026-01-02T12:00:00Z", 365 * day}, // the first is a year away
+		{"0 0 1 1 *", "2026-12-31T12:00:00Z", 365 * day},
+		{"0 0 1 3 *", "2027-02-28T12:00:00Z", 366 * day},
+		{"0 0 1 1,6 *", "2026-06-02T12:00:00Z", 214 * day}, // the second time is more than 400 days away
+		{"0 0 29 2 *", "2026-01-02T12:00:00Z", 1461 * day},
+		{"0 0 30 2 *", "2026-01-02T12:00:00Z", 0},
+	} {
+		c, err := ParseCron(tt.expression)
+		require.NoError(t, err, tt.expression)
+		assert.Equal(t, tt.want, c.Period(instant(t, tt.created)), "%s from %s", tt.expression, tt.created)
 	}
 	for _, expression := range []string{"", " ", "x", "* * *", "TZ=UTC", "CRON_TZ=", "TZ=Nowhere * * * * *"} {
 		_, err := ParseCron(expression)

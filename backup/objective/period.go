@@ -37,13 +37,14 @@ func (c Cron) Next(t time.Time) time.Time {
 	return c.schedule.Next(t)
 }
 
-// Period is the longest time between two Backups, over 400 days after from, and at most
-// firings; 0: there are no two.
+// Period is the longest time between two Backups, over 400 days from the first after from, and
+// at most firings; of those that are farther apart, between the first two. 0: there are no two.
 func (c Cron) Period(from time.Time) (longest time.Duration) {
-	last := c.Next(from)
+	first := c.Next(from)
+	last := first
 	for range firings {
 		next := c.Next(last)
-		if next.IsZero() || next.Sub(from) > 400*24*time.Hour {
+		if next.IsZero() || longest > 0 && next.Sub(first) > 400*24*time.Hour {
 			break
 		}
 		longest, last = max(longest, next.Sub(last)), next

@@ -85,7 +85,7 @@ func (w Window) Set() bool { return w.zone != nil }
 // String is the window as ParseWindow reads it; "none".
 func (w Window) String() string {
 	if !w.Set() {
-		return "none"
+		return none
 	}
 	return fmt.Sprintf("%02d:%02d-%02d:%02d %s", w.from/60, w.from%60, w.to/60, w.to%60, w.zone)
 }

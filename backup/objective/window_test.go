@@ -57,6 +57,7 @@ func TestWindow(t *testing.T) {
 func TestWindowInvalid(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                "want a window such as",
+		"none":                            "want a window such as", // an annotation's value
 		"22:00-06:00":                     "want a window such as",
 		"22:00 06:00 Europe/Berlin":       "want a window such as",
 		"22-06 Europe/Berlin":             "times as HH:MM from 00:00 to 23:59",

@@ -85,14 +85,36 @@ func (r *Row) Late() string {
 	if !late(f) {
 		return ""
 	}
-	text := "will miss its deadline by " + lateBy(f)
-	if f.Because != "" {
-		text += ", because " + view.Printable(f.Because)
+	return missText(f.LateSeconds, f.Because, f.Helps)
+}
+
+// missText is by how much a deadline will be missed, why, and what would help.
+func missText(lateSeconds float64, because string, helps []string) string {
+	text := "will miss its deadline by " + lateBy(lateSeconds)
+	if because != "" {
+		text += ", because " + view.Printable(because)
 	}
-	if len(f.Helps) > 0 {
-		text += "; it would be in time with " + view.Printable(strings.Join(f.Helps, ", or with "))
+	if len(helps) > 0 {
+		text += "; it would be in time with " + view.Printable(strings.Join(helps, ", or with "))
 	}
 	return text
+}
+
+// WillMiss says of each Schedule that will miss its deadline, while no Backup of it is late,
+// why: none comes in time.
+func WillMiss(n *backup.Night, zone *time.Location) (lines []string) {
+	said := map[string]bool{}
+	for i := range n.Backups {
+		if f := &n.Backups[i]; late(f) {
+			said[f.Schedule] = true
+		}
+	}
+	for i := range n.Schedules {
+		if s := &n.Schedules[i]; s.WillMiss() && !said[s.Name] {
+			lines = append(lines, fmt.Sprintf("Schedule %s, due %s: %s.", view.Clip(s.Name), clock(n, s.Deadline, zone), missText(*s.LateSeconds, s.Because, s.Helps)))
+		}
+	}
+	return lines
 }
 
 // Verdict is what the forecast says of the Backup that the row names.
@@ -113,14 +135,14 @@ func (r *Row) Verdict() string {
 	return "in time"
 }
 
-// lateBy is by how much a Backup will miss its deadline.
-func lateBy(f *backup.Foreseen) string {
-	return problems.Minutes(time.Duration(f.LateSeconds * float64(time.Second)))
+// lateBy is by how much a deadline will be missed.
+func lateBy(seconds float64) string {
+	return problems.Minutes(time.Duration(seconds * float64(time.Second)))
 }
 
 // Counts of a night in one line.
 func Counts(n *backup.Night) string {
-	runs, waits, coming, lates := 0, 0, 0, 0
+	runs, ends, waits, coming, lates := 0, 0, 0, 0, 0
 	for i := range n.Backups {
 		f := &n.Backups[i]
 		switch {
@@ -128,6 +150,8 @@ func Counts(n *backup.Night) string {
 			coming++
 		case f.Phase == backup.Ready || f.Phase == backup.InProgress:
 			runs++
+		case f.Phase.Finishing():
+			ends++
 		default:
 			waits++
 		}
@@ -135,7 +159,19 @@ func Counts(n *backup.Night) string {
 			lates++
 		}
 	}
-	return fmt.Sprintf("%d of at most %d Backups running, %d waiting, %d to come, %d will be late", runs, n.Limit, waits, coming, lates)
+	finishing := ""
+	if ends > 0 {
+		finishing = fmt.Sprintf("%d finishing, ", ends)
+	}
+	return fmt.Sprintf("%d of at most %d Backups running, %s%d waiting, %d to come, %d will be late", runs, n.Limit, finishing, waits, coming, lates)
+}
+
+// Omitted says that not all Backups to come are in a night; "": they are.
+func Omitted(n *backup.Night) string {
+	if n.Omitted == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Of %d Schedules, which create very many Backups, only the first to come are in this forecast.", n.Omitted)
 }
 
 // staleAfter is from which age a forecast is said to be old. One is due each minute; with many

@@ -69,6 +69,24 @@ func TestOldForecastSaid(t *testing.T) {
 	assert.NotContains(t, textOf(t, Text{Width: 100, Zone: time.UTC}, n), "This forecast", "who gives no time does not know")
 }
 
+func TestOmittedSaid(t *testing.T) {
+	n := madeUp()
+	n.Omitted = 2
+	const said = "Of 2 Schedules, which create very many Backups, only the first to come are in this forecast."
+	assert.Contains(t, textOf(t, Text{Width: 100, Zone: time.UTC}, n), "\n"+said+"\n")
+	assert.NotContains(t, textOf(t, Text{Width: 100, Zone: time.UTC}, madeUp()), "Of 2 Schedules")
+}
+
+func TestCounts(t *testing.T) {
+	n := madeUp()
+	assert.Equal(t, "1 of at most 2 Backups running, 3 waiting, 4 to come, 1 will be late", Counts(n))
+	for _, phase := range []backup.Phase{backup.WaitingForOperations, backup.WaitingForOperationsPartial, backup.Finalizing, backup.FinalizingPartial} {
+		n.Backups = append(n.Backups, backup.Foreseen{Name: "uploads", Phase: phase, Begins: at(21, 0)})
+	}
+	n.Backups = append(n.Backups, backup.Foreseen{Name: "ready", Phase: backup.Ready})
+	assert.Equal(t, "2 of at most 2 Backups running, 4 finishing, 3 waiting, 4 to come, 1 will be late", Counts(n))
+}
+
 func TestTextFitsWidth(t *testing.T) {
 	for _, width := range []int{80, 100, 120, 200} {
 		text := textOf(t, Text{Width: width, Zone: time.UTC}, many(40))
@@ -129,6 +147,24 @@ func TestVerdict(t *testing.T) {
 	} {
 		assert.Equal(t, want, (&Row{[]*backup.Foreseen{&f}, &f}).Verdict())
 	}
+}
+
+// A Schedule that will miss its deadline is named also where none of its Backups is late.
+func TestWillMiss(t *testing.T) {
+	n := madeUp()
+	assert.Empty(t, WillMiss(n, time.UTC))
+	n.Schedules[0].LateSeconds, n.Schedules[0].Because = new(2400.0), "it waits"
+	assert.Empty(t, WillMiss(n, time.UTC), "its Backup says it")
+	n.Schedules = append(n.Schedules,
+		backup.ScheduleState{Name: "db", Deadline: at(28, 0), LateSeconds: new(7200.0), Because: "Backup db-1 failed, and the next one comes at 2026-03-02T05:00:00Z", Helps: []string{"a", "b"}},
+		backup.ScheduleState{Name: "in-time", Deadline: at(28, 0), LateSeconds: new(0.0)})
+	line := "Schedule db, due 05:00: will miss its deadline by 2h, because Backup db-1 failed, and the next one comes at 2026-03-02T05:00:00Z; it would be in time with a, or with b."
+	assert.Equal(t, []string{line}, WillMiss(n, zone(t, "Europe/Berlin")))
+	text := textOf(t, Text{Width: 100, Zone: zone(t, "Europe/Berlin")}, n)
+	assert.Contains(t, text, "\n\nWill be late:\n  bank-20260301214500, due 03:00: ")
+	assert.Contains(t, text, ".\n  "+line+"\n\nHave missed their deadlines:\n")
+	n.Backups = nil
+	assert.Contains(t, textOf(t, Text{Width: 100, Zone: time.UTC}, n), "Will be late:\n  Schedule bank, due 02:00: will miss its deadline by 40m, because it waits.\n")
 }
 
 // The clocks of Berlin are put forward on 29 March and back on 25 October.

@@ -17,7 +17,7 @@ func madeUp() *backup.Night {
 	n := &backup.Night{Namespace: "velero", From: at(22, 0), Until: at(31, 0), Limit: 2}
 	n.Backups = []backup.Foreseen{
 		{Name: "shop-20260301213000", Schedule: "shop", Phase: backup.InProgress, Created: at(21, 30), Begins: at(21, 30), Ends: at(23, 0), Earliest: at(22, 30), Latest: at(23, 45), Deadline: at(30, 0)},
-		{Name: "bank-20260301214500", Schedule: "bank", Phase: backup.Queued, Created: at(21, 45), Begins: at(23, 0), Ends: at(26, 40), Earliest: at(26, 0), Latest: at(27, 30), Deadline: at(26, 0), LateSeconds: 2400, Because: "it waits 1h15m while as many other Backups run as the limit allows, 2", Helps: []string{"a limit of 3 instead of 2", "a backup window that opens an hour earlier"}},
+		{Name: "bank-20260301214500", Schedule: "bank", Phase: backup.Queued, Created: at(21, 45), Begins: at(23, 0), Ends: at(26, 40), Earliest: at(26, 0), Latest: at(27, 30), Deadline: at(26, 0), LateSeconds: 2400, Because: "it waits 1h15m while as many other Backups run as the limit allows, 2", Helps: []string{"a limit of 3 instead of 2", "all backup windows opening an hour earlier"}},
 		{Name: "new-20260301215000", Schedule: "new", Phase: backup.Queued, Created: at(21, 50), Deadline: at(30, 0), Why: "nothing is known of how long it takes"},
 		{Name: "by-hand", Phase: backup.New, Created: at(21, 55), Begins: at(27, 0)},
 		{Schedule: "nightly", Created: at(22, 30), Opens: at(24, 0), Begins: at(25, 0), Ends: at(28, 0), Earliest: at(27, 0), Latest: at(30, 30), Deadline: at(30, 0)},
@@ -45,7 +45,7 @@ func hostile() *backup.Night {
 		{},
 		{Name: "b", Created: at(99999, 0), Begins: at(99999, 0), Ends: at(-99999, 0), Deadline: at(-99999, 0)},
 	}
-	n.Schedules = []backup.ScheduleState{{Name: evil, Cron: evil, Window: evil, Problems: []string{evil}, Missed: true, UsualSeconds: -1}}
+	n.Schedules = []backup.ScheduleState{{Name: evil, Cron: evil, Window: evil, Problems: []string{evil}, Missed: true, UsualSeconds: -1}, {Name: "z" + evil, LateSeconds: new(1.0), Because: evil, Helps: []string{evil}}}
 	return n
 }
 

@@ -129,7 +129,7 @@ func (a axis) row(b *strings.Builder, r *Row, y int) {
 	}
 	class, name := "", cut(r.Name(), longName)
 	if late(r.First) {
-		class, name = " class=\"g-late\"", lateBy(r.First)+" late: "+cut(r.Name(), shortName)
+		class, name = " class=\"g-late\"", lateBy(r.First.LateSeconds)+" late: "+cut(r.Name(), shortName)
 	}
 	fmt.Fprintf(b, "<text%s x=\"0\" y=\"%d\">%s</text></g>\n", class, y+barTop-5, escape(name))
 }

@@ -57,6 +57,9 @@ func (t Text) Write(out io.Writer, n *backup.Night) error {
 	if old := Old(n, t.Now); old != "" {
 		fmt.Fprintln(&b, old)
 	}
+	if omitted := Omitted(n); omitted != "" {
+		fmt.Fprintln(&b, omitted)
+	}
 	if rows := Rows(n); len(rows) > 0 {
 		t.plot(&b, n, rows)
 	}
@@ -179,19 +182,17 @@ func (a axis) bar(r *Row, width int, s signs) string {
 
 // late ones, each with what would help.
 func (t Text) late(b *bytes.Buffer, n *backup.Night) {
-	first := true
+	var lines []string
 	for _, r := range Rows(n) {
 		for _, f := range r.Backups {
-			if !late(f) {
-				continue
+			if late(f) {
+				one := Row{[]*backup.Foreseen{f}, f}
+				lines = append(lines, fmt.Sprintf("%s, due %s: %s.", one.Name(), DueText(n, f, t.Zone), one.Late()))
 			}
-			if first {
-				fmt.Fprintln(b, "\nWill be late:")
-				first = false
-			}
-			one := Row{[]*backup.Foreseen{f}, f}
-			fmt.Fprintf(b, "  %s, due %s: %s.\n", one.Name(), DueText(n, f, t.Zone), one.Late())
 		}
+	}
+	if lines = append(lines, WillMiss(n, t.Zone)...); len(lines) > 0 {
+		fmt.Fprintf(b, "\nWill be late:\n  %s\n", strings.Join(lines, "\n  "))
 	}
 }
 

@@ -36,9 +36,11 @@ func madeUpNights() []backup.Night {
 	}
 	n.Schedules = []backup.ScheduleState{
 		{Name: "<b>new", Cron: "50 21 * * *", Missed: true, Problems: []string{`annotation plimsoll.dev/rpo: want a duration, got "<b>daily"`}},
-		{Name: "bank", Cron: "45 21 * * *", RPOSeconds: 86400, Newest: at(-2, 0), Deadline: at(25, 0)},
+		{Name: "bank", Cron: "45 21 * * *", RPOSeconds: 86400, Newest: at(-2, 0), Deadline: at(26, 0), LateSeconds: new(2400.0), Because: "it waits 1h15m while as many other Backups run as the limit allows, 2", Helps: []string{"a limit of 3 instead of 2"}, Ends: at(26, 40), Earliest: at(26, 0), Latest: at(27, 30)},
 		{Name: "large", Cron: "30 21 * * *", RPOSeconds: 144000, Newest: at(-40, 0), Deadline: at(0, 0), Missed: true},
-		{Name: "shop", Cron: "30 21 * * *"},
+		{Name: "none<b>", Cron: "30 20 * * *", Deadline: at(28, 0), LateSeconds: new(10800.0), Because: "no Backup comes before it"},
+		{Name: "payments", Cron: "0 22 * * *", Deadline: at(30, 0), Ends: at(30, 5)},
+		{Name: "shop", Cron: "30 21 * * *", Deadline: at(30, 0), LateSeconds: new(0.0), Ends: at(23, 0)},
 	}
 	return []backup.Night{n, {Namespace: "other", From: at(22, 0), Until: at(31, 0), Limit: 1}}
 }
@@ -73,29 +75,13 @@ func TestNightMetrics(t *testing.T) {
 		assert.Contains(t, text, "\n"+line+"\n")
 	}
 	for _, absent := range []string{
-		`plimsoll_backup_forecast_late_seconds{velero="velero",schedule="<b>new"}`, `plimsoll_backup_forecast_finish_timestamp_seconds{velero="velero",schedule="large"`,
+		`plimsoll_backup_forecast_late_seconds{velero="velero",schedule="<b>new"}`, `plimsoll_backup_forecast_late_seconds{velero="velero",schedule="payments"}`,
+		`plimsoll_backup_deadline_timestamp_seconds{velero="velero",schedule="<b>new"}`, `plimsoll_backup_forecast_late_seconds{velero="velero",schedule="large"}`, `plimsoll_backup_forecast_finish_timestamp_seconds{velero="velero",schedule="large"`,
 		`plimsoll_backup_rpo_seconds{velero="velero",schedule="shop"}`, `plimsoll_backup_newest_good_timestamp_seconds{velero="velero",schedule="shop"}`,
 	} {
 		assert.NotContains(t, text, absent, "what is not known has no series")
 	}
 	assert.NotContains(t, string(appendController(new(leading()))), "plimsoll_backup_schedule", "without deadlines there is none")
-}
-
-func TestNightMetricsDueFirst(t *testing.T) {
-	day := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	n := backup.Night{Backups: []backup.Foreseen{
-		{Name: "a", Schedule: "s"},
-		{Name: "b", Schedule: "s", Deadline: day.Add(2 * time.Hour)},
-		{Schedule: "s", Deadline: day.Add(time.Hour)},
-		{Schedule: "s", Deadline: day.Add(3 * time.Hour)},
-		{Name: "first", Schedule: "none"},
-		{Name: "second", Schedule: "none"},
-		{Name: "by hand", Deadline: day},
-	}}
-	first := dueFirst(&n)
-	assert.Equal(t, day.Add(time.Hour), first["s"].Deadline)
-	assert.Equal(t, "first", first["none"].Name)
-	assert.Len(t, first, 2, "one without a Schedule has no series")
 }
 
 // A cluster has as many Schedules as its users make, and its metrics are bounded.
@@ -105,11 +91,10 @@ func TestNightMetricsBounded(t *testing.T) {
 		n := backup.Night{Namespace: fmt.Sprintf("velero-%d", v)}
 		for i := range 400 {
 			n.Schedules = append(n.Schedules, backup.ScheduleState{Name: fmt.Sprintf("s-%03d", i), Missed: v == 1 && i == 399})
-			n.Backups = append(n.Backups, backup.Foreseen{Schedule: fmt.Sprintf("s-%03d", i)})
 		}
 		nights = append(nights, n)
 	}
-	nights[1].Backups[398].LateSeconds = 1
+	nights[1].Schedules[398].LateSeconds = new(1.0)
 	list, omitted := schedules(nights)
 	assert.Len(t, list, maxSchedules)
 	assert.Equal(t, 300, omitted)
@@ -138,6 +123,7 @@ func TestNightPage(t *testing.T) {
 	for _, want := range []string{
 		"velero: the night", "1 of at most 2 Backups running, 4 waiting, 1 to come, 2 will be late",
 		"Schedule large has missed its deadline of 2026-03-01 00:00 UTC: newest good Backup 2 d 14 h old.", "no good Backup yet",
+		"Schedule none&lt;b&gt;, due 04:00: will miss its deadline by 3h, because no Backup comes before it.",
 		"annotation plimsoll.dev/rpo", "will miss its deadline by 40m, because it waits 1h15m while as many other Backups run as the limit allows, 2; it would be in time with a limit of 3 instead of 2",
 		"not known: nothing is known of how long it takes", ">40m late: bank-20260301214500</text>", "other: the night",
 	} {
@@ -156,6 +142,10 @@ func TestOldForecastOnPage(t *testing.T) {
 	s := foreseeing()
 	_, page, _ := askController(t, s, "/")
 	assert.Contains(t, page, "A new one is due each minute")
+	assert.NotContains(t, page, "only the first to come")
+	s.Nights[1].Omitted = 3
+	_, page, _ = askController(t, s, "/")
+	assert.Contains(t, page, "Of 3 Schedules, which create very many Backups, only the first to come are in this forecast.")
 	for i := range s.Nights {
 		s.Nights[i].From = time.Now()
 	}

@@ -44,7 +44,7 @@ func controllerTemplates() *template.Template {
 		"firstUnread": firstRows[agents.UnreadableNode], "firstLoads": firstRows[admission.WaitingLoad], "moreLoads": moreRows[admission.WaitingLoad],
 		"firstMaintenances": firstRows[vgdp.PostponedMaintenance], "moreMaintenances": moreRows[vgdp.PostponedMaintenance],
 		"firstCulprits": firstRows[agents.Culprit], "moreCulprits": moreCulprits, "owner": ownerText, "ratio": view.Ratio, "clip": view.Clip, "printable": view.Printable,
-		"plots": func() template.CSS { return gantt.Style }, "gantt": gantt.SVG, "ganttkey": gantt.Key, "night": newNightPage, "old": gantt.Old,
+		"plots": func() template.CSS { return gantt.Style }, "gantt": gantt.SVG, "ganttkey": gantt.Key, "night": newNightPage, "old": gantt.Old, "omitted": gantt.Omitted,
 	}).ParseFS(pageHTML, "layout.html", "style.html", "controller*.html"))
 }
 
@@ -90,6 +90,7 @@ type nightPage struct {
 	*backup.Night
 	Counts             string
 	Missed, Unfollowed []*backup.ScheduleState
+	WillMiss           []string
 	Rows               []nightRow
 	More               int
 }
@@ -103,6 +104,7 @@ type nightRow struct {
 func newNightPage(n backup.Night) nightPage {
 	p := nightPage{Night: &n, Counts: gantt.Counts(&n)}
 	p.Missed, p.Unfollowed = gantt.Missed(&n)
+	p.WillMiss = gantt.WillMiss(&n, time.UTC)
 	rows, more := gantt.First(&n)
 	p.More = more
 	for i := range rows {

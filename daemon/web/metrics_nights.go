@@ -12,22 +12,18 @@ import (
 // maxSchedules have series; a cluster has as many Schedules as its users make.
 const maxSchedules = 500
 
-// schedule is a Schedule with its Backup that is due first.
+// schedule is a Schedule of a Velero.
 type schedule struct {
 	velero string
 	*backup.ScheduleState
-	due *backup.Foreseen // nil: none is foreseen
 }
 
-// schedules of all nights, and how many are left out: those that are late or missed their
-// deadlines stay.
+// schedules of all nights, and how many are left out: those that will miss their deadlines or
+// have missed them stay.
 func schedules(nights []backup.Night) (list []schedule, omitted int) {
 	for i := range nights {
-		n := &nights[i]
-		first := dueFirst(n)
-		for j := range n.Schedules {
-			s := &n.Schedules[j]
-			list = append(list, schedule{n.Namespace, s, first[s.Name]})
+		for j := range nights[i].Schedules {
+			list = append(list, schedule{nights[i].Namespace, &nights[i].Schedules[j]})
 		}
 	}
 	if len(list) > maxSchedules {
@@ -42,30 +38,13 @@ func schedules(nights []backup.Night) (list []schedule, omitted int) {
 }
 
 func (s *schedule) troubled() int {
-	if s.Missed || s.due != nil && s.due.LateSeconds > 0 {
+	if s.Missed || s.WillMiss() {
 		return 1
 	}
 	return 0
 }
 
-// dueFirst is the Backup of each Schedule that is due first; one without a deadline only
-// where none has one, and then the first.
-func dueFirst(n *backup.Night) map[string]*backup.Foreseen {
-	first := map[string]*backup.Foreseen{}
-	for i := range n.Backups {
-		f := &n.Backups[i]
-		if f.Schedule == "" {
-			continue
-		}
-		was := first[f.Schedule]
-		if was == nil || !f.Deadline.IsZero() && (was.Deadline.IsZero() || f.Deadline.Before(was.Deadline)) {
-			first[f.Schedule] = f
-		}
-	}
-	return first
-}
-
-// finish is a bound of when the Backup of a Schedule ends.
+// finish is a bound of when the next good Backup of a Schedule ends.
 type finish struct {
 	*schedule
 	bound string
@@ -87,15 +66,14 @@ func appendNights(b []byte, nights []backup.Night) []byte {
 		return b
 	}
 	b = appendFamilies(b, []int{omitted}, noLabels, []family[int]{{
-		"plimsoll_backup_schedules_omitted", gauge, "Schedules without series, since there are more than 500; those that are late or missed a deadline have series first.",
+		"plimsoll_backup_schedules_omitted", gauge, "Schedules without series, since there are more than 500; those that will miss a deadline or have missed one have series first.",
 		func(b []byte, n *int) []byte { return appendCount(b, uint64(*n)) }, //nolint:gosec // a count
 	}})
 	b = appendFamilies(b, list, func(b []byte, s *schedule) []byte { return appendLabels(b, "velero", s.velero, "schedule", s.Name) }, scheduleFamilies())
 	var ends []finish
 	for i := range list {
-		if s := &list[i]; s.due != nil {
-			ends = append(ends, finish{s, "earliest", s.due.Earliest}, finish{s, "estimate", s.due.Ends}, finish{s, "latest", s.due.Latest})
-		}
+		s := &list[i]
+		ends = append(ends, finish{s, "earliest", s.Earliest}, finish{s, "estimate", s.Ends}, finish{s, "latest", s.Latest})
 	}
 	label := func(b []byte, f *finish) []byte {
 		b = append(appendPair(append(b, '{'), "velero", f.velero), ',')
@@ -103,7 +81,7 @@ func appendNights(b []byte, nights []backup.Night) []byte {
 		return append(appendPair(b, "bound", f.bound), '}')
 	}
 	return appendFamilies(b, ends, label, []family[finish]{{
-		"plimsoll_backup_forecast_finish_timestamp_seconds", gauge, "When the Schedule's Backup that is due first will be complete: the estimate, and the earliest and latest of an interval that is made for 90 %; absent while that is not known.",
+		"plimsoll_backup_forecast_finish_timestamp_seconds", gauge, "When the Schedule's next good Backup will be complete: the estimate, and the earliest and latest of an interval that is made for 90 %; absent while that is not known.",
 		func(b []byte, f *finish) []byte { return appendTime(b, f.at) },
 	}})
 }
@@ -111,21 +89,16 @@ func appendNights(b []byte, nights []backup.Night) []byte {
 func scheduleFamilies() []family[schedule] {
 	return []family[schedule]{
 		{
-			"plimsoll_backup_deadline_timestamp_seconds", gauge, "By when the Schedule's Backup that is due first is to be complete; absent without a deadline.",
-			func(b []byte, s *schedule) []byte {
-				if s.due != nil && !s.due.Deadline.IsZero() {
-					return appendTime(b, s.due.Deadline)
-				}
-				return appendTime(b, s.Deadline)
-			},
+			"plimsoll_backup_deadline_timestamp_seconds", gauge, "By when the Schedule's next good Backup is to be complete; absent without a deadline.",
+			func(b []byte, s *schedule) []byte { return appendTime(b, s.Deadline) },
 		},
 		{
-			"plimsoll_backup_forecast_late_seconds", gauge, "By how much the Schedule's Backup that is due first will miss its deadline; 0: it will not. Absent while that is not known.",
+			"plimsoll_backup_forecast_late_seconds", gauge, "By how much the Schedule's next good Backup will miss its deadline; 0: it will not. Absent while that is not known, without a deadline, and once it has passed.",
 			func(b []byte, s *schedule) []byte {
-				if s.due == nil || s.due.Deadline.IsZero() || s.due.Ends.IsZero() && s.due.LateSeconds == 0 {
+				if s.LateSeconds == nil {
 					return b
 				}
-				return appendFloat(b, s.due.LateSeconds)
+				return appendFloat(b, *s.LateSeconds)
 			},
 		},
 		{
