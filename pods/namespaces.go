@@ -24,32 +24,37 @@ type NamespaceLabel struct {
 
 	mu     sync.Mutex // of those below
 	known  cache.Store
-	failed string // the error that was logged last
+	listed func() bool // known is filled
+	failed string      // the error that was logged last
 }
 
 // Run watches until ctx is done. It retries with exponential backoff.
 func (n *NamespaceLabel) Run(ctx context.Context) error {
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc, cache.WithTransformer(n.strip))
-	n.mu.Lock()
-	n.known = store
-	n.mu.Unlock()
 	source := &cache.ListWatch{ListWithContextFunc: n.list, WatchFuncWithContext: n.watch}
 	ctx = klog.NewContext(ctx, klog.Logger{}) // its own log lines repeat those of logFailure
-	cache.NewReflectorWithOptions(source, &corev1.Namespace{}, store, cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(source, &corev1.Namespace{}, store, cache.ReflectorOptions{
 		Name: "namespaces with " + n.Label, Backoff: reconnectBackoff(),
-	}).RunWithContext(ctx)
+	})
+	n.mu.Lock()
+	n.known, n.listed = store, func() bool { return reflector.LastSyncResourceVersion() != "" }
+	n.mu.Unlock()
+	reflector.RunWithContext(ctx)
 	return nil
 }
 
-// Value of the label of a namespace; empty: it has none, or it is not known.
+// Unlisted is the value of a label while namespaces have not been listed: none can have it.
+const Unlisted = "?"
+
+// Value of the label of a namespace; empty: it has none. Unlisted: that is not known.
 func (n *NamespaceLabel) Value(namespace string) string {
 	if n == nil {
 		return ""
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.known == nil {
-		return ""
+	if n.known == nil || !n.listed() {
+		return Unlisted
 	}
 	object, there, err := n.known.GetByKey(namespace)
 	of, is := object.(*corev1.Namespace)
@@ -95,7 +100,7 @@ func (n *NamespaceLabel) logFailure(ctx context.Context, err error) {
 		text = err.Error()
 	}
 	if text != "" && text != n.failed {
-		n.Log.Warn("cannot watch the labels of namespaces, the last known ones stay; retrying", "label", n.Label, "error", err)
+		n.Log.Warn("cannot watch the labels of namespaces; retrying: the last known ones stay, and before any are known no pod is throttled, but data movers", "label", n.Label, "error", err)
 	}
 	n.failed = text
 }

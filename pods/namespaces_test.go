@@ -77,7 +77,7 @@ func TestNamespaceLabel(t *testing.T) {
 	n := l.namespaceLabel(reader, &log)
 	l.eventually("that it may not is logged", func() bool { return strings.Contains(log.String(), "cannot watch the labels of namespaces") })
 	assert.Contains(t, log.String(), "forbidden")
-	assert.Empty(t, n.Value(l.namespace))
+	assert.Equal(t, Unlisted, n.Value(l.namespace))
 	l.grants("list", "watch")
 	label := func(value string) {
 		t.Helper()
@@ -92,4 +92,5 @@ func TestNamespaceLabel(t *testing.T) {
 	label("null")
 	l.eventually("it has none", func() bool { return n.Value(l.namespace) == "" })
 	assert.Empty(t, (*NamespaceLabel)(nil).Value("any"), "standalone there are none")
+	assert.Equal(t, Unlisted, (&NamespaceLabel{Label: n.Label}).Value(l.namespace), "it does not watch yet")
 }

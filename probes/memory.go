@@ -16,6 +16,20 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
+// AvailableMemory reads what is available now, in bytes (MemAvailable of /proc/meminfo).
+func (h *Host) AvailableMemory() (uint64, error) {
+	b, err := h.files.read("meminfo")
+	if err != nil {
+		return 0, err
+	}
+	n, why := kilobytes(b, "MemAvailable:")
+	available, known := n.Get()
+	if !known {
+		return 0, errors.New("MemAvailable of /proc/meminfo: " + why)
+	}
+	return available, nil
+}
+
 // readMemory reads /proc/meminfo.
 func (h *Host) readMemory(s *snapshot.Sample) error {
 	m := &s.Memory

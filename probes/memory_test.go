@@ -1,10 +1,12 @@
 package probes
 
 import (
+	"io/fs"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestMemoryRefaultsSummed(t *testing.T) {
@@ -64,6 +66,20 @@ func TestMemoryVmstatTruncated(t *testing.T) {
 	assert.Equal(t, u64(7), s.Memory.ScansDirect)
 	assert.Zero(t, s.Memory.OOMKills, "it may have been 107")
 	assert.Equal(t, errTruncatedFile.Error(), probeError(t, s, "vmstat"))
+}
+
+func TestAvailableMemory(t *testing.T) {
+	m := recordedMachine(t)
+	h := m.host()
+	available, err := h.AvailableMemory()
+	require.NoError(t, err)
+	assert.EqualValues(t, 23078680<<10, available)
+	m.edit("proc/meminfo", "MemAvailable:   23078680 kB\n", "")
+	_, err = h.AvailableMemory()
+	require.EqualError(t, err, "MemAvailable of /proc/meminfo: not in /proc/meminfo")
+	m.remove("proc/meminfo")
+	_, err = h.AvailableMemory()
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 func TestMemoryMeminfoAbsent(t *testing.T) {

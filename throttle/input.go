@@ -94,7 +94,7 @@ func NewInput(s *snapshot.Snapshot, l *plugins.Levels, workloads map[string]Work
 		in.MemoryUnlimited = "cgroup v1 has no memory.high"
 	}
 	in.setMemory(s, l)
-	in.addTaker(s)
+	in.addTakers(s)
 	return in
 }
 

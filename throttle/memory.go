@@ -23,23 +23,26 @@ const (
 	widenFor  = 2 * time.Minute
 	// shortestHold: in less the pressure does not pass.
 	shortestHold = 2 * time.Second
-	// takerShare is the least share of the growth by which a workload is limited, if it took
+	// takerShare is the least share of the growth by which workloads are limited, if they took
 	// at least what is missing now. It is that of a long time: in a short one also those
 	// grow that read back what reclaim took from them.
 	takerShare = 0.5
 	takerOver  = time.Minute
-	// takenWithin is the time in which it would take all that is available, as fast as it
-	// grew lately.
+	// takenWithin is the time in which each would take its part of what is available, as fast
+	// as it grew lately.
 	takenWithin = 30 * time.Second
 	lately      = 5 * time.Second
 	// Less than what ends the pressure is available, and at the pace of justNow it is gone
 	// within runsOutWithin: the rule takes as long to see it.
 	runsOutWithin = 5 * time.Second
 	justNow       = 2 * time.Second
+	// calmFor there is no pressure before a limit of memory ends: as long as memory would
+	// last that is taken again at once.
+	calmFor = runsOutWithin
 )
 
 // RunsOut reports whether memory runs out before a rule can judge it: it is the time to hold
-// the one that takes it.
+// those that take it.
 func RunsOut(s *snapshot.Snapshot, l *plugins.Levels) bool {
 	if missingMemory(l) == 0 {
 		return false
@@ -50,21 +53,11 @@ func RunsOut(s *snapshot.Snapshot, l *plugins.Levels) bool {
 	return known && lost*runsOutWithin.Seconds() > float64(available)
 }
 
-// ShortIn is how long it takes until no memory is spare, at the pace of the last step; false:
-// none is, or it does not shrink.
-func ShortIn(s *snapshot.Snapshot, spare float64) (d time.Duration, shrinks bool) {
-	lost, known := s.Step().AvailableLost().Get()
-	if !known || lost <= 0 || spare <= 0 || spare/lost > runsOutWithin.Seconds() {
-		return 0, false
-	}
-	return time.Duration(spare / lost * float64(time.Second)), true
-}
-
-// missingMemory must be released to end the pressure, in bytes; also while the node warms up
-// after a boot, when the rule itself judges no soft level yet.
+// missingMemory must be released to end the pressure, in bytes. It needs no window, so it is
+// known also where the rule itself judges no level yet, in the first half minute.
 func missingMemory(l *plugins.Levels) (most float64) {
 	for i := range l.Verdicts {
-		if v := &l.Verdicts[i]; v.Resource == plugins.Memory && !v.PerWorkload && !v.ReportOnly && v.Absent == "" {
+		if v := &l.Verdicts[i]; v.Resource == plugins.Memory && !v.PerWorkload && !v.ReportOnly {
 			missing, _ := v.Target.Get()
 			most = max(most, missing)
 		}
@@ -108,30 +101,44 @@ func (in *Input) memoryExemption(t Target, w *Workload) string {
 	return ""
 }
 
-// addTaker takes the workload that takes the memory that is left, if it is known.
-func (in *Input) addTaker(s *snapshot.Snapshot) {
+// addTakers takes the workloads that take the memory that is left, if they are known.
+func (in *Input) addTakers(s *snapshot.Snapshot) {
 	available, known := s.Memory.AvailableBytes.Get()
 	if in.Memory.Level < plugins.Hard || !in.Memory.Named || !known {
 		return
 	}
 	long, _ := s.Over(takerOver)
 	short, _ := s.Over(lately)
-	grew := long.MemoryGrowth(s.Workloads)
-	if len(grew) == 0 || grew[0].Share < takerShare || grew[0].Bytes < in.missing {
-		return
-	}
-	w, now := grew[0].Workload, 0.0
+	took := map[string]float64{} // bytes per second
 	for _, g := range short.MemoryGrowth(s.Workloads) {
-		if g.Workload == w {
-			now = g.BytesPerSecond
+		took[g.Workload.Cgroup] = g.BytesPerSecond
+	}
+	takers := takersOf(long.MemoryGrowth(s.Workloads), in.missing)
+	for _, g := range takers {
+		w, now := g.Workload, took[g.Workload.Cgroup]
+		_, pod := in.Workloads[w.Cgroup]
+		held, measured := w.MemoryBytes.Get()
+		if pod && measured && now*takenWithin.Seconds()*float64(len(takers)) >= float64(available) {
+			why := fmt.Sprintf("%s took %.0f MiB in %.0f s, and %.0f %% of the memory growth of a minute; %d MiB are available", w.Title(), now*short.Seconds()/(1<<20), short.Seconds(), g.Share*100, available>>20)
+			in.Culprits[Target{Cgroup: w.Cgroup, Memory: true}] = Use{Rates{Memory: float64(held)}, why}
 		}
 	}
-	_, pod := in.Workloads[w.Cgroup]
-	held, measured := w.MemoryBytes.Get()
-	if pod && measured && now*takenWithin.Seconds() >= float64(available) {
-		why := fmt.Sprintf("%s took %.0f MiB/s, and %.0f %% of the memory growth; %d MiB are available", w.Title(), now/(1<<20), grew[0].Share*100, available>>20)
-		in.Culprits[Target{Cgroup: w.Cgroup, Memory: true}] = Use{Rates{Memory: float64(held)}, why}
+}
+
+// takersOf are the first of a list, those that grew most: as few as grew by takerShare of all
+// and by what is missing, each by minShare; none where it takes smaller ones.
+func takersOf(grew []snapshot.MemoryGrowth, missing float64) []snapshot.MemoryGrowth {
+	share, bytes := 0.0, 0.0
+	for i, g := range grew {
+		if g.Share < minShare {
+			break
+		}
+		share, bytes = share+g.Share, bytes+g.Bytes
+		if share >= takerShare && bytes >= missing {
+			return grew[:i+1]
+		}
 	}
+	return nil
 }
 
 // hold limits memory at hard pressure, until there is none, or its time is over. It is then
@@ -142,12 +149,15 @@ func (in *Input) addTaker(s *snapshot.Snapshot) {
 func (c Throttle) hold(in *Input, p Pressure, w *Workload, culprit bool) Throttle {
 	now, may := in.Time, in.Time.Before(c.HeldUntil.Add(widenFor)) || w.Terminating
 	c.Expires = now.Add(Lifetime)
+	if p.Unknown || p.Level > plugins.None {
+		c.CalmSince = time.Time{}
+	}
 	switch {
 	case now.Before(c.UselessUntil) && !w.Terminating:
 	case c.InForce() && !may:
 		c.Began, c.Changed, c.UselessUntil = time.Time{}, now, now.Add(retryAfter)
 	case c.InForce() && !p.Unknown && p.Level == plugins.None:
-		c.Began, c.Changed = time.Time{}, now
+		c.calm(now)
 	case !c.InForce() && p.Level == plugins.Hard && may && (culprit || w.Terminating):
 		c.Began, c.Changed, c.UselessUntil = now, now, time.Time{}
 		c.Base.Memory = max(c.Base.Memory, w.holds)
@@ -155,6 +165,17 @@ func (c Throttle) hold(in *Input, p Pressure, w *Workload, culprit bool) Throttl
 		c.Base.Memory, c.Changed = max(c.Base.Memory, w.holds+widenBy*in.available), now
 	}
 	return c
+}
+
+// calm ends a limit of memory that no pressure has asked for since calmFor: another workload
+// may free a little for a moment.
+func (c *Throttle) calm(now time.Time) {
+	switch {
+	case c.CalmSince.IsZero():
+		c.CalmSince = now
+	case now.Sub(c.CalmSince) >= calmFor:
+		c.Began, c.Changed, c.CalmSince = time.Time{}, now, time.Time{}
+	}
 }
 
 // Until is when a limit of memory ends at the latest; zero for others, and for a pod that is

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -55,16 +56,6 @@ func seconds(from, to int) (list []int) {
 	return list
 }
 
-// evenBut are the even seconds without those of a range.
-func evenBut(from, to int) (list []int) {
-	for s := 0; s < 200; s += 2 {
-		if s < from || s >= to {
-			list = append(list, s)
-		}
-	}
-	return list
-}
-
 func TestMemoryHeld(t *testing.T) {
 	for name, row := range map[string]struct {
 		w     Workload
@@ -86,9 +77,10 @@ func TestMemoryHeld(t *testing.T) {
 			}
 			return plugins.Hard
 		}, seconds(0, 150)},
-		"ends with the pressure":                  {Workload{}, hardIf(func(s int) bool { return s < 5 }), seconds(0, 5)},
-		"two short ones are no longer than one":   {Workload{}, hardIf(func(s int) bool { return s < 5 || s >= 20 }), append(seconds(0, 5), seconds(20, 150)...)},
-		"comes and goes, with a minute between":   {Workload{}, hardIf(func(s int) bool { return s%2 == 0 }), evenBut(150, 208)},
+		"ends 5 s after the pressure":             {Workload{}, hardIf(func(s int) bool { return s < 5 }), seconds(0, 10)},
+		"two short ones are no longer than one":   {Workload{}, hardIf(func(s int) bool { return s < 5 || s >= 20 }), append(seconds(0, 10), seconds(20, 150)...)},
+		"comes and goes in moments":               {Workload{}, hardIf(func(s int) bool { return s%2 == 0 }), seconds(0, 150)},
+		"comes and goes, with a minute between":   {Workload{}, hardIf(func(s int) bool { return s%20 < 10 }), slices.Concat(seconds(0, 15), seconds(20, 35), seconds(40, 55), seconds(60, 75), seconds(80, 95), seconds(100, 115), seconds(120, 135), seconds(140, 150))},
 		"until it has ended":                      {Workload{Terminating: true, Liveness: time.Second}, hardThroughout, seconds(0, 200)},
 		"its liveness probe fails at once":        {Workload{Liveness: 2 * time.Second}, hardThroughout, nil},
 		"it holds what it requests":               {Workload{RequestBytes: 900 * mib}, hardThroughout, nil},
@@ -121,12 +113,14 @@ func TestMemoryNotHeldReasons(t *testing.T) {
 // Memory is pressed again soon after a pod was released: another one takes it.
 func TestMemoryNotHeldForAnother(t *testing.T) {
 	list := Next(nil, taken(0, plugins.Hard, Workload{}))
-	list = Next(list, taken(5, plugins.None, Workload{}))
-	again := taken(10, plugins.Hard, Workload{})
+	for s := 5; s <= 10; s += 5 {
+		list = Next(list, taken(s, plugins.None, Workload{}))
+	}
+	again := taken(15, plugins.Hard, Workload{})
 	again.Culprits = nil
 	c := Next(list, again)[pod]
 	assert.False(t, c.InForce())
-	c = Next(list, taken(10, plugins.Hard, Workload{holds: 950 * mib}))[pod]
+	c = Next(list, taken(15, plugins.Hard, Workload{holds: 950 * mib}))[pod]
 	require.True(t, c.InForce(), "it takes more again")
 	assert.InDelta(t, 950*mib, c.Limits().Memory, 0, "what it holds by now")
 }
@@ -241,7 +235,7 @@ func missing(v plugins.Verdict, bytes float64) plugins.Verdict {
 }
 
 func TestMemoryTaker(t *testing.T) {
-	const eats = hogGroup + " took 100 MiB/s, and 91 % of the memory growth; 80 MiB are available"
+	const eats = hogGroup + " took 500 MiB in 5 s, and 91 % of the memory growth of a minute; 80 MiB are available"
 	hard := missing(judged(plugins.Memory, "node", plugins.Hard), 500*mib)
 	hog := map[string]uint64{hogGroup: 500, serviceGroup: 50}
 	for name, row := range map[string]struct {
@@ -255,7 +249,8 @@ func TestMemoryTaker(t *testing.T) {
 		"the rule cannot name any":         {80, hog, unnamed(hard), ""},
 		"it took less than is missing":     {80, hog, missing(hard, 501*mib), ""},
 		"there is enough for a while":      {3001, hog, hard, ""},
-		"two take as much":                 {80, map[string]uint64{hogGroup: 50, moverGroup: 51, serviceGroup: 20}, hard, ""},
+		"two took less than is missing":    {80, map[string]uint64{hogGroup: 50, moverGroup: 51, serviceGroup: 20}, hard, ""},
+		"many small ones take it":          {80, map[string]uint64{hogGroup: 190, moverGroup: 190, serviceGroup: 190, "/system.slice/a.service": 600}, hard, ""},
 		"a service of the host takes most": {80, map[string]uint64{hogGroup: 50, "/system.slice/a.service": 500}, hard, ""},
 		"none grows":                       {80, nil, hard, ""},
 	} {
@@ -272,6 +267,50 @@ func TestMemoryTaker(t *testing.T) {
 	v1 := grew(80, hog)
 	v1.IOSource = snapshot.IOBlkio
 	assert.Equal(t, "cgroup v1 has no memory.high", NewInput(v1, said(hard), known(), nil).MemoryUnlimited)
+}
+
+// One that eats cannot evade by being several: all that it takes to have half are held.
+func TestMemoryTakers(t *testing.T) {
+	hard := missing(judged(plugins.Memory, "node", plugins.Hard), 500*mib)
+	for name, row := range map[string]struct {
+		by        map[string]uint64
+		available uint64 // MiB; else 80
+		want      []string
+	}{
+		"thirds":                              {by: map[string]uint64{hogGroup: 330, moverGroup: 320, serviceGroup: 310}, want: []string{hogGroup, moverGroup}},
+		"half is less than is missing":        {by: map[string]uint64{hogGroup: 400, moverGroup: 200, serviceGroup: 50}, want: []string{hogGroup, moverGroup}},
+		"half is enough":                      {by: map[string]uint64{hogGroup: 600, moverGroup: 300, serviceGroup: 100}, want: []string{hogGroup}},
+		"less than a fifth is let alone":      {by: map[string]uint64{hogGroup: 450, moverGroup: 180, serviceGroup: 170, "/system.slice/a.service": 160}, want: nil},
+		"a host's service among them":         {by: map[string]uint64{hogGroup: 300, "/system.slice/a.service": 400}, want: []string{hogGroup}},
+		"half takes two of them":              {by: map[string]uint64{hogGroup: 600, moverGroup: 580, serviceGroup: 300}, want: []string{hogGroup, moverGroup}},
+		"each takes its part of what is left": {by: map[string]uint64{hogGroup: 330, moverGroup: 320, serviceGroup: 310}, available: 2500, want: []string{hogGroup, moverGroup}},
+		"together not soon":                   {by: map[string]uint64{hogGroup: 330, moverGroup: 320, serviceGroup: 310}, available: 4000},
+	} {
+		in := NewInput(grew(cmp.Or(row.available, 80), row.by), said(hard), known(), nil)
+		var held []string
+		for target := range in.Culprits {
+			held = append(held, target.Cgroup)
+		}
+		assert.ElementsMatch(t, row.want, held, name)
+	}
+	// One of them has stopped.
+	h := &snapshot.History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 10 * time.Second}
+	var s *snapshot.Snapshot
+	for i, hog := range []uint64{500, 900, 900, 900} {
+		now := time.Duration(1+5*i) * time.Second
+		sample := &snapshot.Sample{Time: noon.Add(now), Monotonic: now, Boottime: now, IOSource: snapshot.IOStat}
+		sample.Memory.AvailableBytes = snapshot.Some[uint64](80 * mib)
+		holds := map[string]uint64{hogGroup: hog, serviceGroup: 500 + 120*uint64(i)}
+		for _, cgroup := range []string{hogGroup, serviceGroup} {
+			sample.Workloads = append(sample.Workloads, snapshot.Workload{
+				Cgroup: cgroup, Inode: uint64(len(cgroup)), Kind: snapshot.KindPod, Name: cgroup, At: now, DetailAt: now, ThrottledAt: now, MemoryBytes: snapshot.Some(holds[cgroup] * mib),
+			})
+		}
+		s = h.Add(sample)
+	}
+	in := NewInput(s, said(hard), known(), nil)
+	require.Len(t, in.Culprits, 1)
+	assert.Contains(t, in.Culprits, Target{Cgroup: serviceGroup, Memory: true}, "the other one took more, and has stopped")
 }
 
 // lost is a node on which so many MiB are available in each second, and grew as much.
@@ -306,7 +345,7 @@ func TestMemoryRunsOut(t *testing.T) {
 		"it has stopped":                   {lost(300, 300, 300), missing(none, 100*mib), false},
 		"it comes back":                    {lost(100, 200, 300), missing(none, 100*mib), false},
 		"while the node warms up":          {lost(1100, 700, 300), partial, true},
-		"the rule has just begun to judge": {lost(1100, 700, 300), absent, false},
+		"the rule has just begun to judge": {lost(1100, 700, 300), absent, true},
 		"the rule only reports":            {lost(1100, 700, 300), report, false},
 		"one sample tells nothing":         {lost(300), missing(none, 100*mib), false},
 	} {
@@ -323,9 +362,23 @@ func TestMemoryRunsOut(t *testing.T) {
 	list = Next(list, held)
 	c := list[target]
 	assert.True(t, c.InForce(), "it goes on while any is missing")
-	enough := NewInput(lost(300, 300, 400), said(none), known(), list)
-	enough.Time = at(11 * time.Second)
-	c = Next(list, enough)[target]
+	after := func(seconds int, none bool) {
+		verdict := missing(judged(plugins.Memory, "node", plugins.None), 100*mib)
+		if none {
+			verdict = judged(plugins.Memory, "node", plugins.None)
+		}
+		in := NewInput(lost(300, 300, 400), said(verdict), known(), list)
+		in.Time = at(time.Duration(seconds) * time.Second)
+		list = Next(list, in)
+		c = list[target]
+	}
+	after(11, true)
+	assert.True(t, c.InForce(), "a little that is freed for a moment does not end it")
+	after(14, false)
+	after(15, true)
+	after(19, true)
+	assert.True(t, c.InForce(), "nothing is missing for 4 s, after some was")
+	after(20, true)
 	assert.False(t, c.InForce())
 }
 
@@ -357,27 +410,19 @@ func TestMemoryHeldRandom(t *testing.T) {
 	}
 }
 
-// The next sample is taken when no memory is spare, at the pace of the last second.
-func TestMemoryShortIn(t *testing.T) {
-	for name, row := range map[string]struct {
-		s       *snapshot.Snapshot
-		spare   float64
-		want    time.Duration
-		shrinks bool
-	}{
-		"half a second":            {lost(1500, 1100, 700), 200 * mib, 500 * time.Millisecond, true},
-		"the pace of the last":     {lost(1100, 1100, 700), 400 * mib, time.Second, true},
-		"none is spare":            {lost(1500, 1100, 700), 0, 0, false},
-		"some is missing":          {lost(1500, 1100, 700), -1, 0, false},
-		"in more than 5 s":         {lost(1500, 1100, 700), 2001 * mib, 0, false},
-		"it has stopped":           {lost(1100, 700, 700), 200 * mib, 0, false},
-		"it grows":                 {lost(700, 700, 1100), 200 * mib, 0, false},
-		"one sample tells nothing": {lost(700), 200 * mib, 0, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			in, shrinks := ShortIn(row.s, row.spare)
-			assert.Equal(t, row.shrinks, shrinks)
-			assert.Equal(t, row.want, in)
-		})
+// A clock that is set by an hour does not end a hold of which no pressure was seen for 2 s.
+func TestMemoryHeldClockSet(t *testing.T) {
+	var list map[Target]Throttle
+	after := func(second int, level plugins.Level, set time.Duration) bool {
+		in := taken(second, level, Workload{})
+		in.Time = in.Time.Add(set)
+		in.Booted = in.Time.Add(-time.Hour - time.Duration(second)*time.Second)
+		list = Next(list, in)
+		c := list[pod]
+		return c.InForce()
 	}
+	assert.True(t, after(0, plugins.Hard, 0))
+	assert.True(t, after(1, plugins.None, 0))
+	assert.True(t, after(3, plugins.None, time.Hour))
+	assert.False(t, after(6, plugins.None, time.Hour))
 }

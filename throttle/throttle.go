@@ -111,6 +111,8 @@ type Throttle struct {
 	Began time.Time `json:"began,omitzero"`
 	// HeldUntil is when a limit of memory begins to be raised.
 	HeldUntil time.Time `json:"heldUntil,omitzero"`
+	// CalmSince is since when no pressure asks for a limit of memory; zero: one does.
+	CalmSince time.Time `json:"calmSince,omitzero"`
 	// Changed is when Percent changed, or pressure was last seen.
 	Changed time.Time `json:"changed"`
 	// FloorSince is when Percent reached the floor.
@@ -235,7 +237,7 @@ func through(list map[Target]Throttle, cgroup string, w *Workload) float64 {
 // early would begin again, from what its workload uses while it is limited.
 func (c Throttle) clockSet(booted time.Time) Throttle {
 	by := ClockSet(&c.Booted, booted)
-	for _, at := range []*time.Time{&c.Began, &c.HeldUntil, &c.Changed, &c.FloorSince, &c.Expires, &c.UselessUntil} {
+	for _, at := range []*time.Time{&c.Began, &c.HeldUntil, &c.CalmSince, &c.Changed, &c.FloorSince, &c.Expires, &c.UselessUntil} {
 		if !at.IsZero() {
 			*at = at.Add(by)
 		}

@@ -45,7 +45,8 @@ func (c Config) Validate(at problems.Section) {
 
 // Workload is what is known of a workload that runs.
 type Workload struct {
-	// Unlisted: its pod is not listed yet, since the agent has just started.
+	// Unlisted: its pod, or the label of its namespace, is not listed yet, since the agent has
+	// just started: it keeps the limits that it has, and gets none.
 	Unlisted bool
 	// Mover: it is a data mover of Velero. DryRun: its limits are not written.
 	Mover, DryRun bool
@@ -119,6 +120,8 @@ func (c *Config) Of(p *pods.Pod, ofNamespace string, optOutHard []string) Worklo
 		w.Exempt = "namespace " + p.Namespace + " is in throttle.never"
 	case p.QoS == guaranteed:
 		w.Exempt = "it is Guaranteed: it uses what it requested"
+	case ofNamespace == pods.Unlisted: // it may forbid it
+		w.Unlisted = true
 	case ofNamespace != "" && ofNamespace != allow:
 		w.Exempt = fmt.Sprintf("namespace %s forbids it: label %s=%s", p.Namespace, names.Throttle, ofNamespace)
 	case p.Throttle == allow:

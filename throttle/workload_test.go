@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
@@ -54,4 +55,18 @@ func TestOf(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While the labels of namespaces are not listed a pod gets no limit, and keeps what it has:
+// its namespace may forbid it.
+func TestOfUnlistedNamespace(t *testing.T) {
+	c := DefaultConfig()
+	w := c.Of(&pods.Pod{Namespace: "shop", QoS: bestEffort, Throttle: allow}, pods.Unlisted, nil)
+	require.True(t, w.Unlisted)
+	assert.Empty(t, Next(nil, taken(0, plugins.Hard, w)))
+	list := Next(nil, taken(0, plugins.Hard, Workload{}))
+	held := Next(list, taken(1, plugins.Hard, w))[pod]
+	assert.True(t, held.InForce())
+	w = c.Of(&pods.Pod{Namespace: "shop", QoS: guaranteed}, pods.Unlisted, nil)
+	assert.NotEmpty(t, w.Exempt, "it is exempt whatever its namespace says")
 }

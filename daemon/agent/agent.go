@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,6 +66,12 @@ type Agent struct {
 	records          *decisionStore // owned by the round's goroutine once it is loaded
 	counters         evict.Counters
 
+	// throttling guards the throttles, which the rounds and the throttle loop use; throttled is
+	// the state that was used last.
+	throttling      sync.Mutex
+	throttled       *view.State
+	throttlingEnded bool
+
 	// Owned by the round's goroutine.
 	savedState  evict.State
 	boot        string          // boot ID
@@ -77,6 +84,7 @@ type Agent struct {
 
 	// Owned by the sample loop, except pace.woken.
 	pace           pace
+	hurried        bool     // memory was short at the last sample, and all workloads were read
 	loggedTriggers []string // notes about triggers that were logged last
 
 	state         atomic.Pointer[view.State]
@@ -84,6 +92,7 @@ type Agent struct {
 	roundLiveness process.Liveness // when the last round ended
 	missed        atomic.Uint64
 	levelRose     chan struct{} // wakes the round loop: a level rose
+	throttleDue   chan struct{} // wakes the throttle loop: a level rose, or memory runs out
 	published     chan struct{} // wakes the display: a state was published
 	pageBell      web.Notifier  // the same, for clients that watch the page
 }
@@ -102,14 +111,15 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	}
 	a := &Agent{
 		Config: file, Log: log, host: host, config: c,
-		history:   &snapshot.History{},
-		past:      newHistory(c.State.Dir),
-		baselines: newUsual(c.State.Dir),
-		records:   newRecords(c.State),
-		decisions: evict.Log{Max: c.State.Decisions},
-		levelRose: make(chan struct{}, 1),
-		published: make(chan struct{}, 1),
-		pace:      pace{woken: make(chan struct{}, 1)},
+		history:     &snapshot.History{},
+		past:        newHistory(c.State.Dir),
+		baselines:   newUsual(c.State.Dir),
+		records:     newRecords(c.State),
+		decisions:   evict.Log{Max: c.State.Decisions},
+		levelRose:   make(chan struct{}, 1),
+		throttleDue: make(chan struct{}, 1),
+		published:   make(chan struct{}, 1),
+		pace:        pace{woken: make(chan struct{}, 1)},
 		About: view.Agent{
 			Node: node, Version: process.Version(), Started: time.Now(), Mode: "standalone", ConfigFile: configPath, Restrictions: permissionNotes(c.Paths.Procfs),
 		},
@@ -203,6 +213,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.triggers.Arm()
 	g.Go(func() error { return a.runTriggers(ctx) })
 	g.Go(func() error { return a.sampleLoop(ctx) })
+	g.Go(func() error { return a.throttleLoop(ctx) })
 	g.Go(func() error { return a.roundLoop(ctx) })
 	g.Go(func() error { return a.baselines.keep(ctx, a.Log) })
 	g.Go(func() error { return a.past.run(ctx, a.pageBell.Next, a.newestState, a.Log) })

@@ -1,3 +1,3 @@
-// Package agent is the agent of a node: its parts, and the two loops, sample and round
+// Package agent is the agent of a node: its parts, and the loops, sample, round and throttle
 // (loops.go), which are the map of everything else.
 package agent

@@ -19,6 +19,10 @@ import (
 func (a *Agent) sample() error {
 	start := time.Now()
 	a.reconfigure()
+	if a.pace.short && !a.hurried {
+		a.host.Hurry()
+	}
+	a.hurried = a.pace.short
 	raw, err := a.host.Read()
 	if err != nil {
 		return err
@@ -41,7 +45,8 @@ func (a *Agent) round(ctx context.Context) {
 	if !a.hasNewLevels() {
 		return
 	}
-	a.throttle()
+	a.throttle(true)
+	a.budgetMovers()
 	said := a.askPlugins(ctx)
 	a.recordVerdicts(said)
 	a.reportContention()
@@ -68,8 +73,8 @@ func (a *Agent) round(ctx context.Context) {
 	}
 }
 
-// sampleLoop samples once a tick, and between two ticks when a trigger wakes
-// it or memory is estimated to become short. Ticks never overlap: one that comes while a sample runs is missed and
+// sampleLoop samples once a tick, and between two ticks when a trigger wakes it or memory has
+// become short. Ticks never overlap: one that comes while a sample runs is missed and
 // counted.
 func (a *Agent) sampleLoop(ctx context.Context) error {
 	defer a.baselines.end(a.set)
@@ -85,31 +90,55 @@ func (a *Agent) sampleLoop(ctx context.Context) error {
 			tick = a.config.Tick
 			ticker.Reset(tick)
 		}
-		if !a.pace.next(ctx, ticker.C, a.config.Triggers.Window, a.shortIn()) {
+		if !a.pace.next(ctx, ticker.C, a.config.Triggers.Window, a.shortage()) {
 			return nil
 		}
 	}
 }
 
-// shortIn is in how long memory is short, at its pace: the pod that takes it is held then, and not
-// a tick later, when it has taken the rest. 0: not soon, or none would be held.
-func (a *Agent) shortIn() time.Duration {
+// fastest is how much memory programs take at most, in bytes per second: the kernel zeroes
+// each page, on all CPUs together.
+const fastest = 8 << 30
+
+// shortage returns what tells, between two samples, that memory has become short: the pod that
+// takes it is held then, and not a tick later, when it has taken the rest. nil: it cannot be
+// short before the tick, or none would be held.
+func (a *Agent) shortage() func() bool {
 	rule := a.config.Plugins.Inner.MemoryStall
-	if !rule.Enabled || !a.config.Throttle.Enabled || a.cluster == nil {
-		return 0
+	if !rule.Enabled || !a.config.Throttle.Enabled || a.config.Throttle.DryRun || a.cluster == nil || a.throttles.tree.Memory.V1 {
+		return nil
 	}
-	now := a.state.Load().Snapshot
-	spare, known := rule.Spare(now)
-	if !known {
-		return 0
+	now := a.state.Load()
+	spare, known := rule.Spare(now.Snapshot)
+	switch {
+	case !known || spare > fastest*a.config.Tick.Seconds():
+		return nil
+	case spare <= 0 && (a.throttles.holdsMemory() || !throttle.RunsOut(now.Snapshot, now.Levels)):
+		return nil
 	}
-	in, _ := throttle.ShortIn(now, spare)
-	return in
+	before, _ := now.Snapshot.Memory.AvailableBytes.Get()
+	return func() bool {
+		available, err := a.host.AvailableMemory()
+		return err == nil && float64(before)-float64(available) >= spare
+	}
+}
+
+// throttleLoop throttles at once when a level rises or memory runs out, and looks after a held
+// pod at each sample, however long a round waits for the cluster meanwhile.
+func (a *Agent) throttleLoop(ctx context.Context) error {
+	defer a.endThrottles()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.throttleDue:
+			a.throttle(false)
+		}
+	}
 }
 
 // roundLoop runs a round each eviction.round, or at once when a level rises.
 func (a *Agent) roundLoop(ctx context.Context) error {
-	defer a.throttles.lift()
 	for {
 		a.pauseBetweenRounds(ctx)
 		period := time.NewTimer(a.Config.Current().Eviction.Round - evict.MinRound)
@@ -127,8 +156,8 @@ func (a *Agent) roundLoop(ctx context.Context) error {
 }
 
 // pauseBetweenRounds keeps rounds evict.MinRound apart (rate limit). A level that has become
-// hard since the last round ends the pause, and so does memory that runs out: it was
-// soft just before, and that round must not delay this one.
+// hard since the last round ends the pause: it was soft just before, and that round must not
+// delay this one.
 func (a *Agent) pauseBetweenRounds(ctx context.Context) {
 	pause := time.NewTimer(evict.MinRound)
 	defer pause.Stop()
@@ -144,7 +173,7 @@ func (a *Agent) pauseBetweenRounds(ctx context.Context) {
 			}
 			return
 		}
-		if now := a.state.Load(); a.lastJudged != nil && (now.Levels.Rose(a.lastJudged, plugins.Hard) || throttle.RunsOut(now.Snapshot, now.Levels)) {
+		if a.lastJudged != nil && a.state.Load().Levels.Rose(a.lastJudged, plugins.Hard) {
 			wake(a.levelRose)
 			return
 		}
@@ -192,8 +221,11 @@ func (a *Agent) publish(snapshot *snapshot.Snapshot, levels *plugins.Levels, too
 	wake(a.published)
 	a.pageBell.Notify()
 	rose := before != nil && levels.Rose(before.Levels, plugins.Soft)
-	if rose || throttle.RunsOut(snapshot, levels) {
+	if rose {
 		wake(a.levelRose)
+	}
+	if rose || throttle.RunsOut(snapshot, levels) || a.throttles.holdsMemory() {
+		wake(a.throttleDue)
 	}
 	if a.cluster != nil && a.cluster.heartbeat != nil {
 		a.cluster.heartbeat.report.SetLevels(levels, rose)

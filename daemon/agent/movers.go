@@ -30,7 +30,7 @@ type moverBudget struct {
 
 // newMoverBudget takes over the budget of an earlier agent.
 func newMoverBudget(dir string, log *slog.Logger) *moverBudget {
-	m := &moverBudget{log: log, saveTimeout: saveTimeout, file: state.File[vgdp.Budget]{Path: filepath.Join(dir, "budget.json")}}
+	m := &moverBudget{log: log, saveTimeout: saveTimeout, file: state.File[vgdp.Budget]{Path: filepath.Join(dir, "budget.json"), UntilBoot: true}}
 	kept, err := m.file.Load()
 	if err != nil && !errors.Is(err, state.ErrNoState) {
 		log.Warn("cannot read the saved data mover budget; it begins as configured", "file", m.file.Path, "error", err)

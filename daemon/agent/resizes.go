@@ -14,8 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/throttle/resize"
 )
 
-// resizes throttles the CPU of pods by in-place resize. It is owned by the round's
-// goroutine.
+// resizes throttles the CPU of pods by in-place resize. Agent.throttling guards it.
 type resizes struct {
 	api     *resize.API // nil: there is no cluster
 	journal throttle.Journal

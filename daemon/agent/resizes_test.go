@@ -35,6 +35,7 @@ type resizeFixture struct {
 	c         *control.Cluster
 	node      string
 	namespace string
+	alone     bool // it is the throttle loop that works, not a round
 }
 
 func newResizeFixture(t *testing.T, node string) *resizeFixture {
@@ -127,7 +128,7 @@ func (h *resizeFixture) cpu(seconds int, level plugins.Level) {
 			}},
 		},
 		Levels: &plugins.Levels{Time: h.now, Verdicts: []plugins.Verdict{{Resource: plugins.CPU, Scope: "node", Level: level, Reason: "slow"}}},
-	}, &h.config, h.pods)
+	}, &h.config, h.pods, !h.alone)
 }
 
 func (h *resizeFixture) recorded() []throttle.Limit {
@@ -141,6 +142,10 @@ func (h *resizeFixture) recorded() []throttle.Limit {
 
 func TestResizedAndRestored(t *testing.T) {
 	h := newResizeFixture(t, "resized")
+	h.alone = true
+	h.cpu(0, plugins.Hard)
+	assert.Equal(t, [2]string{"4", "max"}, h.limits(), "the throttle loop leaves it to the round")
+	h.alone = false
 	h.cpu(0, plugins.Hard)
 	assert.Equal(t, [2]string{"400m", "max"}, h.limits())
 	assert.Len(t, h.recorded(), 1)

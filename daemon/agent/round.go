@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/agents"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/katalyst"
@@ -28,19 +29,47 @@ func (a *Agent) hasNewLevels() bool {
 	return state != nil && state.Levels != a.lastJudged
 }
 
-// throttle throttles pods that cause a pressure, before any pod is evicted for it.
-func (a *Agent) throttle() {
+// throttle throttles pods that cause a pressure, before any pod is evicted for it, by the
+// newest sample that is not used yet; resize: pods are resized too, which waits for the API
+// server. It returns the newest state, and the relief that is expected from the limits that
+// are in force then.
+func (a *Agent) throttle(resize bool) (*view.State, []evict.Relief) {
+	a.throttling.Lock()
+	defer a.throttling.Unlock()
 	state, c := a.state.Load(), a.Config.Current()
-	if a.cluster == nil { // standalone, it is unknown which pods may be throttled
+	switch {
+	case a.throttlingEnded || state == a.throttled && !resize:
+	case a.cluster == nil: // standalone, it is unknown which pods may be throttled
 		a.throttles.disable()
-	} else {
+	default:
 		var list pods.List
 		if a.throttles.needPods(state) {
 			list = a.cluster.pods.List(c.Eviction.Protect)
 		}
-		a.throttles.resizes.adopt(a.cluster.nodeRead, a.Log)
-		a.throttles.round(state, c, list)
+		a.throttles.round(state, c, list, resize)
 	}
+	a.throttled = state
+	return state, slices.Clone(a.throttles.relief)
+}
+
+// endThrottles removes every limit; none is made after it.
+func (a *Agent) endThrottles() {
+	a.throttling.Lock()
+	defer a.throttling.Unlock()
+	a.throttlingEnded = true
+	a.throttles.lift()
+}
+
+// adoptResizes takes over the resizes that an earlier agent recorded on the Node.
+func (a *Agent) adoptResizes() {
+	a.throttling.Lock()
+	defer a.throttling.Unlock()
+	a.throttles.resizes.adopt(a.cluster.nodeRead, a.Log)
+}
+
+// budgetMovers decides how many data movers may run on this node.
+func (a *Agent) budgetMovers() {
+	state, c := a.state.Load(), a.Config.Current()
 	if a.cluster == nil || !c.VGDP.Enabled {
 		a.movers.disable()
 	} else {
@@ -71,16 +100,17 @@ func (a *Agent) reportRefusals(refused []evict.Refusal) {
 // observe observes: it gathers the newest levels, the outer plugins' verdicts and
 // the present state of the cluster.
 func (a *Agent) observe(ctx context.Context, said []plugins.Verdict) evict.Input {
-	state := a.state.Load()
+	state, relief := a.throttle(false)
 	levels := state.Levels.With(said)
 	c := a.Config.Current()
 	in := evict.Input{
 		Time: time.Now().UTC(), Uptime: uptime(), Boot: a.boot, Rules: plugins.Rules(c.Plugins.Inner), Levels: levels, Before: a.lastDecided,
-		Config: c.Eviction, State: a.savedState, Contention: state.Snapshot.Contention, Relief: a.throttles.relief,
+		Config: c.Eviction, State: a.savedState, Contention: state.Snapshot.Contention, Relief: relief,
 	}
 	a.lastDecided, a.lastJudged = levels, state.Levels
 	if a.cluster != nil {
 		in.Cluster, in.State = a.cluster.observe(ctx, in)
+		a.adoptResizes()
 		in.State = a.cluster.cnr.adopt(ctx, in)
 	}
 	return in

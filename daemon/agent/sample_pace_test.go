@@ -2,14 +2,20 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -22,11 +28,12 @@ const (
 // given, and returns when each began, in ms; a woken one is negative.
 func sampled(t *testing.T, runs, takes time.Duration, stall func(wake func())) (began []int64) {
 	t.Helper()
-	return sampledUntilShort(t, runs, takes, stall, func(time.Duration) time.Duration { return 0 })
+	return sampledUntilShort(t, runs, takes, stall, nil)
 }
 
-// sampledUntilShort is the same where memory is short that long after a sample.
-func sampledUntilShort(t *testing.T, runs, takes time.Duration, stall func(wake func()), shortIn func(since time.Duration) time.Duration) (began []int64) {
+// sampledUntilShort is the same where memory is short from a time on until the next sample;
+// nil: it is not looked at.
+func sampledUntilShort(t *testing.T, runs, takes time.Duration, stall func(wake func()), isShort func(now time.Duration) bool) (began []int64) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), runs)
@@ -36,8 +43,13 @@ func sampledUntilShort(t *testing.T, runs, takes time.Duration, stall func(wake 
 		defer ticker.Stop()
 		go stall(func() { wake(p.woken) })
 		start := time.Now()
-		for p.next(ctx, ticker.C, window, shortIn(time.Since(start))) {
+		var look func() bool
+		if isShort != nil {
+			look = func() bool { return isShort(time.Since(start)) }
+		}
+		for p.next(ctx, ticker.C, window, look) {
 			at := time.Since(start).Milliseconds()
+			assert.Equal(t, p.short, p.early && !p.woke)
 			if p.woke {
 				at = -at
 			}
@@ -89,22 +101,24 @@ func TestSampleServesTickRightAfter(t *testing.T) {
 		"also when the tick came while it was taken: a tick is no reason to sample without a pause")
 }
 
-// Between two ticks, when memory is estimated to become short; no sooner than the least gap,
-// and the ticks stay.
+// Between two ticks, when memory has become short; no sooner than the least gap, and the ticks
+// stay.
 func TestSampleWhenMemoryIsShort(t *testing.T) {
-	for shortIn, want := range map[time.Duration][]int64{
-		0:                      {1000, 2000},
-		time.Millisecond:       {1000, 1200, 2000},
-		450 * time.Millisecond: {1000, 1450, 2000},
-		900 * time.Millisecond: {1000, 1900}, // which serves the tick right after it
-		3 * time.Second:        {1000, 2000},
+	for shortAt, want := range map[time.Duration][]int64{
+		0:                       {200, 1000, 2000}, // that long after the start
+		1050 * time.Millisecond: {1000, 1200, 2000},
+		1450 * time.Millisecond: {1000, 1500, 2000}, // when it is looked at next
+		1850 * time.Millisecond: {1000, 1900},       // which serves the tick right after it
+		3 * time.Second:         {1000, 2000},
 	} {
-		assert.Equal(t, want, sampledUntilShort(t, 2500*time.Millisecond, 0, at(), func(since time.Duration) time.Duration {
-			if since == time.Second {
-				return shortIn
+		short := true
+		assert.Equal(t, want, sampledUntilShort(t, 2500*time.Millisecond, 0, at(), func(now time.Duration) bool {
+			if now < shortAt || !short {
+				return false
 			}
-			return 0
-		}), "%s", shortIn)
+			short = false
+			return true
+		}), "%s", shortAt)
 	}
 }
 
@@ -146,23 +160,64 @@ func TestSampleSlowNeverOverlaps(t *testing.T) {
 	assert.GreaterOrEqual(t, len(began), 6)
 }
 
-// Only where one could be held: an agent of a cluster that throttles, whose rule of memory
-// is on.
-func TestShortIn(t *testing.T) {
-	c := config.Default()
-	h := snapshot.History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: time.Minute}
-	var s *snapshot.Snapshot
-	for i, available := range []uint64{1000, 700} { // of 2 GiB, of which 400 MiB must be available
-		now := time.Duration(1+i) * time.Second
-		s = h.Add(&snapshot.Sample{Time: time.Unix(int64(i), 0), Monotonic: now, Boottime: now, Memory: snapshot.Memory{TotalBytes: snapshot.Some[uint64](2 << 30), AvailableBytes: snapshot.Some(available << 20)}})
+// Between two samples it is looked whether memory has become short only where that could be
+// before the tick, and where one could be held then.
+func TestShortage(t *testing.T) {
+	const total = 2048 // MiB, of which 400 must be available
+	missing := []plugins.Verdict{{Resource: plugins.Memory, Target: snapshot.Some(100.0 * (1 << 20))}}
+	for name, tt := range map[string]struct {
+		samples []uint64 // MiB available, one each second
+		change  func(*Agent, *config.Agent)
+		now     uint64 // MiB
+		looks   bool
+		short   bool
+	}{
+		"it has become short":       {samples: []uint64{1000, 700}, now: 400, looks: true, short: true},
+		"some is spare yet":         {samples: []uint64{1000, 700}, now: 401, looks: true},
+		"it grows":                  {samples: []uint64{1000, 700}, now: 900, looks: true},
+		"it is short, and runs out": {samples: []uint64{1100, 700, 300}, now: 250, looks: true, short: true},
+		"it is short, and stays so": {samples: []uint64{300, 300, 300}, now: 100},
+		"the one that takes it is held": {samples: []uint64{1100, 700, 300}, change: func(a *Agent, _ *config.Agent) {
+			a.throttles.cgroups.Store(&map[string][]snapshot.SharedResource{"/pod": {snapshot.SharedMemory}})
+		}},
+		"of another only the CPU is limited": {samples: []uint64{1100, 700, 300}, change: func(a *Agent, _ *config.Agent) {
+			a.throttles.cgroups.Store(&map[string][]snapshot.SharedResource{"/pod": {snapshot.SharedCPU}})
+		}, now: 250, looks: true, short: true},
+		"throttles are disabled":                 {samples: []uint64{1000, 700}, change: func(_ *Agent, c *config.Agent) { c.Throttle.Enabled = false }},
+		"throttles are a dry run":                {samples: []uint64{1000, 700}, change: func(_ *Agent, c *config.Agent) { c.Throttle.DryRun = true }},
+		"the rule of memory is disabled":         {samples: []uint64{1000, 700}, change: func(_ *Agent, c *config.Agent) { c.Plugins.Inner.MemoryStall.Enabled = false }},
+		"without a cluster":                      {samples: []uint64{1000, 700}, change: func(a *Agent, _ *config.Agent) { a.cluster = nil }},
+		"cgroup v1 has no memory.high":           {samples: []uint64{1000, 700}, change: func(a *Agent, _ *config.Agent) { a.throttles.tree.Memory.V1 = true }},
+		"there is more than can be taken before": {samples: []uint64{1000, 700}, change: func(_ *Agent, c *config.Agent) { c.Tick = time.Millisecond }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write := func(file, text string) {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+			}
+			write("stat", "")
+			host, err := probes.NewHost(probes.Paths{Procfs: dir, Sysfs: dir, Cgroupfs: dir}, nil)
+			require.NoError(t, err)
+			c := config.Default()
+			c.Throttle.DryRun = false
+			h := snapshot.History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: time.Minute}
+			var s *snapshot.Snapshot
+			for i, available := range tt.samples {
+				now := time.Duration(1+i) * time.Second
+				s = h.Add(&snapshot.Sample{Time: time.Unix(int64(i), 0), Monotonic: now, Boottime: now, Memory: snapshot.Memory{TotalBytes: snapshot.Some[uint64](total << 20), AvailableBytes: snapshot.Some(available << 20)}})
+			}
+			a := &Agent{config: &c, cluster: &cluster{}, host: host, throttles: &throttles{}}
+			a.throttles.cgroups.Store(&map[string][]snapshot.SharedResource{})
+			a.state.Store(&view.State{Snapshot: s, Levels: &plugins.Levels{Verdicts: missing}})
+			if tt.change != nil {
+				tt.change(a, &c)
+			}
+			isShort := a.shortage()
+			require.Equal(t, tt.looks, isShort != nil)
+			if tt.looks {
+				write("meminfo", fmt.Sprintf("MemTotal: %d kB\nMemAvailable: %d kB\n", total<<10, tt.now<<10))
+				assert.Equal(t, tt.short, isShort())
+			}
+		})
 	}
-	a := &Agent{config: &c, cluster: &cluster{}}
-	a.state.Store(&view.State{Snapshot: s})
-	assert.Equal(t, time.Second, a.shortIn())
-	c.Throttle.Enabled = false
-	assert.Zero(t, a.shortIn())
-	c.Throttle.Enabled, c.Plugins.Inner.MemoryStall.Enabled = true, false
-	assert.Zero(t, a.shortIn())
-	c.Plugins.Inner.MemoryStall.Enabled, a.cluster = true, nil
-	assert.Zero(t, a.shortIn())
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/throttle"
 )
 
-// throttles slows down the pods of this node that cause a pressure. It is owned by the
-// round's goroutine, except shown and cgroups.
+// throttles slows down the pods of this node that cause a pressure. Agent.throttling guards
+// it, except shown and cgroups.
 type throttles struct {
 	saveTimeout time.Duration // how long a round waits for the disk
 	boot        string        // boot ID; empty: unknown
@@ -109,8 +109,8 @@ func (m *throttles) needPods(s *view.State) bool {
 	return anyMet(s.Levels) || throttle.RunsOut(s.Snapshot, s.Levels) || len(m.list) > 0
 }
 
-// round decides from the newest sample and applies the limits.
-func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
+// round decides from the newest sample and applies the limits; resize: those of the API too.
+func (m *throttles) round(s *view.State, c *config.Agent, list pods.List, resize bool) {
 	workloads := c.Throttleable(s.Snapshot, list, m.ofNamespace)
 	m.devices, m.titles = deviceNumbers(s.Snapshot), titles(s.Snapshot)
 	in := throttle.NewInput(s.Snapshot, s.Levels, workloads, m.list)
@@ -118,11 +118,13 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	in.Resizing = m.resizes.resizing
 	m.list = throttle.Next(m.list, in)
 	err := m.setCgroups(workloads)
-	decided, failed := m.resizes.round(in.Time, m.list, workloads, podsOf(s.Snapshot, list))
-	if decided {
-		failed = errors.Join(failed, m.setCgroups(workloads))
+	if resize {
+		decided, failed := m.resizes.round(in.Time, m.list, workloads, podsOf(s.Snapshot, list))
+		if decided {
+			failed = errors.Join(failed, m.setCgroups(workloads))
+		}
+		err = errors.Join(err, failed)
 	}
-	err = errors.Join(err, failed)
 	m.publishCgroups()
 	m.relief = m.reliefOf(s.Levels, workloads, c.Eviction.ReliefWait)
 	m.announce(s, workloads)
@@ -217,6 +219,16 @@ func (m *throttles) publishCgroups() {
 		}
 	}
 	m.cgroups.Store(&cgroups)
+}
+
+// holdsMemory tells whether the memory of a cgroup is limited.
+func (m *throttles) holdsMemory() bool {
+	for _, of := range *m.cgroups.Load() {
+		if slices.Contains(of, snapshot.SharedMemory) {
+			return true
+		}
+	}
+	return false
 }
 
 // toSave is what is to be saved.
@@ -448,7 +460,7 @@ func (m *throttles) tell(s *view.State, t throttle.Target, dryRun bool, reason, 
 			name = pod.Namespace + "/" + pod.Name
 		}
 	}
-	about := []any{"pod", name, "disk", t.Disk, "reason", text, "resource", t.Resource(), "dryRun", dryRun}
+	about := []any{"pod", name, "disk", t.Disk, "reason", text, "resource", t.Resource(), "dryRun", dryRun, "afterSample", time.Since(s.Snapshot.Time).Round(time.Millisecond)}
 	if reason == eventThrottled {
 		m.log.Info("pod throttled", about...)
 	} else {

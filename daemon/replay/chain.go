@@ -84,25 +84,29 @@ func (c *chain) recordVerdicts(s *snapshot.Sample) {
 	}
 }
 
-// round is the agent's round, if one is due: who is throttled anew, and the decision;
-// false if it did not change.
+// round is the agent's round, if one is due, or what its throttle loop does between two: who is
+// throttled anew, and the decision; false if it did not change.
 func (c *chain) round(s *snapshot.Snapshot, levels *plugins.Levels) (throttled []Throttling, d evict.Decision, changed bool) {
 	now := s.Monotonic()
 	since := now - c.roundAt
 	hardened := c.before != nil && levels.Rose(c.before, plugins.Hard)
-	if c.roundAt > 0 && since < c.config.Round && !(c.rose && since >= evict.MinRound) && !hardened {
+	due := c.roundAt == 0 || since >= c.config.Round || c.rose && since >= evict.MinRound || hardened
+	runsOut := throttle.RunsOut(s, levels)
+	if !due && !runsOut {
 		return nil, evict.Decision{}, false
 	}
-	c.roundAt, c.rose = now, false
 	in := evict.Input{
 		Time: s.Time, Uptime: s.Monotonic(), Boot: replayedBoot, Levels: levels, Before: c.before, Config: c.config, State: c.memory, Contention: s.Contention,
 		Cluster: &evict.Cluster{Pods: pods.List{Synced: true}},
 	}
-	if anyLevel(levels) || len(c.throttles) > 0 {
+	if anyLevel(levels) || runsOut || len(c.throttles) > 0 {
 		in.Cluster.Pods.Pods = recordedPods(s)
 	}
 	throttled = c.throttle(s, levels, in.Cluster.Pods)
-	c.before = levels
+	if !due { // the agent's throttle loop waits for no round
+		return throttled, evict.Decision{}, false
+	}
+	c.roundAt, c.rose, c.before = now, false, levels
 	in.Levels, in.State = evict.RecallNamed(in)
 	_, in.State = evict.Mark(in)
 	d, m := evict.Decide(in)

@@ -281,3 +281,20 @@ func TestDetailsV1LimitHitsOfContainer(t *testing.T) {
 	assert.Equal(t, u64(322), w.LimitHits, "read anew and not added to what was")
 	assert.Equal(t, u64(7), w.OOMKills)
 }
+
+// In a hurry all are read once, however much reading costs.
+func TestPaceHurry(t *testing.T) {
+	g := newGateTree(t, 3)
+	age := func() time.Duration {
+		g.at += time.Second
+		g.c.pace.next = g.at + maxWait
+		workloads, err := g.c.Read(g.at)
+		require.NoError(t, err)
+		return g.at - workloads[0].At
+	}
+	g.after(time.Second)
+	assert.Equal(t, time.Second, age())
+	g.c.Hurry()
+	assert.Zero(t, age())
+	assert.Equal(t, time.Second, age(), "not the time after it")
+}
