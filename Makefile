@@ -110,7 +110,7 @@ generate: ## make the generated files anew
 	go generate ./...
 
 # As root, for the pods' cgroups. The first time Kubernetes and etcd are built, for
-# some minutes. Ninety seconds of it are in make test.
+# some minutes. Two minutes of it are in make e2e.
 soak: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 soak: ## agent and controller for DURATION (2h): does what they hold grow; bin/soak.txt, bin/soak.tsv
 	@go run ./e2e/programs kube-apiserver
@@ -147,8 +147,8 @@ recordings: ## as root: record anew the machines that tests play, for some ten m
 		-parallel 1 -run '^(TestHostRecordingCgroupV1|TestKernelWithoutPSI|TestManyDisks|TestNUMA|TestRealKubelet)$$/^recorded$$' \
 		./e2e/vm
 
-# Six machines that are done to what their labels say, one load after the other:
-# on an idle host, since an emulated machine that is starved misses its ticks.
+# Seven machines and this host are done to what their labels say, one load after the
+# other: on an idle host, since an emulated machine that is starved misses its ticks.
 labelled: ## as root: record what the labelled set lacks, and judge it; run it again until nothing is left
 	PLIMSOLL_LABELLED=$(CURDIR)/e2e/labelled/testdata PLIMSOLL_LABELLED_MINUTES=$(MINUTES) go test -count=1 -timeout=2h -v \
 		-run '^TestMakeLabelledRecordings$$' ./e2e/vm

@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -75,6 +76,27 @@ func build(path, what string, tags ...string) error {
 
 // binary is the program under test, loadBinary what it is tested with.
 var binary, loadBinary string
+
+// rogue is the badly behaved plugin, openFiles an example of a good one; each is built
+// for the first test that asks, beside binary, and removed with it.
+var (
+	rogue     = buildOnce("./rogue")
+	openFiles = buildOnce("../plugins/outer/examples/openfiles")
+)
+
+// buildOnce is the path of a program that several tests run.
+func buildOnce(what string) func(t *testing.T) string {
+	once := sync.OnceValues(func() (string, error) {
+		path := filepath.Join(filepath.Dir(binary), filepath.Base(what))
+		return path, build(path, what)
+	})
+	return func(t *testing.T) string {
+		t.Helper()
+		path, err := once()
+		require.NoError(t, err)
+		return path
+	}
+}
 
 // agent is a running plimsoll agent.
 type agent struct {

@@ -64,22 +64,36 @@ func (c *throng) beat(ctx context.Context, start time.Time, i int) {
 	}
 }
 
-// populate with so many agents, without conditions.
+// populate with so many agents, without conditions, until the test ends.
 func (b *beats) populate(n, writers int) {
 	b.t.Helper()
 	for i := range n {
 		b.names = append(b.names, fmt.Sprintf("n%04d", i))
 	}
+	leases := b.c.Client.CoordinationV1().Leases(lease.Namespace)
+	b.t.Cleanup(func() {
+		ctx := contextWithoutCancel(b.t)
+		b.each(writers, func(name string) error {
+			return errors.Join(gone(b.c.Client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})), gone(leases.Delete(ctx, name, metav1.DeleteOptions{})))
+		})
+	})
+	b.each(writers, func(name string) error {
+		_, err := b.c.AddNode(b.t.Context(), name, nil)
+		now := lease.Micro(time.Now())
+		_, err2 := leases.Create(b.t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: new(int32(40)), RenewTime: &now},
+		}, metav1.CreateOptions{})
+		return errors.Join(err, err2)
+	})
+}
+
+// each agent, by several writers.
+func (b *beats) each(writers int, do func(name string) error) {
 	var all sync.WaitGroup
 	for w := range writers {
 		all.Go(func() {
-			for i := w; i < n; i += writers {
-				_, err := b.c.AddNode(b.t.Context(), b.names[i], nil)
-				now := lease.Micro(time.Now())
-				_, err2 := b.c.Client.CoordinationV1().Leases(lease.Namespace).Create(b.t.Context(), &coordinationv1.Lease{
-					ObjectMeta: metav1.ObjectMeta{Name: b.names[i]}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &b.names[i], LeaseDurationSeconds: new(int32(40)), RenewTime: &now},
-				}, metav1.CreateOptions{})
-				if err := errors.Join(err, err2); err != nil {
+			for i := w; i < len(b.names); i += writers {
+				if err := do(b.names[i]); err != nil {
 					b.t.Error(err)
 				}
 			}
@@ -102,13 +116,22 @@ func used(t *testing.T, pid int) (cpu time.Duration, peak string) {
 	return time.Duration(user+system) * 10 * time.Millisecond, regexp.MustCompile(`VmHWM:\s+(.*)`).FindStringSubmatch(string(status))[1]
 }
 
-func TestAgentSilenceAtScale(t *testing.T) {
+// All on one API server: first what is measured in its etcd, last what makes it slow
+// and ends it.
+func TestManyAgents(t *testing.T) {
 	t.Parallel()
+	c := cluster.New(t, cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}})
+	t.Run("bytes in etcd", func(t *testing.T) { heartbeatBytesInEtcd(t, c) })
+	t.Run("silence at scale", func(t *testing.T) { agentSilenceAtScale(t, c) })
+	t.Run("who", func(t *testing.T) { whoOfManyAgents(t, c) })
+	t.Run("heartbeats do not storm", func(t *testing.T) { heartbeatsDoNotStorm(t, c) })
+}
+
+func agentSilenceAtScale(t *testing.T, c *cluster.Cluster) {
 	n, interval, grace, window := 100, 2*time.Second, 8*time.Second, 5*time.Second
 	if os.Getenv("PLIMSOLL_LONG") != "" {
 		n, interval, grace, window = 5000, 10*time.Second, 40*time.Second, 30*time.Second
 	}
-	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler, cluster.ControllerManager}})
 	b := newBeats(t, c, 0, "")
 	write(t, b.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: nobody}]\nagents: {monitorGracePeriod: %s}\n", grace))
 	b.populate(n, 8)

@@ -34,13 +34,11 @@ func busyNode(i int) string {
 	return n.Encode()
 }
 
-func TestWhoOfManyAgents(t *testing.T) { //nolint:gocognit // a population, its writers, and five questions
-	t.Parallel()
+func whoOfManyAgents(t *testing.T, c *cluster.Cluster) { //nolint:gocognit // a population, its writers, and five questions
 	n, interval := 100, 2*time.Second
 	if os.Getenv("PLIMSOLL_LONG") != "" {
 		n, interval = 5000, 10*time.Second
 	}
-	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler, cluster.ControllerManager}})
 	b := newBeats(t, c, 0, "")
 	b.populate(n, 8)
 	var all sync.WaitGroup

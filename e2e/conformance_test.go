@@ -30,6 +30,7 @@ func conformanceOf(t *testing.T, args ...string) (conformance.Report, int) {
 	}
 	var r conformance.Report
 	if status := cmd.ProcessState.ExitCode(); status == 2 {
+		t.Logf("%s", errs.String())
 		return r, status
 	}
 	require.NoError(t, json.Unmarshal(out.Bytes(), &r), "%s%s", out.String(), errs.String())
@@ -75,12 +76,13 @@ func fairPods(t *testing.T) string {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"conntrack", "openfiles", "membandwidth"} {
+	const examples = "../plugins/outer/examples/"
+	for name, program := range map[string]func(*testing.T) string{
+		"conntrack": buildOnce(examples + "conntrack"), "openfiles": openFiles, "membandwidth": buildOnce(examples + "membandwidth"),
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			program := filepath.Join(t.TempDir(), name)
-			require.NoError(t, build(program, "../plugins/outer/examples/"+name))
-			r, status := conformanceOf(t, "--", program, "--plugins.dir", "{dir}")
+			r, status := conformanceOf(t, "--", program(t), "--plugins.dir", "{dir}")
 			assert.Empty(t, failedOf(r))
 			assert.Zero(t, status)
 			assertPassed(t, r, lives...)
@@ -88,9 +90,7 @@ func TestConformance(t *testing.T) {
 	}
 	t.Run("where it cannot measure", func(t *testing.T) {
 		t.Parallel()
-		program := filepath.Join(t.TempDir(), "openfiles")
-		require.NoError(t, build(program, "../plugins/outer/examples/openfiles"))
-		r, status := conformanceOf(t, "--unmeasurable", "--path.procfs=/nonexistent", "--", program, "--plugins.dir", "{dir}")
+		r, status := conformanceOf(t, "--unmeasurable", "--path.procfs=/nonexistent", "--", openFiles(t), "--plugins.dir", "{dir}")
 		assert.Zero(t, status, failedOf(r))
 		assertPassed(t, r, "error-not-zero")
 		assert.Contains(t, r.Find("error-not-zero").Observation, "/nonexistent")

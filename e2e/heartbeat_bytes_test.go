@@ -45,15 +45,18 @@ func walBytes(t *testing.T, c *cluster.Cluster) float64 {
 	return 0
 }
 
-// The load on etcd: a small Lease every 10 s and a status when it means
-// something, beside a status every 10 s.
-func TestHeartbeatBytesInEtcd(t *testing.T) {
-	t.Parallel()
+// The load on etcd, of which nobody else writes anything: a small Lease every 10 s and a
+// status when it means something, beside a status every 10 s.
+func heartbeatBytesInEtcd(t *testing.T, c *cluster.Cluster) {
 	const writes = 60
-	c := cluster.New(t, cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}})
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
 	_, err := c.AddNode(t.Context(), "weighed", nil)
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx := contextWithoutCancel(t)
+		assert.NoError(t, c.Client.CoreV1().Nodes().Delete(ctx, "weighed", metav1.DeleteOptions{}))
+		assert.NoError(t, gone(c.Client.CoordinationV1().Leases(lease.Namespace).Delete(ctx, "weighed", metav1.DeleteOptions{})))
+	})
 
 	status := func(i int) {
 		patch := fmt.Sprintf(`{"status":{"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","message":"%s %d","lastHeartbeatTime":%q}]}}`,

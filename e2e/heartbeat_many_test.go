@@ -114,13 +114,11 @@ func first(beats []crowdBeat, begin time.Time) (delays []time.Duration) {
 
 // Many agents on one real API server, which becomes slow, and is away and comes
 // back.
-func TestHeartbeatsDoNotStorm(t *testing.T) {
-	t.Parallel()
+func heartbeatsDoNotStorm(t *testing.T, c *cluster.Cluster) {
 	n, interval, away, steady := 60, 2*time.Second, 6*time.Second, 4*time.Second
 	if os.Getenv("PLIMSOLL_LONG") != "" {
 		n, interval, away, steady = 1000, 10*time.Second, 5*time.Minute, 40*time.Second
 	}
-	c := cluster.New(t, cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}})
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
 	ctx, stop := context.WithCancel(t.Context())
 	cr, wait := newCrowd(ctx, t, c, agentToken(t, c), n, interval)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
 )
@@ -29,8 +30,9 @@ import (
 // busy, the agent stalls for memory in a cgroup at its limit, a plugin never
 // answers, a kernel file and a mount hang, and nobody reads what the agent writes.
 func TestHeartbeatDelayedByNothing(t *testing.T) {
-	interval, length := time.Second, 12*time.Second
-	if os.Getenv("PLIMSOLL_LONG") != "" {
+	// So long that a heartbeat which stops within the first three seconds is found.
+	interval, length := time.Second, 10*time.Second
+	if live.IsLong() {
 		interval, length = 10*time.Second, 10*time.Minute
 	}
 	c := cluster.Shared(t, cluster.Options{})

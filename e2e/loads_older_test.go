@@ -56,11 +56,16 @@ func TestLoadsOfVelero116(t *testing.T) {
 	a.end(syscall.SIGTERM)
 }
 
-// While the node-agents are upgraded one of Velero 1.16 runs a PodVolumeBackup that was never
-// accepted. Those of the nodes that are upgraded already get their tickets all the same.
-func TestLoadsBesideOlderAgent(t *testing.T) {
+func TestLoadsOfOtherMovers(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, withoutKubelets())
+	t.Run("of an unknown mover", func(t *testing.T) { loadsOfUnknownMover(t, c) })
+	t.Run("beside an older node-agent", func(t *testing.T) { loadsBesideOlderAgent(t, c) })
+}
+
+// While the node-agents are upgraded one of Velero 1.16 runs a PodVolumeBackup that was never
+// accepted. Those of the nodes that are upgraded already get their tickets all the same.
+func loadsBesideOlderAgent(t *testing.T, c *cluster.Cluster) {
 	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"globalConfig":3,"prepareQueueLength":2}}`, ", leaseDuration: 15s")
 	h.see()
 	a := h.controller().start()
@@ -84,9 +89,7 @@ func TestLoadsBesideOlderAgent(t *testing.T) {
 
 // A data mover that Velero's node-agents serve and this program does not know is told, and
 // so is, as another, one of others.
-func TestLoadsOfUnknownMover(t *testing.T) {
-	t.Parallel()
-	c := cluster.New(t, withoutKubelets())
+func loadsOfUnknownMover(t *testing.T, c *cluster.Cluster) {
 	h := newVeleroWorld(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 15s")
 	a := h.controller().start()
 	mover := func(name string) func(map[string]any) {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
@@ -53,6 +54,7 @@ volumeBindingMode: WaitForFirstConsumer
 // is prepared until it is told to, so what was accepted keeps its slot.
 func TestLoadPlacesOnRealNodeAgents(t *testing.T) {
 	t.Parallel()
+	live.Long(t, "a Velero's node-agents of its own")
 	h := newRealVeleroWorld(t, 3, placeConfig, ", leaseDuration: 12s, diagnoseAfter: 1h")
 	require.NoError(t, h.c.Apply(t.Context(), []byte(placeClasses)))
 	h.see()

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/names"
@@ -48,6 +50,9 @@ type maintenanceWorld struct {
 
 func newMaintenanceWorld(t *testing.T) *maintenanceWorld {
 	t.Helper()
+	if os.Getenv("PLIMSOLL_VELERO") == "" { // make matrix asks for one
+		live.Long(t, "a whole Velero")
+	}
 	c := cluster.New(t, cluster.Options{Args: map[string][]string{
 		cluster.ControllerManager: {"--controllers=job-controller,serviceaccount-controller"}, // no kubelet is there: none is missed
 	}})

@@ -106,12 +106,8 @@ func TestRoguePlugins(t *testing.T) {
 }
 
 func newChaos(t *testing.T, seed uint64) *chaos {
-	c := &chaos{world: startWorldOf(t, cluster.New(t, cluster.Options{Audit: true})), seed: seed, crowd: crowded(), logs: t.TempDir()}
+	c := &chaos{world: startWorldOf(t, cluster.New(t, cluster.Options{Audit: true})), seed: seed, crowd: crowded(), logs: t.TempDir(), program: rogue(t)}
 	c.dir = filepath.Join(filepath.Dir(c.state), "plugins")
-	c.program = filepath.Join(t.TempDir(), "rogue")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", c.program, "./rogue")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
 	text, err := os.ReadFile(c.config)
 	require.NoError(t, err)
 	write(t, c.config, string(text)+fmt.Sprintf("  deadline: %[1]s\n  callTimeout: %[1]s\nweb: {pprof: true}\n", chaosDeadline))

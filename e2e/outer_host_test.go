@@ -265,15 +265,6 @@ func (w *world) memoryPressureIsOurs() {
 	assert.Equal(w.t, corev1.ConditionFalse, status(corev1.NodeMemoryPressure), "the kubelet's own is untouched")
 }
 
-// rogue is the badly behaved plugin, built once.
-func rogue(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "rogue")
-	out, err := exec.Command("go", "build", "-o", path, "./rogue").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return path
-}
-
 func TestOuterPluginProtectedPodRefused(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)

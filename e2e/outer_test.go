@@ -74,11 +74,8 @@ func TestOuterPluginExampleAsDocumented(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a := prepare(t, "--plugins.dir", dir, "--config", configFile(t, "eviction: {round: 1s}\n")).start()
-	program := filepath.Join(t.TempDir(), "openfiles")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", program, "../plugins/outer/examples/openfiles").CombinedOutput()
-	require.NoError(t, err, "%s", out)
 	said := &live.Output{}
-	cmd := exec.CommandContext(t.Context(), program, "--plugins.dir", dir, "--soft", "0", "--hard", "2")
+	cmd := exec.CommandContext(t.Context(), openFiles(t), "--plugins.dir", dir, "--soft", "0", "--hard", "2")
 	cmd.Stderr = said
 	require.NoError(t, cmd.Start())
 	a.lists(`open-files +outer +yes +node +soft +plimsoll.dev/OpenFilesPressure`)

@@ -43,17 +43,18 @@ const faint = `(() => {
 	return bad.slice(0, 5).join(' | ');
 })()`
 
-// look shows a page in each width and scheme and measures it.
+// look shows a page in each width, there in each scheme, and measures it.
 func (b *browser) look(name, url string) {
 	b.t.Helper()
 	for _, width := range []int{420, 1400} {
+		b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
+		b.call("Page.navigate", map[string]any{"url": "about:blank"})
+		b.call("Page.navigate", map[string]any{"url": url})
+		b.waitFor(fmt.Sprintf("%s, %d px", name, width), `document.readyState === 'complete' && !!document.querySelector('h1')`)
 		for _, scheme := range []string{"light", "dark"} {
 			place := fmt.Sprintf("%s, %d px, %s", name, width, scheme)
-			b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
 			b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": scheme}}})
-			b.call("Page.navigate", map[string]any{"url": "about:blank"})
-			b.call("Page.navigate", map[string]any{"url": url})
-			b.waitFor(place, `document.readyState === 'complete' && !!document.querySelector('h1')`)
+			b.waitFor(place, `matchMedia('(prefers-color-scheme: `+scheme+`)').matches`)
 			b.js(`document.querySelectorAll('details').forEach((d) => { d.open = true }); 0`)
 			assert.Empty(b.t, b.js(offScreen), place)
 			assert.Empty(b.t, b.js(faint), place)

@@ -15,16 +15,25 @@ mkdir -p $out
 
 module=$(go list -m)
 # Packages whose tests start processes. The one that takes longest begins first.
-processes=(e2e e2e/chart deploy e2e/clock e2e/cluster e2e/container e2e/velero evict lease pods)
+processes=(e2e e2e/chart deploy e2e/clock e2e/cluster e2e/container e2e/velero evict/kube lease pods daemon/agent throttle/resize)
+# Of these, those most of whose tests start none: make check runs them too.
+few=(daemon/agent evict/kube lease pods throttle/resize)
 machines=(e2e/vm)
+# Packages in which nothing runs beside anything else, in code or tests, as
+# TestShapeUnracedPackagesSequential holds: without the race detector, which make e2e
+# has, they take a part of the time, and without cgo they share what the product's
+# build compiles.
+plain=(backoff backup/durations daemon/advise daemon/gantt daemon/judge daemon/replay daemon/view
+	evict files judgement judgement/peers names plugins probes/internal/parse probes/internal/psi
+	problems snapshot throttle vgdp/gate vgdp/uploads e2e/testcheck e2e/vm/oci e2e/vm/rungs)
 # Packages of make test that have a long form.
-longs=(backup daemon/config daemon/history daemon/judge e2e/bench e2e/matrix)
+longs=(backup daemon/config daemon/history daemon/judge e2e/bench e2e/matrix plugins/outer probes)
 # What some tests run that is built only once: whoever needs one first waits for it.
 programs=(helm velero versitygw)
 
 units() {
 	local others
-	others=$(printf '%s\n' "${processes[@]}" "${machines[@]}" | sed "s|^|$module/|")
+	others=$(printf '%s\n' "${processes[@]}" "${machines[@]}" "${plain[@]}" | sed "s|^|$module/|")
 	go list ./... | grep -vxF "$others"
 }
 
@@ -35,6 +44,14 @@ gotestsum() {
 	rm -f "$out/$name.json" "$out/$name.xml"
 	go tool -modfile=e2e/tools/gotestsum/go.mod gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg \
 		--hide-summary skipped --jsonfile "$out/$name.json" --junitfile "$out/$name.xml" "$@"
+}
+
+# alone FLAGS… runs what needs no process but its own: plain, then packages.
+alone() {
+	local failed=0
+	CGO_ENABLED=0 gotestsum plain -- -vet=off -ldflags=-w -shuffle=on -count=1 "$@" "${plain[@]/#/./}" || failed=1
+	gotestsum units -- -vet=off -race -ldflags=-w -shuffle=on -count=1 "$@" "${packages[@]}" || failed=1
+	return $failed
 }
 
 # again are the flags for packages with processes: three tests that fail at most
@@ -68,9 +85,9 @@ trap 'exit 143' TERM
 status=0
 case $tier in # make lint has vetted all packages before: -vet=off
 check)
-	mapfile -t packages < <(units)
-	gotestsum units -- -vet=off -race -ldflags=-w -shuffle=on -count=1 -short -timeout=20m "${packages[@]}" ./evict ./lease ./pods || status=1
-	go run ./e2e/testcheck $out/units.json || status=1
+	mapfile -t packages < <(units && printf './%s\n' "${few[@]}")
+	alone -short -timeout=20m || status=1
+	go run ./e2e/testcheck $out/plain.json $out/units.json || status=1
 	;;
 test)
 	# Tests of processes wait for them more than they compute, so the others run
@@ -80,7 +97,7 @@ test)
 	set -m
 	go run ./e2e/programs kube-apiserver </dev/null &
 	building=$!
-	gotestsum units -- -vet=off -race -ldflags=-w -shuffle=on -count=1 -timeout=40m "${packages[@]}" </dev/null &
+	alone -timeout=40m </dev/null &
 	others=$!
 	wait $building || exit 1
 	go run ./e2e/programs "${programs[@]}" </dev/null &
@@ -90,7 +107,7 @@ test)
 	wait $building || status=1
 	wait $others || status=1
 	set +m
-	check_skips $out/units.json $out/processes.json || status=1
+	check_skips $out/plain.json $out/units.json $out/processes.json || status=1
 	;;
 e2e)
 	export PLIMSOLL_LONG=1
@@ -98,6 +115,7 @@ e2e)
 	written=(':!e2e/last-green.txt' ':!e2e/matrix/records.json' ':!docs/compatibility.md')
 	tree=$({ git rev-parse HEAD && git diff HEAD -- . "${written[@]}"; } | sha256sum | cut -c1-12)
 	begun=$SECONDS
+	PLIMSOLL_LONG='' gotestsum raced -- -race -ldflags=-w -count=1 -timeout=40m "${plain[@]/#/./}" || status=1
 	for dir in "${processes[@]}" "${longs[@]}" "${machines[@]}"; do
 		green=$out/e2e-${dir//\//-}.green
 		if [ "$(cut -d' ' -f1 "$green" 2>/dev/null)" = "$tree" ]; then
@@ -116,7 +134,7 @@ e2e)
 			echo "# The last green run of make e2e, which writes this file: when a package passed,"
 			echo "# on which commit, and for how long it ran."
 			for dir in "${processes[@]}" "${longs[@]}" "${machines[@]}"; do
-				printf '%-14s %s\n' "$dir" "$(cut -d' ' -f2- "$out/e2e-${dir//\//-}.green")"
+				printf '%-15s %s\n' "$dir" "$(cut -d' ' -f2- "$out/e2e-${dir//\//-}.green")"
 			done
 		} >e2e/last-green.txt
 		echo "all green after $((SECONDS - begun)) s: e2e/last-green.txt"

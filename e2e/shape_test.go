@@ -108,6 +108,48 @@ func TestShapeTypesInFewFiles(t *testing.T) {
 	}
 }
 
+// unraced are the packages that run.sh tests without the race detector.
+func unraced(t *testing.T) []string {
+	t.Helper()
+	script, err := os.ReadFile("run.sh")
+	require.NoError(t, err)
+	_, list, found := strings.Cut(string(script), "\nplain=(")
+	require.True(t, found)
+	list, _, _ = strings.Cut(list, ")")
+	return strings.Fields(list)
+}
+
+// besides tells whether a node begins what runs beside it.
+func besides(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.GoStmt:
+		return true
+	case *ast.CallExpr:
+		called, is := n.Fun.(*ast.SelectorExpr)
+		return is && slices.Contains([]string{"Go", "Parallel", "AfterFunc"}, called.Sel.Name)
+	}
+	return false
+}
+
+// There is no race to be found in them. One that gets a go statement leaves the list.
+func TestShapeUnracedPackagesSequential(t *testing.T) {
+	dirs := unraced(t)
+	assert.Greater(t, len(dirs), 20)
+	for _, dir := range dirs {
+		paths, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
+		require.NoError(t, err)
+		require.NotEmpty(t, paths, dir)
+		for _, path := range paths {
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			for n := range ast.Preorder(file) {
+				assert.False(t, besides(n), "%s", set.Position(n.Pos()))
+			}
+		}
+	}
+}
+
 func TestShapeFilesShort(t *testing.T) {
 	all := goFiles(t)
 	assert.Greater(t, len(all), 300)

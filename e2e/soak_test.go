@@ -20,9 +20,10 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/e2e/clock"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 )
 
-// soakShort is how long it is in make test; make soak says for how long otherwise.
+// soakShort is how long it is in make e2e; make soak says for how long otherwise.
 // In one that is shorter than soakLong plugins take the same names again: what is
 // bounded is then full when the judged half begins.
 const (
@@ -79,7 +80,10 @@ func TestSoak(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
 	length := soakShort
-	if text := os.Getenv("PLIMSOLL_SOAK"); text != "" {
+	text := os.Getenv("PLIMSOLL_SOAK")
+	if text == "" {
+		live.Long(t, "two minutes of a node's worst hours")
+	} else {
 		var err error
 		length, err = time.ParseDuration(text)
 		require.NoError(t, err, "PLIMSOLL_SOAK")

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
@@ -33,7 +32,6 @@ func TestLog(t *testing.T) {
 	t.Run("update", logUpdate)
 	t.Run("list is a copy", logListIsACopy)
 	t.Run("candidates bounded", logCandidatesBounded)
-	t.Run("concurrent readers", logConcurrentReaders)
 	t.Run("survives restart", logSurvivesRestart)
 	t.Run("dry run beside real", logDryRunBesideReal)
 }
@@ -155,38 +153,6 @@ func logCandidatesBounded(t *testing.T) {
 	l.Add(few)
 	assert.Len(t, l.List()[0].Candidates, 30)
 	assert.Zero(t, l.List()[0].Omitted)
-}
-
-func logConcurrentReaders(t *testing.T) {
-	l := Log{Max: 10}
-	const added = 500
-	var readers errgroup.Group
-	for range 4 {
-		readers.Go(func() error {
-			for newest := -1; newest < added-1; {
-				list := l.List()
-				if len(list) == 0 {
-					continue
-				}
-				first := int(list[0].Time.Sub(at(0)).Seconds())
-				if first < newest || len(list) > l.Max {
-					return fmt.Errorf("%d of %d decisions, newest %d after %d", len(list), l.Max, first, newest)
-				}
-				newest = first
-				list[0].Causes[0].Scope = "the reader's own"
-			}
-			return nil
-		})
-	}
-	levels := []plugins.Level{plugins.Soft, plugins.Hard}
-	for i := range added {
-		d := caused(fmt.Sprint(i), CodeSoft, levels[i%2])
-		d.Time = at(i)
-		l.Add(d)
-		l.Update(d.ID, func(d *Decision) { d.After = []Cause{{Scope: "node"}} })
-	}
-	require.NoError(t, readers.Wait())
-	require.Len(t, l.List(), l.Max)
 }
 
 func logSurvivesRestart(t *testing.T) {

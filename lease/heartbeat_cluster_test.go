@@ -39,7 +39,7 @@ type beating struct {
 
 func newBeating(t *testing.T, node string) *beating {
 	t.Helper()
-	c := cluster.Shared(t, cluster.Options{Audit: true})
+	c := plane(t)
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
 	how, err := c.ServiceAccountConfig(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{})
 	require.NoError(t, err)
@@ -290,7 +290,7 @@ func TestHeartbeatUntrustedAPIServer(t *testing.T) {
 }
 
 func TestConnectionNeedsHTTPS(t *testing.T) {
-	c := *cluster.Shared(t, cluster.Options{Audit: true}).Admin
+	c := *plane(t).Admin
 	c.Host = "http://127.0.0.1:1"
 	_, err := NewConnection(&c)
 	require.ErrorContains(t, err, "want an https URL")

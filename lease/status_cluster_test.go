@@ -23,9 +23,15 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
 
+// plane is the control plane of all tests here, none of which makes a pod.
+func plane(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	return cluster.Shared(t, cluster.Options{Audit: true, Without: []string{cluster.Scheduler}})
+}
+
 // onCluster is a client with the agent's own rights, and a Node.
 func onCluster(t *testing.T, name string) (*cluster.Cluster, *kubernetes.Clientset) {
-	c := cluster.Shared(t, cluster.Options{Audit: true})
+	c := plane(t)
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
 	path, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{})
 	require.NoError(t, err)

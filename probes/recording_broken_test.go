@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -26,8 +27,8 @@ func TestRecordingTruncatedAnywhere(t *testing.T) {
 	samples := recordedSamples(t)[:4]
 	b, err := os.ReadFile(record(t, samples))
 	require.NoError(t, err)
-	most := 0
-	for n := range len(b) {
+	most, step := 0, live.Times(5, 1)
+	for n := (len(b) - 1) % step; n < len(b); n += step { // its last byte is missing at last
 		back, _, err := play(bytes.NewReader(b[:n]))
 		require.ErrorIs(t, err, ErrTruncated, "at byte %d of %d", n, len(b))
 		require.GreaterOrEqual(t, len(back), most, "at byte %d: more of the file gives no fewer samples", n)

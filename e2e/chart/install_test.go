@@ -13,9 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/chart"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 )
 
+// In make e2e also every other form of the release, of which make test shows what is
+// rendered: TestPrivilege, TestPods, TestPlainManifest.
 func TestChartInstallUpgradeUninstall(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: pods get roots of their own")
@@ -25,13 +29,17 @@ func TestChartInstallUpgradeUninstall(t *testing.T) {
 	before := w.all()
 	w.install()
 	w.reconfigure()
-	w.throttles()
-	w.monitored()
-	w.observe()
+	if live.IsLong() {
+		w.throttles()
+		w.monitored()
+		w.observe()
+	}
 	w.mark()
 	w.uninstall(before)
 	assert.Empty(t, w.marks())
-	w.installPlain()
+	if live.IsLong() {
+		w.installPlain()
+	}
 }
 
 // install by the default values: what is there is valid, and works.
@@ -93,6 +101,7 @@ func (w *world) reconfigure() {
 	w.agent.follow()
 	w.becomes(w.agent, "plimsoll_eviction_dry_run", "1")
 	assert.Equal(w.t, generation, w.generation())
+	w.hadPolicy("2")
 	eventually(w.t, "the heartbeat goes on", func() error {
 		now, err := w.beaten()
 		if err == nil && !now.After(first) {
@@ -100,6 +109,19 @@ func (w *world) reconfigure() {
 		}
 		return err
 	})
+}
+
+// hadPolicy tells that a revision, which holds loads, had the policy that releases hidden
+// ones, where the API server serves its kind. Elsewhere: TestInstallByWhatIsServed.
+func (w *world) hadPolicy(revision string) {
+	w.t.Helper()
+	served, err := w.c.Serves(deploy.GateMutating)
+	require.NoError(w.t, err)
+	if !served {
+		return
+	}
+	made := chart.Objects(w.t, w.Run("get", "manifest", "plimsoll", "--revision", revision))
+	assert.Equal(w.t, "admissionregistration.k8s.io/v1", named(w.t, made, releasing).GetAPIVersion())
 }
 
 // throttles data movers, for which the agent's pod is made anew with privileges.

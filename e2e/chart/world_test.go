@@ -200,9 +200,16 @@ spec: {datamover: plimsoll.dev/held, backupStorageLocation: a, operationTimeout:
 `)))
 }
 
-// mark the Node as an agent does.
+// mark the Node as an agent does, once the one that is there, in a dry run again, has
+// removed what it wrote: after that it leaves a calm Node alone.
 func (w *world) mark() {
 	w.t.Helper()
+	eventually(w.t, "the load alone has a mark", func() error {
+		if have := w.marks(); len(have) != 1 {
+			return fmt.Errorf("%q", have)
+		}
+		return nil
+	})
 	const name = "plimsoll.dev/MemoryContention"
 	tainter := kube.Tainter{Nodes: w.c.Client.CoreV1(), Node: nodeName, Log: slog.New(slog.DiscardHandler)}
 	_, err := tainter.Apply(w.t.Context(), nil, []corev1.Taint{{Key: name, Effect: corev1.TaintEffectNoSchedule}})

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -195,8 +196,11 @@ func (c *Cluster) planAPIServer(ctx context.Context, i int, etcd string) error {
 			return err
 		}
 	}
+	// Made when it is first asked, since Admin is planned later, and only once: it is
+	// asked many times a second.
+	once := sync.OnceValues(func() (*kubernetes.Clientset, error) { return kubernetes.NewForConfig(c.AdminAt(i)) })
 	ready := func(ctx context.Context) error {
-		client, err := kubernetes.NewForConfig(c.AdminAt(i))
+		client, err := once()
 		if err != nil {
 			return err
 		}

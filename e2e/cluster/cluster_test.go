@@ -93,6 +93,7 @@ func TestNamespacePerTest(t *testing.T) {
 }
 
 func TestPodsWithoutControllerManager(t *testing.T) {
+	long(t)
 	c := cluster.New(t, bare())
 	assert.Len(t, c.Processes(), 2)
 	pod := &corev1.Pod{

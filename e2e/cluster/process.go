@@ -213,7 +213,7 @@ func (p *Process) WaitReady(ctx context.Context) error {
 	if running == nil {
 		return fmt.Errorf("%s is not ready: not started", p.name)
 	}
-	poll := time.NewTicker(20 * time.Millisecond)
+	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
 	for {
 		asked, cancel := context.WithTimeout(ctx, 2*time.Second)

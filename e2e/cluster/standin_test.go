@@ -248,6 +248,7 @@ func TestStandInKeepsNodeReady(t *testing.T) {
 }
 
 func TestStandInHasKubeletRights(t *testing.T) {
+	long(t)
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: pods get real cgroups")
 	}

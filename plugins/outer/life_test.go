@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/katalyst"
 	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -101,10 +102,8 @@ func TestOuterKilledPluginReturns(t *testing.T) {
 	}
 }
 
-// comings is how often a plugin comes back in the test below.
-const comings = 1000
-
-func TestOuterPluginReturnsThousandTimes(t *testing.T) {
+func TestOuterPluginReturnsOften(t *testing.T) {
+	comings := live.Times(150, 1000)
 	w := newPluginEnv(t).run()
 	f := newFake("p")
 	come := func(removes bool) {
@@ -136,7 +135,7 @@ func TestOuterPluginReturnsThousandTimes(t *testing.T) {
 			infos++
 		}
 	}
-	assert.InDelta(t, comings, infos, comings/100, "once each time; one that does not answer in time is asked again")
+	assert.InDelta(t, comings, infos, float64(max(3, comings/100)), "once each time; one that does not answer in time is asked again")
 	assert.LessOrEqual(t, registered, comings, "killed before it was told, perhaps")
 	assert.GreaterOrEqual(t, registered, comings*9/10)
 	f.forget()
