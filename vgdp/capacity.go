@@ -234,7 +234,7 @@ func (r *capacity) stale(l *Load) Code {
 	}
 	switch {
 	case l.Ticket.Epoch < v.Epoch:
-		return CodeLimit
+		return CodeLeader
 	case l.Ticket.Epoch > v.Epoch: // of a later leader
 	case !r.in.Time.Before(l.Ticket.At.Add(TicketLife)):
 		return CodeBackoff

@@ -197,11 +197,14 @@ func (d *decider) grant(a *candidate) {
 
 // probe admits one unschedulable load of each Velero, if a slot is left beside the one
 // that is kept for restores: a cluster autoscaler creates a node only for a pod that is
-// pending. Until the node is there the others wait and take no slots.
+// pending. Until the node is there the others wait and take no slots. It may keep its slot
+// for half an hour, so where loads of its Velero wait for a node that there is, one more
+// slot must be left for them.
 func (d *decider) probe() {
 	for _, a := range d.unschedulable {
 		v := a.velero
-		if v.unschedulable > 0 || v.slots.all >= slotsOfBackups(v.PrepareLimit) {
+		left := slotsOfBackups(v.PrepareLimit) - v.slots.all
+		if v.unschedulable > 0 || left <= 0 || left == 1 && d.waitsForNode(a.load.Namespace) {
 			continue
 		}
 		v.unschedulable++
@@ -209,6 +212,13 @@ func (d *decider) probe() {
 		d.grant(a)
 		d.out.Waiting = slices.DeleteFunc(d.out.Waiting, func(w Waiting) bool { return w.Load == a.load })
 	}
+}
+
+// waitsForNode tells whether a load of a Velero waits until one of its nodes takes it.
+func (d *decider) waitsForNode(namespace string) bool {
+	return slices.ContainsFunc(d.out.Waiting, func(w Waiting) bool {
+		return w.Namespace == namespace && (w.Wait.Code == CodeFull || w.Wait.Code == CodePressure || w.Wait.Code == CodeAgent)
+	})
 }
 
 // notReady says why a load could not use a ticket now; the zero value: it could.

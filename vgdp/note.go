@@ -73,7 +73,7 @@ func (w *Waiting) NextNote(now time.Time) (n Note, news bool) {
 	switch {
 	case pressed, !n.PostponedUntil.Equal(w.Load.Note.PostponedUntil):
 		return n, true
-	case w.Load.Note.Reason == "":
+	case w.Load.Note.Reason == "", w.Load.Note.Reason == CodeLeader: // why it waits was not written yet
 		return n, now.Sub(w.Created) >= NoteMinAge
 	}
 	return n, n.Reason != w.Load.Note.Reason && now.Sub(w.Load.Note.Since) >= NoteInterval

@@ -243,3 +243,31 @@ func someSelector(r *rand.Rand) *corev1.NodeSelector {
 	}
 	return s
 }
+
+// A load without a possible node may keep its slot for half an hour.
+func TestUnschedulableLeavesSlotToOthers(t *testing.T) {
+	nowhere := func(l *Load) {
+		l.Place = Place{}.With(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone("none")}})
+	}
+	runs, waits := load("runs", PodVolumeBackup, in(InProgress), on("n1")), load("waits", PodVolumeBackup, on("n1"))
+	gone, second := load("gone", DataUpload, nowhere), load("second", DataUpload, nowhere)
+	for name, row := range map[string]struct {
+		limit int
+		loads []Load
+		want  []string
+	}{
+		"one slot, and one waits for its node":    {1, []Load{runs, waits, gone}, nil},
+		"two slots, and one waits for its node":   {2, []Load{runs, waits, gone}, nil},
+		"three slots, and one waits for its node": {3, []Load{runs, waits, gone}, []string{"gone"}},
+		"one of three slots is taken":             {3, []Load{runs, waits, gone, load("accepted", PodVolumeBackup, in(Accepted), on("n2"))}, nil},
+		"two slots, and the node takes it":        {2, []Load{waits, gone}, []string{"waits"}},
+		"two slots, and no other waits":           {2, []Load{runs, gone}, []string{"gone"}},
+		"two slots, and the other has no node":    {2, []Load{runs, gone, second}, []string{"gone"}},
+		"two slots, and the other is not ready":   {2, []Load{runs, gone, load("late", PodVolumeBackup, on("n1"), func(l *Load) { l.NotReady = "no" })}, []string{"gone"}},
+		"another Velero's waits":                  {2, []Load{runs, gone, load("theirs", PodVolumeBackup, on("n1"), func(l *Load) { l.Namespace = "other" })}, []string{"gone"}},
+	} {
+		w := world(row.limit, nodes(2, 1), row.loads...)
+		w.Veleros["other"] = Velero{Epoch: 3, PrepareLimit: 1}
+		assert.Equal(t, row.want, admitted(Decide(w)), name)
+	}
+}

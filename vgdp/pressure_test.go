@@ -230,7 +230,7 @@ func TestRevokeNewestTicketsFirst(t *testing.T) {
 	for _, r := range d.Revoke {
 		got[r.Name] = r.Why
 	}
-	assert.Equal(t, map[string]Code{"unused": CodeBackoff, "new": CodeLimit, "void": CodeLimit}, got)
+	assert.Equal(t, map[string]Code{"unused": CodeBackoff, "new": CodeLimit, "void": CodeLeader}, got)
 
 	d = Decide(pressed(world(9, nodes(1, 9), load("x", PodVolumeBackup, on("n1"), ticket(7, noon)), load("r", PodVolumeRestore, on("n1"), ticket(7, noon))), "n1", held(time.Minute)))
 	if assert.Len(t, d.Revoke, 1) {
@@ -261,6 +261,7 @@ func TestNotesWrittenWhenWorth(t *testing.T) {
 		"a new one has none yet": {load("x", DataUpload, made(at(-NoteMinAge+1))), nil},
 		"the first":              {load("x", DataUpload, made(at(-NoteMinAge))), &Note{Reason: CodeLimit, Since: noon, BlockedBy: "DataUpload velero/slot"}},
 		"the same":               {load("x", DataUpload, note(Note{Reason: CodeLimit})), nil},
+		"after a revoked ticket": {load("x", DataUpload, note(Note{Reason: CodeLeader, Since: noon})), &Note{Reason: CodeLimit, Since: noon, BlockedBy: "DataUpload velero/slot"}},
 		"another, soon":          {load("x", DataUpload, note(Note{Reason: CodeFull, Since: at(-NoteInterval + 1)})), nil},
 		"another, after long": {
 			load("x", DataUpload, note(Note{Reason: CodeFull, Since: at(-NoteInterval), PressureSince: at(-time.Hour)})),

@@ -23,6 +23,9 @@ const (
 	CodePostponed     Code = "postponed"     // the backup window of its Backup is over
 )
 
+// CodeLeader is why a ticket is revoked, and of no Wait: an earlier leader gave it.
+const CodeLeader Code = "earlier-leader"
+
 // Codes are all values of Wait.Code.
 func Codes() []Code {
 	return []Code{CodeLimit, CodeFull, CodePressure, CodeUnschedulable, CodeNotReady, CodeBackoff, CodeAgent, CodePostponed}

@@ -29,6 +29,11 @@ type MoverLoad struct {
 	OtherMover string `json:"otherDataMover,omitempty"`
 	// StartedAtOnce: its node-agent does not accept it before it starts it.
 	StartedAtOnce bool `json:"startedAtOnce,omitempty"`
+	// Leaves: it is cancelled or deleted, which needs no ticket.
+	Leaves bool `json:"leaves,omitempty"`
+	// MayBeHeld: pressure may still hold it, which is prepared. Only the controller knows
+	// since when; here its time counts from when it was accepted.
+	MayBeHeld bool `json:"mayBeHeld,omitempty"`
 	// Ticket of the present epoch; nil: none.
 	Ticket *vgdp.Ticket `json:"ticket,omitempty"`
 	// Place is why it would wait, decided now; nil: it does not wait. Ahead
@@ -105,6 +110,8 @@ func loadOf(o *admission.Object, a *admission.Preview) *MoverLoad {
 	if !l.ByVelero() {
 		out.OtherMover = l.Mover
 	}
+	out.Leaves = l.Cancel || l.Deleted
+	out.MayBeHeld = slices.ContainsFunc(a.Decision.Start, func(g vgdp.Grant) bool { return g.UID == l.UID && g.Overdue })
 	out.StartedAtOnce = l.Direct || slices.Contains(a.Report.StartedAtOnce, l.Kind)
 	if l.Ticket != nil && l.Ticket.Epoch == a.Report.Epoch {
 		out.Ticket = l.Ticket
@@ -155,6 +162,10 @@ func WriteMoverLoad(w io.Writer, l *MoverLoad, now time.Time) error {
 		t.line("%s. Its node-agent starts it at once, without accepting it: Plimsoll cannot hold it.", state)
 	case l.Place != nil:
 		t.line("%s, with %d ahead of it: %s.", state, l.Ahead, l.Place.Why)
+	case l.Leaves && l.Phase == vgdp.New:
+		t.line("%s. It is cancelled or deleted: Plimsoll does not hold it, and it needs no ticket.", state)
+	case l.MayBeHeld:
+		t.line("%s. Pressure on its node may hold it for %s after it was prepared, which only the controller saw.", state, vgdp.MaxPreparedHold)
 	case l.Ticket != nil && l.Phase == vgdp.New:
 		t.line("%s. It has its ticket; no node-agent has accepted it yet.", state)
 	case l.Phase == vgdp.New && l.Velero.Limited:

@@ -86,6 +86,39 @@ Pod velero/first, phase Pending
 	}
 }
 
+func TestExplainLoadWithoutWait(t *testing.T) {
+	now := time.Date(2026, 3, 1, 2, 10, 0, 0, time.UTC)
+	for name, row := range map[string]struct {
+		change func(*vgdp.Load)
+		want   string
+	}{
+		"waits for nothing": {func(*vgdp.Load) {}, "is New on node n1, 10m0s old. It would get its ticket now.\n"},
+		"cancelled":         {func(l *vgdp.Load) { l.Cancel = true }, "old. It is cancelled or deleted: Plimsoll does not hold it, and it needs no ticket.\n"},
+		"deleted":           {func(l *vgdp.Load) { l.Deleted = true }, "old. It is cancelled or deleted: "},
+		"prepared long after it was accepted": {func(l *vgdp.Load) {
+			l.Phase, l.AcceptedAt = vgdp.Prepared, now.Add(-6*time.Minute)
+		}, "is Prepared on node n1, 10m0s old. Pressure on its node may hold it for 5m0s after it was prepared, which only the controller saw"},
+		"prepared, and held": {func(l *vgdp.Load) {
+			l.Phase, l.AcceptedAt = vgdp.Prepared, now.Add(-4*time.Minute)
+		}, "with 0 ahead of it: pressure on node n1: disk hard; held until "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := answer(now)
+			o := a.All[1]
+			row.change(&o.Load)
+			a.Input.Loads = []vgdp.Load{o.Load}
+			if o.Load.Phase == vgdp.Prepared {
+				a.Input.Pressure = map[string]vgdp.Pressure{"n1": {Why: "disk hard", HoldUntil: now.Add(time.Minute)}}
+			}
+			a.Decision = vgdp.Decide(a.Input)
+			a.Report = admission.NewReports(&a.Input, &a.Decision)[0]
+			var b strings.Builder
+			require.NoError(t, WriteMoverLoad(&b, loadOf(o, a), now))
+			assert.Contains(t, b.String(), row.want)
+		})
+	}
+}
+
 func TestExplainLoadKind(t *testing.T) {
 	for said, want := range map[string][]vgdp.Kind{
 		"a": admission.Kinds(), "du/a": {vgdp.DataUpload}, "DataDownload/a": {vgdp.DataDownload}, "podvolumebackups/a": {vgdp.PodVolumeBackup}, "PVR/a": {vgdp.PodVolumeRestore},

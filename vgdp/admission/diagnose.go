@@ -31,10 +31,12 @@ type diagnosed struct {
 }
 
 // needsDiagnosis tells whether a load was accepted long ago and does not run, or has a
-// pod that cannot run, or runs without one.
+// pod that cannot run, or runs without one. What another data mover does is not known.
 func (v *velero) needsDiagnosis(l *vgdp.Load, now time.Time, after time.Duration) bool {
 	pod, moves := v.movers.Get(l.Namespace, l.Name)
 	switch {
+	case !l.ByVelero():
+		return false
 	case l.Phase == vgdp.InProgress:
 		return !moves && !l.Direct
 	case l.Phase == vgdp.Accepted && moves && vgdp.CannotRun(pod) != "":
@@ -90,7 +92,7 @@ func clip(lines []string, most int) string {
 func hasCapacity(in *vgdp.Input, l *vgdp.Load) bool {
 	running := 0
 	for i := range in.Loads {
-		if o := &in.Loads[i]; o.Namespace == l.Namespace && o.Node == l.Node && (o.Phase == vgdp.InProgress || o.Phase == vgdp.Canceling) {
+		if o := &in.Loads[i]; o.ByVelero() && o.Namespace == l.Namespace && o.Node == l.Node && (o.Phase == vgdp.InProgress || o.Phase == vgdp.Canceling) {
 			running++
 		}
 	}

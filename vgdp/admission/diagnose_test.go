@@ -60,6 +60,7 @@ func TestNeedsDiagnosis(t *testing.T) {
 		"runs":                          {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "moves"}, false},
 		"runs without a data mover":     {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "lost"}, true},
 		"runs in the node-agent itself": {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "lost", Direct: true}, false},
+		"another data mover's":          {vgdp.Load{Phase: vgdp.InProgress, AcceptedAt: accepted, Name: "lost", Mover: "theirs"}, false},
 	} {
 		row.load.Namespace = "velero"
 		assert.Equal(t, row.want, r.veleros["velero"].needsDiagnosis(&row.load, in.Time, time.Minute), name)
@@ -69,7 +70,7 @@ func TestNeedsDiagnosis(t *testing.T) {
 func TestHasCapacityOneVelero(t *testing.T) {
 	_, in := diagnosisFixture()
 	l := &vgdp.Load{Namespace: "velero", Node: "n1", Phase: vgdp.Prepared}
-	in.Loads = []vgdp.Load{*l, {Namespace: "velero", Node: "n1", Phase: vgdp.InProgress}, {Namespace: "velero", Node: "n2", Phase: vgdp.InProgress}}
+	in.Loads = []vgdp.Load{*l, {Namespace: "velero", Node: "n1", Phase: vgdp.InProgress}, {Namespace: "velero", Node: "n2", Phase: vgdp.InProgress}, {Namespace: "velero", Node: "n1", Phase: vgdp.InProgress, Mover: "theirs"}}
 	assert.True(t, hasCapacity(in, l))
 	in.Loads = append(in.Loads, vgdp.Load{Namespace: "velero", Node: "n1", Phase: vgdp.Canceling})
 	assert.False(t, hasCapacity(in, l))

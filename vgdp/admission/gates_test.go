@@ -47,7 +47,7 @@ func (g *gates) Create(_ context.Context, u *unstructured.Unstructured, _ metav1
 	return g.store(u.DeepCopy()), nil
 }
 
-func (g *gates) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*unstructured.Unstructured, error) {
+func (g *gates) Patch(_ context.Context, name string, _ types.PatchType, body []byte, o metav1.PatchOptions, _ ...string) (*unstructured.Unstructured, error) {
 	was, is := g.all[name]
 	if !is {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "gates"}, name)
@@ -61,6 +61,9 @@ func (g *gates) Patch(_ context.Context, name string, _ types.PatchType, body []
 	}
 	u := was.DeepCopy()
 	merge(u.Object["spec"].(map[string]any), patch["spec"].(map[string]any))
+	if len(o.DryRun) > 0 {
+		return g.stamp(u), nil
+	}
 	return g.store(u), nil
 }
 
@@ -82,16 +85,20 @@ func merge(into, patch map[string]any) {
 
 func (g *gates) store(u *unstructured.Unstructured) *unstructured.Unstructured {
 	g.writes++
-	stamp := metav1.NewTime(time.Now().Add(g.ahead).Truncate(time.Second))
 	u.SetResourceVersion(strconv.Itoa(g.writes))
+	g.all[u.GetName()] = g.stamp(u)
+	return u.DeepCopy()
+}
+
+func (g *gates) stamp(u *unstructured.Unstructured) *unstructured.Unstructured {
+	stamp := metav1.NewTime(time.Now().Add(g.ahead).Truncate(time.Second))
 	u.SetManagedFields([]metav1.ManagedFieldsEntry{
 		{Manager: "kubectl", Time: new(metav1.NewTime(stamp.Add(100 * time.Hour)))},
 		{Manager: reconcile.FieldManager},
 		{Manager: reconcile.FieldManager, Time: &stamp},
 		{Manager: reconcile.FieldManager, Time: new(metav1.NewTime(stamp.Add(-time.Hour)))},
 	})
-	g.all[u.GetName()] = u
-	return u.DeepCopy()
+	return u
 }
 
 func (g *gates) keeper() *keeper { return &keeper{gates: g, lease: 40 * time.Second, clock: &clock{}} }
@@ -251,5 +258,131 @@ func TestGateClockOfOwnWrite(t *testing.T) {
 		var c clock
 		c.set(noon().Add(stamp), noon(), noon().Add(2*time.Second))
 		assert.Equal(t, want, time.Duration(c.ahead.Load()), stamp)
+	}
+}
+
+// Of a controller whose clock is wrong the Gate says what it says of another.
+func TestGateTakenOverByWrongClock(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"20 min ahead": 20 * time.Minute, "45 s ahead": 45 * time.Second, "right": 0, "45 s behind": -45 * time.Second, "20 min behind": -20 * time.Minute} {
+		for what, age := range map[string]time.Duration{"held": 30 * time.Second, "stale": 50 * time.Second, "none": 0} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				g := newGates()
+				g.ahead = -ahead // of the controller
+				server := func() time.Time { return time.Now().Add(g.ahead) }
+				if age > 0 {
+					first := g.keeper()
+					first.clock.ahead.Store(int64(g.ahead - age))
+					require.NoError(t, first.renew(t.Context(), desiredGates{limited: true}, 0))
+				}
+				r, _ := veleroServer(t)
+				v := newVelero(r, Velero{Namespace: "velero"})
+				v.keeper.gates, v.keeper.lease = g, 40*time.Second
+				require.NoError(t, v.adopt(t.Context(), true))
+				assert.Equal(t, what == "held", v.desired.limited)
+				v.desired.limited = true // as decided
+				for range 2 {
+					require.NoError(t, v.writeGates(t.Context()))
+				}
+				assert.WithinDuration(t, server(), v.keeper.main.Spec.RenewTime.Time, 5*time.Second)
+				from := server()
+				if what == "held" {
+					from = from.Add(40 * time.Second)
+				}
+				assert.WithinDuration(t, from, v.keeper.ticketsFrom, 5*time.Second)
+				assert.WithinDuration(t, server(), v.clock.now(), 5*time.Second)
+			})
+		}
+	}
+}
+
+// A clock that is set delays neither renewals nor tickets.
+func TestGateRenewedWhenClockIsSet(t *testing.T) {
+	for name, by := range map[string]time.Duration{"forward": 20 * time.Minute, "back": -20 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			g := newGates()
+			k := g.keeper()
+			require.NoError(t, k.renew(t.Context(), desiredGates{limited: true}, 0))
+			k.clock.ahead.Store(int64(by)) // as if this machine's had been set
+			for range 3 {
+				require.NoError(t, k.renew(t.Context(), desiredGates{limited: true}, 0))
+			}
+			assert.Equal(t, 3, g.writes, "one by the clock as it was set, one by the server's, and no more")
+			assert.WithinDuration(t, time.Now(), k.main.Spec.RenewTime.Time, 5*time.Second)
+			assert.WithinDuration(t, time.Now(), k.ticketsFrom, 5*time.Second)
+			assert.Equal(t, k.ticketsFrom.Round(0), k.ticketsFrom, "a reading of the monotonic clock does not follow what is set")
+		})
+	}
+}
+
+// A second leader neither lets loads start on held nodes, nor holds these for longer than
+// one lease duration by itself.
+func TestGateTakenOver(t *testing.T) {
+	r, _ := veleroServer(t)
+	g := newGates()
+	first := g.keeper()
+	until := time.Now().Add(15 * time.Second)
+	had := desiredGates{limited: true, steer: true, holds: map[string]time.Time{"n1": until, "n2": until}, away: []string{"n1", "n3"}}
+	require.NoError(t, first.renew(t.Context(), had, 0))
+	require.NoError(t, first.writeHolds(t.Context(), had))
+
+	second := newVelero(r, Velero{Namespace: "velero"})
+	second.keeper.gates, second.keeper.lease = g, 40*time.Second
+	require.NoError(t, second.adopt(t.Context(), true))
+	for range 2 {
+		require.NoError(t, second.writeGates(t.Context()))
+		is := g.keeper()
+		require.NoError(t, is.read(t.Context()))
+		assert.EqualValues(t, 2, is.holds.Spec.Epoch)
+		assert.True(t, is.holds.Spec.Steer)
+		assert.ElementsMatch(t, []string{"n1", "n2"}, namesOf(is.holds.Spec.Holds))
+		assert.ElementsMatch(t, []string{"n1", "n3"}, namesOf(is.holds.Spec.Maintenance))
+		for _, all := range []map[string]metav1.Time{is.holds.Spec.Holds, is.holds.Spec.Maintenance} {
+			for node, until := range all {
+				assert.WithinDuration(t, time.Now().Add(40*time.Second), until.Time, 5*time.Second, node)
+			}
+		}
+	}
+	assert.Equal(t, 4, g.writes, "once")
+
+	second.desired = desiredGates{limited: true, holds: map[string]time.Time{"n2": until}} // as decided
+	require.NoError(t, second.writeGates(t.Context()))
+	assert.Equal(t, []string{"n2"}, namesOf(second.keeper.holds.Spec.Holds))
+	assert.Empty(t, second.keeper.holds.Spec.Maintenance)
+	assert.False(t, second.keeper.holds.Spec.Steer)
+}
+
+// What is not due is neither removed nor taken for written.
+func TestGateMaintenanceBesideHolds(t *testing.T) {
+	g := newGates()
+	k := g.keeper()
+	until := time.Now().Add(time.Minute)
+	holds := func(nodes ...string) map[string]time.Time {
+		all := map[string]time.Time{}
+		for _, n := range nodes {
+			all[n] = until
+		}
+		return all
+	}
+	for i, row := range []struct {
+		wish  desiredGates
+		ago   time.Duration // since what is away was written
+		wrote bool
+		away  []string
+	}{
+		{desiredGates{away: []string{"n1"}}, 0, true, []string{"n1"}},
+		{desiredGates{away: []string{"n1"}, holds: holds("n2")}, 15 * time.Second, false, []string{"n1"}},
+		{desiredGates{away: []string{"n1"}, holds: holds("n2", "n3")}, 21 * time.Second, true, []string{"n1"}},
+		{desiredGates{away: []string{"n3"}, holds: holds("n2")}, 0, true, []string{"n3"}},
+		{desiredGates{holds: holds("n2", "n3")}, 0, false, nil},
+		{desiredGates{holds: holds("n3")}, 0, false, nil},
+	} {
+		last := time.Now().Add(-row.ago)
+		k.awayWritten = last
+		require.NoError(t, k.writeHolds(t.Context(), row.wish))
+		assert.ElementsMatch(t, row.away, namesOf(k.holds.Spec.Maintenance), i)
+		assert.Len(t, k.holds.Spec.Holds, len(row.wish.holds), i)
+		if len(row.away) > 0 {
+			assert.Equal(t, row.wrote, k.awayWritten.After(last), i)
+		}
 	}
 }

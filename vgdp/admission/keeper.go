@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,9 @@ import (
 // second: the policies compare Gates with it.
 type clock struct{ ahead atomic.Int64 }
 
-func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+// now is without a reading of the monotonic clock: where this machine's clock is set, ahead
+// follows, and both together are compared.
+func (c *clock) now() time.Time { return time.Now().Round(0).Add(time.Duration(c.ahead.Load())) }
 
 // set corrects the clock by a response that was stamped at a time, between two local
 // moments.
@@ -120,6 +123,21 @@ func gateOf(u *unstructured.Unstructured) (*gate.Gate, error) {
 	return g, nil
 }
 
+// stored is what the Gates, as last read, limit: their start holds and nodes without
+// maintenance until a lease duration from now.
+func (k *keeper) stored(now time.Time) desiredGates {
+	w := desiredGates{limited: true, holds: map[string]time.Time{}}
+	if k.holds == nil {
+		return w
+	}
+	w.steer = k.holds.Spec.Steer
+	for node := range k.holds.Spec.Holds {
+		w.holds[node] = now.Add(k.lease)
+	}
+	w.away = slices.Sorted(maps.Keys(k.holds.Spec.Maintenance))
+	return w
+}
+
 // held tells whether the Gate, as last read, holds loads.
 func (k *keeper) held(now time.Time) bool { return k.main != nil && k.main.Spec.Fresh(now) }
 
@@ -127,12 +145,7 @@ func (k *keeper) held(now time.Time) bool { return k.main != nil && k.main.Spec.
 // no tickets are issued for one lease duration: after that every API server has
 // seen the new epoch, or finds the Gate stale and lets all pass.
 func (k *keeper) claim(ctx context.Context, w desiredGates, above int64) error {
-	now := k.clock.now()
-	from := now
-	if k.held(now) {
-		from = now.Add(k.lease)
-	}
-	epoch := above
+	held, epoch := k.held(k.clock.now()), above
 	if k.main != nil {
 		epoch = max(epoch, k.main.Spec.Epoch)
 	}
@@ -140,11 +153,15 @@ func (k *keeper) claim(ctx context.Context, w desiredGates, above int64) error {
 	if err := k.write(ctx, spec); err != nil {
 		return err
 	}
-	k.epoch, k.ticketsFrom = spec.Epoch, from
+	k.epoch, k.ticketsFrom = spec.Epoch, k.clock.now() // as the answer has set it
+	if held {
+		k.ticketsFrom = k.ticketsFrom.Add(k.lease)
+	}
 	return nil
 }
 
-// renew writes main as desired, and renews it.
+// renew writes main as desired, and renews it, also where it was renewed in the future:
+// with a clock that was wrong.
 func (k *keeper) renew(ctx context.Context, w desiredGates, above int64) error {
 	switch {
 	case !w.limited && (k.main == nil || !k.main.Spec.Limited):
@@ -153,7 +170,7 @@ func (k *keeper) renew(ctx context.Context, w desiredGates, above int64) error {
 		return k.claim(ctx, w, above)
 	case !w.limited:
 		return k.write(ctx, gate.Spec{Epoch: k.main.Spec.Epoch})
-	case k.main.Spec.Limited && k.clock.now().Sub(k.main.Spec.RenewTime.Time) < k.lease/4:
+	case k.main.Spec.Limited && k.clock.now().Sub(k.main.Spec.RenewTime.Time).Abs() < k.lease/4:
 		return nil
 	}
 	return k.write(ctx, gate.Spec{Epoch: k.epoch, Limited: true})
@@ -161,24 +178,43 @@ func (k *keeper) renew(ctx context.Context, w desiredGates, above int64) error {
 
 // write writes main. After a conflict with another writer the epoch is lost.
 func (k *keeper) write(ctx context.Context, spec gate.Spec) error {
-	renewed := metav1.NewMicroTime(k.clock.now())
-	fields := map[string]any{"renewTime": renewed, "leaseDurationSeconds": int32(k.lease / time.Second), "epoch": spec.Epoch, "limited": spec.Limited}
+	fields := map[string]any{"leaseDurationSeconds": int32(k.lease / time.Second), "epoch": spec.Epoch, "limited": spec.Limited}
 	if !k.progress.IsZero() {
 		fields["progressTime"] = metav1.NewMicroTime(k.progress)
 	}
-	asked := time.Now()
-	u, err := k.put(ctx, gate.Main, k.main, fields)
+	u, err := k.putRenewed(ctx, fields)
 	if err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 			k.epoch = 0
 		}
 		return err
 	}
+	k.main, err = gateOf(u)
+	return err
+}
+
+// setClock sets the clock by a dry run of a renewal: whether main is fresh must not depend
+// on this machine's clock. Where there is no main it stays.
+func (k *keeper) setClock(ctx context.Context) error {
+	if k.main == nil {
+		return nil
+	}
+	_, err := k.putRenewed(ctx, map[string]any{}, metav1.DryRunAll)
+	return err
+}
+
+// putRenewed writes main with a new renewTime, and sets the clock by the answer's stamp.
+func (k *keeper) putRenewed(ctx context.Context, fields map[string]any, dryRun ...string) (*unstructured.Unstructured, error) {
+	fields["renewTime"] = metav1.NewMicroTime(k.clock.now())
+	asked := time.Now()
+	u, err := k.put(ctx, gate.Main, k.main, fields, dryRun...)
+	if err != nil {
+		return nil, err
+	}
 	if stamp := stampOf(u); !stamp.IsZero() {
 		k.clock.set(stamp, asked, time.Now())
 	}
-	k.main, err = gateOf(u)
-	return err
+	return u, nil
 }
 
 // stampOf is the time of our own last write, by the API server's clock.
@@ -203,11 +239,17 @@ func (k *keeper) writeHolds(ctx context.Context, w desiredGates) error {
 	if len(changes) == 0 && len(away) == 0 && (len(w.holds) == 0 || same) && !missing {
 		return nil
 	}
-	u, err := k.put(ctx, gate.Holds, k.holds, map[string]any{"epoch": max(1, k.epoch), "steer": w.steer, "holds": changes, "maintenance": away})
+	spec := map[string]any{"epoch": max(1, k.epoch), "steer": w.steer, "holds": changes}
+	if len(away) > 0 { // null would remove all
+		spec["maintenance"] = away
+	}
+	u, err := k.put(ctx, gate.Holds, k.holds, spec)
 	if err != nil {
 		return err
 	}
-	k.away, k.awayWritten = slices.Clone(w.away), k.clock.now()
+	if len(away) > 0 {
+		k.away, k.awayWritten = slices.Clone(w.away), k.clock.now()
+	}
 	k.holds, err = gateOf(u)
 	return err
 }
@@ -268,7 +310,7 @@ func (k *keeper) heldInto(into map[string]time.Time) {
 }
 
 // put writes some fields of a Gate by a merge patch with its version, or creates it.
-func (k *keeper) put(ctx context.Context, name string, was *gate.Gate, spec map[string]any) (*unstructured.Unstructured, error) {
+func (k *keeper) put(ctx context.Context, name string, was *gate.Gate, spec map[string]any, dryRun ...string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	meta := map[string]any{"name": name}
@@ -281,13 +323,13 @@ func (k *keeper) put(ctx context.Context, name string, was *gate.Gate, spec map[
 	}
 	var u *unstructured.Unstructured
 	if was != nil {
-		u, err = k.gates.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: reconcile.FieldManager})
+		u, err = k.gates.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: reconcile.FieldManager, DryRun: dryRun})
 	} else {
 		object := &unstructured.Unstructured{}
 		if err := object.UnmarshalJSON(body); err != nil {
 			return nil, fmt.Errorf("gate %s: %w", name, err)
 		}
-		u, err = k.gates.Create(ctx, object, metav1.CreateOptions{FieldManager: reconcile.FieldManager})
+		u, err = k.gates.Create(ctx, object, metav1.CreateOptions{FieldManager: reconcile.FieldManager, DryRun: dryRun})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("gate %s: %w", name, err)

@@ -29,6 +29,20 @@ func (away) Patch(context.Context, string, types.PatchType, []byte, metav1.Patch
 	return nil, errAway
 }
 
+func (away) Create(context.Context, *unstructured.Unstructured, metav1.CreateOptions, ...string) (*unstructured.Unstructured, error) {
+	return nil, errAway
+}
+
+// readOnly are Gates that cannot be written.
+type readOnly struct {
+	away
+	of *gates
+}
+
+func (r readOnly) Get(ctx context.Context, name string, o metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+	return r.of.Get(ctx, name, o)
+}
+
 func TestGateKeptWhileAPIServerAway(t *testing.T) {
 	renewed := metav1.NewMicroTime(time.Now().Add(-20 * time.Second))
 	main := &gate.Gate{Spec: gate.Spec{RenewTime: &renewed, LeaseDurationSeconds: 30, Epoch: 7, Limited: true}}

@@ -1,13 +1,13 @@
 package admission
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/names"
@@ -148,28 +148,24 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 }
 
 // addTargets adds what the loads' targets say: whether each can be accepted now, and
-// where. Those that are due are looked up first, restores before all others.
+// where. Those that are due are looked up first, of restores and of all others by turns: else
+// many of one would leave no lookups for the other.
 func (r *Reconciler) addTargets(ctx context.Context, loads []vgdp.Load, objects map[string]*Object, now time.Time) {
 	r.targets.begin()
-	var due []*vgdp.Load
+	var restores, others []*vgdp.Load
 	for i := range loads {
-		if l := &loads[i]; r.needsTarget(l, objects[l.UID]) && r.targets.due(objects[l.UID], now) {
-			due = append(due, l)
+		switch l := &loads[i]; {
+		case !r.needsTarget(l, objects[l.UID]) || !r.targets.due(objects[l.UID], now):
+		case l.Kind.Facts().Restores:
+			restores = append(restores, l)
+		default:
+			others = append(others, l)
 		}
 	}
-	slices.SortFunc(due, func(a, b *vgdp.Load) int {
-		if restores := a.Kind.Facts().Restores; restores != b.Kind.Facts().Restores {
-			if restores {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
-	})
-	for _, l := range due {
+	for _, l := range alternate(restores, others, r.targets.first) {
 		r.addTarget(ctx, objects[l.UID], l, now)
 	}
-	if len(due) > 0 && r.targets.more() {
+	if len(restores)+len(others) > 0 && r.targets.more() {
 		r.wake.Set()
 	}
 	for i := range loads {
@@ -177,6 +173,22 @@ func (r *Reconciler) addTargets(ctx context.Context, loads []vgdp.Load, objects 
 			r.addTarget(ctx, objects[l.UID], l, now)
 		}
 	}
+}
+
+// alternate sorts both lists, and takes one of the first and one of the second by turns.
+func alternate(first, second []*vgdp.Load, by func(a, b *vgdp.Load) int) []*vgdp.Load {
+	slices.SortFunc(first, by)
+	slices.SortFunc(second, by)
+	all := make([]*vgdp.Load, 0, len(first)+len(second))
+	for i := range max(len(first), len(second)) {
+		if i < len(first) {
+			all = append(all, first[i])
+		}
+		if i < len(second) {
+			all = append(all, second[i])
+		}
+	}
+	return all
 }
 
 // needsTarget tells whether a load's target is needed. An accepted load has it; what a
@@ -279,8 +291,9 @@ func (r *Reconciler) discover(ctx context.Context, s Settings) {
 	}
 }
 
-// findHeld adds the Veleros whose Gates limit something or whose maintenances are
-// postponed, so that they are released; false: it could not be determined yet.
+// findHeld adds the Veleros whose Gates limit something, with hidden loads, or whose
+// maintenances are postponed, so that they are released; false: it could not be determined
+// yet.
 func (r *Reconciler) findHeld(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
@@ -296,15 +309,47 @@ func (r *Reconciler) findHeld(ctx context.Context) bool {
 		r.publisher.logFailure(metav1.NamespaceAll, err)
 		return false
 	}
-	r.publisher.logFailure(metav1.NamespaceAll, nil)
 	for i := range list.Items {
 		u := &list.Items[i]
-		if namespace := u.GetNamespace(); u.GetName() == gate.Main && fields(u.Object).yes("spec", "limited") {
+		if u.GetName() != gate.Main {
+			continue
+		}
+		namespace, held := u.GetNamespace(), fields(u.Object).yes("spec", "limited")
+		if !held {
+			held, err = r.hides(ctx, namespace)
+		}
+		if err != nil {
+			r.publisher.logFailure(metav1.NamespaceAll, err)
+			return false
+		}
+		if held {
 			if r.veleros[namespace] == nil {
 				r.veleros[namespace] = newVelero(r, r.configured(namespace))
 			}
 			r.Log.Info("found held data mover loads while admission is disabled; releasing them", "velero", namespace)
 		}
 	}
+	r.publisher.logFailure(metav1.NamespaceAll, nil)
 	return true
+}
+
+// hides tells whether a namespace has a hidden load: a controller may have ended when its
+// Gate limited nothing any more, and before it had released all.
+func (r *Reconciler) hides(ctx context.Context, namespace string) (bool, error) {
+	for _, kind := range Kinds() {
+		if !kind.Facts().HasMover {
+			continue
+		}
+		list, err := r.Dynamic.Resource(Resource(kind)).Namespace(namespace).List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) { // the kind is not installed
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(list.Items, func(u unstructured.Unstructured) bool { return isHidden(&u) }) {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -166,6 +166,55 @@ func TestRound(t *testing.T) {
 	assert.True(t, v.caughtUp())
 }
 
+// Where nothing was limited no target was looked up, and no hook was known.
+func TestRoundThatBeginsToLimit(t *testing.T) {
+	s := &loadServer{t: t, version: 10, loads: map[string]*unstructured.Unstructured{}}
+	r, v, g := listed(t, s)
+	r.reconcile(t.Context())
+	v.desired.limited = false // as if the limit had been gone meanwhile
+	require.NoError(t, v.writeGates(t.Context()))
+	s.add("new", "")
+	learn(t, s, v)
+	epoch := v.keeper.epoch
+	r.reconcile(t.Context())
+	assert.Equal(t, epoch, v.keeper.epoch)
+	assert.True(t, v.keeper.main.Spec.Limited)
+	assert.Empty(t, s.writes)
+	r.reconcile(t.Context())
+	assert.EqualValues(t, 1, r.Counts().Writes[KindAdmit])
+	assert.Equal(t, 4, g.writes, "the Gate three times, and once its holds")
+}
+
+// A ticket of an epoch that the Gate does not have would be void, and given again in each
+// round.
+func TestNoTicketWithoutGates(t *testing.T) {
+	for name, gates := range map[string]func(*gates) dynamic.ResourceInterface{
+		"not read":    func(*gates) dynamic.ResourceInterface { return away{} },
+		"not written": func(g *gates) dynamic.ResourceInterface { return readOnly{of: g} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &loadServer{t: t, version: 10, loads: map[string]*unstructured.Unstructured{}}
+			for i := range 3 {
+				s.add(fmt.Sprint("new", i), "")
+			}
+			r, v, g := listed(t, s)
+			rounds := func(of dynamic.ResourceInterface) {
+				v.keeper.gates = of
+				for range 3 {
+					r.reconcile(t.Context())
+					learn(t, s, v)
+				}
+			}
+			rounds(gates(g))
+			assert.Zero(t, r.Counts().Writes[KindAdmit]+r.Counts().Writes[KindHide])
+			assert.Zero(t, r.Counts().Waits[vgdp.DataUpload].Count)
+			rounds(g)
+			assert.EqualValues(t, 1, r.Counts().Writes[KindAdmit])
+			assert.Contains(t, fmt.Sprint(s.writes), `"plimsoll.dev/admitted":"*@1"`)
+		})
+	}
+}
+
 func TestReadFacts(t *testing.T) {
 	s := &loadServer{t: t, loads: map[string]*unstructured.Unstructured{}}
 	r, _, _ := listed(t, s)

@@ -1,6 +1,11 @@
 package admission
 
 import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path"
 	"testing"
 	"time"
 
@@ -8,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
@@ -110,6 +117,48 @@ func TestStaleRelease(t *testing.T) {
 				return
 			}
 			assert.JSONEq(t, row.want, string(body))
+		})
+	}
+}
+
+// A controller that ended between its Gate's last write and the releases hides nothing for
+// good.
+func TestFindHeld(t *testing.T) {
+	for name, row := range map[string]struct {
+		limited bool
+		mover   string
+		loads   int // the answer's code to a list of loads
+		found   bool
+		again   bool
+	}{
+		"the Gate limits":                     {limited: true, mover: "velero", loads: http.StatusOK, found: true},
+		"it limits nothing, a load is hidden": {mover: "plimsoll.dev/held", loads: http.StatusOK, found: true},
+		"it limits nothing, and none is":      {mover: "velero", loads: http.StatusOK},
+		"there are no loads":                  {loads: http.StatusNotFound},
+		"loads cannot be listed":              {loads: http.StatusServiceUnavailable, again: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch path.Base(r.URL.Path) {
+				case "gates":
+					fmt.Fprintf(w, `{"kind":"GateList","apiVersion":"plimsoll.dev/v1alpha1","items":[{"kind":"Gate","apiVersion":"plimsoll.dev/v1alpha1","metadata":{"name":"holds","namespace":"other"},"spec":{"limited":true}},
+						{"kind":"Gate","apiVersion":"plimsoll.dev/v1alpha1","metadata":{"name":"main","namespace":"velero"},"spec":{"limited":%t}}]}`, row.limited)
+				case "datadownloads":
+					w.WriteHeader(row.loads)
+					fmt.Fprintf(w, `{"kind":"DataDownloadList","apiVersion":"velero.io/v2alpha1","items":[{"kind":"DataDownload","apiVersion":"velero.io/v2alpha1","metadata":{"name":"a"},"spec":{"datamover":%q}}]}`, row.mover)
+				default:
+					w.WriteHeader(http.StatusNotFound)
+				}
+			}))
+			t.Cleanup(s.Close)
+			client, err := dynamic.NewForConfig(&rest.Config{Host: s.URL})
+			require.NoError(t, err)
+			r := &Reconciler{Dynamic: client, Settings: DefaultSettings, Log: slog.New(slog.DiscardHandler)}
+			r.reset()
+			assert.Equal(t, !row.again, r.findHeld(t.Context()))
+			assert.Equal(t, row.found, r.veleros["velero"] != nil)
+			assert.NotContains(t, r.veleros, "other")
 		})
 	}
 }

@@ -21,7 +21,8 @@ type Report struct {
 	// none. Slots is how many are taken.
 	PrepareLimit int `json:"prepareQueueLength,omitempty"`
 	Slots        int `json:"slots"`
-	// Phases counts the loads that have not ended, by kind and phase.
+	// Phases counts the loads that have not ended, by kind and phase: those of Velero's own
+	// data movers.
 	Phases map[vgdp.Kind]map[vgdp.Phase]int `json:"phases"`
 	// Reasons counts the waiting loads by reason.
 	Reasons map[vgdp.Code]int `json:"reasons"`
@@ -115,6 +116,9 @@ func NewReports(in *vgdp.Input, d *vgdp.Decision) []Report {
 	for i := range in.Loads {
 		l := &in.Loads[i]
 		p := all[l.Namespace]
+		if !l.ByVelero() {
+			continue
+		}
 		if p.count(l); l.Slot(in.Veleros[l.Namespace]) {
 			p.Slots++
 		}

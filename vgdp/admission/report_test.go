@@ -25,6 +25,8 @@ func TestReportOfOwnVelero(t *testing.T) {
 			{Namespace: "a", Kind: vgdp.DataUpload, Phase: vgdp.Accepted, Hidden: true},
 			{Namespace: "a", Kind: vgdp.DataDownload, Phase: vgdp.InProgress},
 			{Namespace: "b", Kind: vgdp.DataUpload, Phase: vgdp.New},
+			{Namespace: "a", Kind: vgdp.DataUpload, Phase: vgdp.Accepted, Mover: "theirs"},
+			{Namespace: "b", Kind: vgdp.DataDownload, Phase: vgdp.Prepared, Mover: "theirs"},
 		},
 	}
 	d := &vgdp.Decision{Limited: map[string]bool{"a": true}}

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,8 @@ type target struct {
 	hooks    bool
 	final    bool // it will not change
 	asked    time.Time
+	// wait is how long after asked it is asked for again, where it was not ready.
+	wait time.Duration
 }
 
 // volume is what a claim and its volume say of where a mover may run.
@@ -47,13 +50,14 @@ type volume struct {
 }
 
 // The rate limit of lookups: the interval for one target, shorter for those that
-// restores wait for, the number of one round, and the time that they may take: the Gates
-// must be renewed in time.
+// restores wait for, the longest for one that is not ready, the number of one round, and
+// the time that they may take: the Gates must be renewed in time.
 const (
-	targetInterval  = 5 * time.Second
-	restoreInterval = time.Second
-	targetsPerRound = 50
-	targetsTime     = 500 * time.Millisecond
+	targetInterval   = 5 * time.Second
+	restoreInterval  = time.Second
+	notReadyInterval = 10 * time.Second
+	targetsPerRound  = 50
+	targetsTime      = 500 * time.Millisecond
 )
 
 // targets that were looked up, by the load's UID.
@@ -97,10 +101,20 @@ func (t *targets) enough() bool {
 func (t *targets) due(o *Object, now time.Time) bool {
 	is, known := t.known[o.UID]
 	interval := targetInterval
-	if o.Load.Kind.Facts().Restores {
+	switch {
+	case is.notReady != "":
+		interval = is.wait
+	case o.Load.Kind.Facts().Restores:
 		interval = restoreInterval
 	}
 	return !known || !is.final && now.Sub(is.asked) >= interval
+}
+
+// first sorts targets that are due by when they were asked for, those that never were
+// first, so that each has its turn, and loads that were asked for at the same time by their
+// age.
+func (t *targets) first(a, b *vgdp.Load) int {
+	return cmp.Or(t.known[types.UID(a.UID)].asked.Compare(t.known[types.UID(b.UID)].asked), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 }
 
 // take one of the lookups of this round; false: none is left.
@@ -129,6 +143,7 @@ func (t *targets) of(ctx context.Context, o *Object, now time.Time) target {
 	}
 	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
+	was := is
 	var err error
 	switch o.Load.Kind {
 	case vgdp.DataUpload:
@@ -140,9 +155,17 @@ func (t *targets) of(ctx context.Context, o *Object, now time.Time) target {
 	}
 	if err != nil && !t.mayNot(err) {
 		t.fail()
+		if !known {
+			was.notReady = notLookedUp
+		}
+		was.asked = now // the others have their turn first
+		t.known[o.UID] = was
 		return target{}
 	}
 	is.asked = now
+	if is.notReady != "" {
+		is.wait = min(max(2*was.wait, restoreInterval), notReadyInterval)
+	}
 	t.known[o.UID] = is
 	return is
 }

@@ -2,8 +2,10 @@ package admission
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,7 +41,7 @@ func podServer(t *testing.T, pods ...*corev1.Pod) (corev1client.CoreV1Interface,
 		assert.NoError(t, json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}))
 	}))
 	t.Cleanup(s.Close)
-	c, err := corev1client.NewForConfig(&rest.Config{Host: s.URL})
+	c, err := corev1client.NewForConfig(&rest.Config{Host: s.URL, QPS: -1})
 	require.NoError(t, err)
 	return c, &asked
 }
@@ -138,7 +140,9 @@ func TestTargetRestoreWaitsForPod(t *testing.T) {
 		"nowhere": {notReady: "pod shop/nowhere is not waiting for its volumes yet"},
 		"gone":    {notReady: "pod shop/gone does not exist"},
 	} {
-		want.asked = noon()
+		if want.asked = noon(); !want.final {
+			want.wait = restoreInterval
+		}
 		is := r.targets.of(t.Context(), restoreOf(name), noon())
 		assert.Equal(t, want, is, name)
 	}
@@ -181,9 +185,79 @@ func TestTargetFailureEndsLookUps(t *testing.T) {
 	first := r.targets.of(t.Context(), restoreOf("a"), noon())
 	assert.Empty(t, first.notReady, "velero finds out")
 	assert.Zero(t, r.targets.left)
+	assert.Equal(t, target{notReady: notLookedUp, asked: noon()}, r.targets.known["a"], "the others have their turn first")
 	claim := restoreOf("b")
 	claim.Load.Kind = vgdp.DataDownload
 	r.targets.left = targetsPerRound
 	r.targets.of(t.Context(), claim, noon())
 	assert.Zero(t, r.targets.left)
+}
+
+// A pod that does not come is asked for less and less often; one that has come, as before.
+func TestTargetNotReadyBacksOff(t *testing.T) {
+	pod := restored("a", "n1")
+	core, asked := podServer(t, pod)
+	r := &Reconciler{Core: core, Settings: DefaultSettings}
+	r.reset()
+	var at []int // seconds
+	for second := range 45 {
+		before := asked.Load()
+		r.targets.left = 1
+		r.targets.of(t.Context(), restoreOf("a"), noon().Add(time.Duration(second)*time.Second))
+		if asked.Load() > before {
+			at = append(at, second)
+		}
+	}
+	assert.Equal(t, []int{0, 1, 3, 7, 15, 25, 35}, at)
+	pod.Status = restored("a", "n1", initContainer("restore-wait", true)).Status
+	r.targets.left = 1
+	assert.Empty(t, r.targets.of(t.Context(), restoreOf("a"), noon().Add(45*time.Second)).notReady)
+}
+
+// Of many targets that are not ready none keeps the others, nor a new restore, from being
+// looked up.
+func TestTargetEachHasItsTurn(t *testing.T) {
+	core, _ := podServer(t, restored("new", "n1", initContainer("restore-wait", true)))
+	nowhere, err := dynamic.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
+	require.NoError(t, err)
+	r := &Reconciler{Core: core, Dynamic: nowhere, Settings: DefaultSettings}
+	r.reset()
+	v := newVelero(r, Velero{Namespace: "velero"})
+	v.desired.limited = true
+	r.veleros["velero"] = v
+	var list []vgdp.Load
+	objects := map[string]*Object{}
+	add := func(kind vgdp.Kind, name string, created time.Time) {
+		o := restoreOf(name)
+		o.Load = vgdp.Load{UID: name, Name: name, Namespace: "velero", Kind: kind, Created: created}
+		list, objects[name] = append(list, o.Load), o
+	}
+	for i := range 4 * targetsPerRound {
+		add(vgdp.PodVolumeRestore, fmt.Sprintf("r%03d", i), noon())
+		add(vgdp.PodVolumeBackup, fmt.Sprintf("b%03d", i), noon())
+	}
+	look := func(round int) map[string]string {
+		now := noon().Add(time.Duration(round) * time.Second)
+		all := slices.Clone(list)
+		r.addTargets(t.Context(), all, objects, now)
+		notReady := map[string]string{}
+		for i := range all {
+			notReady[all[i].Name] = all[i].NotReady
+		}
+		return notReady
+	}
+	for round := range 10 {
+		look(round)
+	}
+	add(vgdp.PodVolumeRestore, "new", noon().Add(time.Hour))
+	assert.Empty(t, look(10)["new"], "in the round that finds it")
+	for round := range 20 {
+		look(11 + round)
+	}
+	assert.Len(t, r.targets.known, len(list), "all of each kind")
+	for name, is := range r.targets.known {
+		if !is.final {
+			assert.Greater(t, is.wait, restoreInterval, "%s was asked for again", name)
+		}
+	}
 }

@@ -144,25 +144,28 @@ func (v *velero) prepare(ctx context.Context, enabled bool, configMap string, wa
 }
 
 // adopt adopts the Gates of an earlier leader: what is held stays held, under a new
-// epoch, if admission is enabled.
+// epoch, if admission is enabled, and so do its start holds for one lease duration.
 func (v *velero) adopt(ctx context.Context, enabled bool) error {
 	k := &v.keeper
 	if err := k.read(ctx); err != nil {
 		return err
 	}
 	v.gatesRead = true
+	if err := k.setClock(ctx); err != nil {
+		v.log.Warn("failed to ask for the API server's time; going by the last one known", "velero", v.Namespace, "error", err)
+	}
 	now := v.clock.now()
 	switch {
 	case k.epoch > 0 && k.main != nil && k.main.Spec.Epoch == k.epoch: // changed by another client, but not by another leader
 	case k.held(now) && enabled:
-		v.desired = desiredGates{limited: true}
+		v.desired = k.stored(now)
 		if err := k.claim(ctx, v.desired, 0); err != nil {
 			v.gatesRead = false
 			return err
 		}
 		v.log.Info("found data mover loads held by the previous leader; issuing no tickets for one lease duration", "velero", v.Namespace, "epoch", k.epoch, "until", k.ticketsFrom.UTC().Format(time.RFC3339))
 	default:
-		k.epoch, k.ticketsFrom = 0, now
+		k.epoch, k.ticketsFrom = 0, time.Time{}
 	}
 	return nil
 }
@@ -178,6 +181,10 @@ func (v *velero) writeGates(ctx context.Context) error {
 	}
 	return err
 }
+
+// gatesKnown tells whether its Gates are as last read or written, with an epoch of its own:
+// tickets of that one are good.
+func (v *velero) gatesKnown() bool { return v.gatesRead && v.keeper.epoch > 0 }
 
 // highest is the highest epoch of all tickets.
 func (v *velero) highest() (epoch int64) {

@@ -22,7 +22,7 @@ const maxWriteTime = 500 * time.Millisecond
 // write writes the Gates, makes the dry runs, publishes the report, and makes the edits.
 func (r *Reconciler) write(ctx context.Context, o *observation, p *plan) {
 	if r.writeGates(ctx, o, p) {
-		r.wake.Set() // the decision is void: tickets have a new epoch
+		r.wake.Set() // the decision is void
 		return
 	}
 	for _, v := range r.veleros {
@@ -38,18 +38,18 @@ func (r *Reconciler) write(ctx context.Context, o *observation, p *plan) {
 	maintainer{r}.writeFrequencies(ctx, &p.maintenance)
 }
 
-// writeGates writes the Gates as decided. It is true when an epoch changed, so that the
-// decision must be repeated.
+// writeGates writes the Gates as decided. It is true when an epoch changed, or a Gate begins
+// to limit, so that the decision must be repeated: targets are looked up only then.
 func (r *Reconciler) writeGates(ctx context.Context, o *observation, p *plan) (again bool) {
 	for namespace, desired := range p.desired {
 		v := r.veleros[namespace]
 		if p.progress[namespace] {
 			v.keeper.progress = o.Time
 		}
-		was := v.keeper.epoch
+		was := v.gate()
 		v.desired = desired
 		r.publisher.logFailure(namespace, v.writeGates(ctx))
-		again = again || v.keeper.epoch != was
+		again = again || v.keeper.epoch != was.epoch || desired.limited && !was.limited
 	}
 	return again
 }
@@ -105,8 +105,11 @@ func (r *Reconciler) writeEdits(ctx context.Context, list []edit, objects map[st
 // due are the edits that are written, or what is written instead of them.
 func (r *Reconciler) due(list []edit, notes flowcontrol.RateLimiter) (due []*edit) {
 	for i := range list {
-		e := &list[i]
-		if e.kind == KindHide && r.veleros[e.load.Namespace].releasedBy == "" {
+		e, v := &list[i], r.veleros[list[i].load.Namespace]
+		switch {
+		case (e.kind == KindAdmit || e.kind == KindStart) && !v.gatesKnown():
+			continue // its ticket could be void
+		case e.kind == KindHide && (v.releasedBy == "" || !v.gatesKnown()):
 			e = e.instead
 		}
 		if e != nil && (e.kind != KindNote || notes.TryAccept()) {

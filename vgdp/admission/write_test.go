@@ -81,6 +81,7 @@ func TestHideWithoutRelease(t *testing.T) {
 	r := &Reconciler{Dynamic: client, Settings: DefaultSettings, Log: slog.New(slog.DiscardHandler)}
 	r.reset()
 	v := newVelero(r, Velero{Namespace: "velero"})
+	v.gatesRead, v.keeper.epoch = true, 1
 	r.veleros["velero"] = v
 	l := &vgdp.Load{UID: "u", Name: "a", Namespace: "velero", Kind: vgdp.DataUpload, Created: noon()}
 	w := vgdp.Waiting{Load: l, Wait: vgdp.Wait{Code: vgdp.CodeFull, Node: "n1", Count: 1}}
