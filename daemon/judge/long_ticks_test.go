@@ -25,7 +25,7 @@ const (
 // TestLongTicks plays of each labelled recording (each fourth in short) what an agent with a tick of five seconds
 // would have sampled, and what a PSI trigger of the host would have woken: a simulation,
 // with the tick at each second of the five. A hard level comes little later, no level is
-// false, and of samples of nodes in trouble less than half are taken.
+// false, and of the samples, of nodes that are busy or in trouble, a third and more is left out.
 func TestLongTicks(t *testing.T) {
 	list := tuned(t)
 	c := defaults(t)
@@ -54,7 +54,7 @@ func TestLongTicks(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, later)
-	assert.Less(t, kept, all/2)
+	assert.Less(t, kept, all*2/3)
 	slices.Sort(later)
 	t.Logf("%d of %d samples; %d hard levels later by %s in the median, %s at most", kept, all, len(later), later[len(later)/2], later[len(later)-1])
 }

@@ -155,10 +155,17 @@ func (n *node) play(machine string, s scene) {
 	n.until(2*after, "the end is recorded", halfway(after))
 	n.run("systemctl stop plimsoll")
 	file := filepath.Join(n.t.TempDir(), "recorded")
-	require.NoError(n.t, os.MkdirAll(filepath.Dir(s.file()), 0o755))
 	n.run("mv " + onState + "/*.rec " + onState + ".rec") // there is one segment
 	require.NoError(n.t, n.Pull(context.WithoutCancel(n.t.Context()), onState+".rec", file))
-	list := repack(n.t, file)
+	s.keep(n.t, machine, file, from, wanted, pressed, to)
+}
+
+// keep labels a recording and puts both where the set is: the load went from from to to, and
+// what is wanted from wanted to pressed.
+func (s scene) keep(t *testing.T, machine, file string, from, wanted, pressed, to time.Time) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(s.file()), 0o755))
+	list := repack(t, file)
 	start := list[0].Time
 	at := func(t time.Time) float64 { return float64(t.Sub(start).Milliseconds()) / 1000 }
 	l := judgement.Label{Class: s.class, Machine: machine, Did: s.did, Why: s.why, Load: judgement.Span{From: at(from), To: at(to)}, Usual: s.usual, Want: s.want}
@@ -169,21 +176,23 @@ func (n *node) play(machine string, s scene) {
 	for i := range l.NotJudged {
 		l.NotJudged[i].Span = judgement.Span{From: at(wanted), To: at(pressed)}
 	}
-	require.Empty(n.t, l.Hole(list), "the machine was starved: record it on an idle host; it lacks")
+	require.Empty(t, l.Hole(list), "the machine was starved: record it on an idle host; it lacks")
 	text, err := yaml.Marshal(l)
-	require.NoError(n.t, err)
+	require.NoError(t, err)
 	packed, err := os.ReadFile(file)
-	require.NoError(n.t, err)
+	require.NoError(t, err)
 	for _, part := range []struct {
 		ending string
 		bytes  []byte
 	}{{".rec", packed}, {".yaml", text}} {
-		require.NoError(n.t, state.Replace(s.file()+part.ending, func(w io.Writer) error {
+		name := s.file() + part.ending
+		require.NoError(t, state.Replace(name, func(w io.Writer) error {
 			_, err := w.Write(part.bytes)
 			return err
 		}))
+		require.NoError(t, os.Chmod(name, 0o644), "all may read it") //nolint:gosec // it is published
 	}
-	n.t.Logf("%s: load from %.1f to %.1f s, wanted from %.1f s", s.name, at(from), at(to), at(wanted))
+	t.Logf("%s: load from %.1f to %.1f s, wanted from %.1f s", s.name, at(from), at(to), at(wanted))
 }
 
 // repack packs a recording as small as it goes: an agent flushes at each sample.
@@ -305,6 +314,7 @@ func TestMakeLabelledRecordings(t *testing.T) {
 		n.preparePrograms()
 		return n
 	})
+	recordHost(t, r)
 	r.on(t, "v2-6.12", "QEMU (emulated), Linux 6.12, cgroup v2, 2 CPUs, 2 GiB", heldOutOn("6.12", scenes()), bootV2(vm.Options{Backports: true}))
 }
 

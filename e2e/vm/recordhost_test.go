@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,11 +27,19 @@ const v1 = "/sys/fs/cgroup"
 // with v2 beside them: pods made as the kubelet's cgroupfs driver makes them,
 // with the kernel's counting of IO switched on.
 func TestHostRecordingCgroupV1(t *testing.T) {
-	w := newPods(t)
+	name := "-" + strings.ToLower(rand.Text()[:6])
+	if kept, _ := recordings(); kept != "" {
+		name = "" // the archive is the same whoever makes it
+	}
+	w := newPods(t, name)
 	steady, recorder := w.program("./e2e/vm/steady"), w.program("./probes/recordfixture")
-	w.start("burstable/pod11111111-2222-4333-8444-555555555555/c0ffee01", true, steady, "-file", w.file(), "-write", "8", "-read", "4", "-cpu", "150", "-memory", "48")
-	w.start("podaaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee/c0ffee02", false, steady, "-cpu", "300")
-	w.start("besteffort/pod99999999-8888-4777-8666-555544443333/c0ffee03", false, steady, "-memory", "8")
+	const burstable, guaranteed = "burstable/pod11111111-2222-4333-8444-555555555555", "podaaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
+	w.set("memory", burstable, "memory.limit_in_bytes", fmt.Sprint(96<<20))
+	w.set("cpu", guaranteed+"/c0ffee02", "cpu.cfs_quota_us", "10000")
+	w.counted(burstable + "/c0ffee01")
+	w.start(burstable+"/c0ffee01", steady, "-file", w.file(), "-write", "8", "-read", "4", "-cpu", "150", "-memory", "48")
+	w.start(guaranteed+"/c0ffee02", steady, "-cpu", "300")
+	w.start("besteffort/pod99999999-8888-4777-8666-555544443333/c0ffee03", steady, "-memory", "8")
 	dir, samples := recordings()
 	if dir == "" {
 		dir = t.TempDir()
@@ -59,14 +68,16 @@ func TestHostRecordingCgroupV1(t *testing.T) {
 
 // pods are cgroups of this host, below one of an own name.
 type pods struct {
-	t   *testing.T
-	top string
-	dir string
+	t       *testing.T
+	top     string
+	dir     string
+	running []*exec.Cmd
 }
 
 func hierarchies() []string { return []string{"memory", "cpu", "cpuacct", "blkio", "unified"} }
 
-func newPods(t *testing.T) *pods {
+// newPods are below a cgroup of that name, or of a random one.
+func newPods(t *testing.T, name string) *pods {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to make cgroups")
@@ -79,59 +90,72 @@ func newPods(t *testing.T) *pods {
 	dir, err := os.MkdirTemp("/var/tmp", "plimsoll-recorded-") //nolint:usetesting // direct IO needs a real disk, which /tmp may not be
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	p := &pods{t: t, top: "/plimsoll-recorded-" + strings.ToLower(rand.Text()[:6]), dir: dir}
-	if kept, _ := recordings(); kept != "" {
-		p.top = "/plimsoll-recorded" // the archive is the same whoever makes it
-	}
+	p := &pods{t: t, top: "/plimsoll-recorded" + name, dir: dir}
 	t.Cleanup(p.remove)
+	t.Cleanup(p.stop)
 	return p
 }
 
 func (p *pods) program(pkg string) string {
 	p.t.Helper()
-	binary := filepath.Join(p.dir, filepath.Base(pkg))
+	binary := filepath.Join(p.dir, "program-"+filepath.Base(pkg))
 	build(p.t, pkg, binary)
 	return binary
 }
 
 func (p *pods) file() string { return filepath.Join(p.dir, "work") }
 
-// start runs a program in a container of a pod below kubepods. counted gives
-// that a rule of blk-throttle which limits nothing: without one the kernel does
-// not count IO.
-func (p *pods) start(container string, counted bool, program string, args ...string) {
+// set writes a file of a cgroup below kubepods, and makes it.
+func (p *pods) set(hierarchy, cgroup, file, content string) {
 	p.t.Helper()
-	cgroup := filepath.Join(p.top, "kubepods", container)
+	cgroup = filepath.Join(p.top, "kubepods", cgroup)
 	for _, h := range hierarchies() {
 		require.NoError(p.t, os.MkdirAll(filepath.Join(v1, h, cgroup), 0o755))
 	}
-	if counted {
-		p.write("blkio", cgroup, "blkio.throttle.write_bps_device", p.disk()+" 1000000000000")
-		p.write("memory", filepath.Dir(cgroup), "memory.limit_in_bytes", fmt.Sprint(96<<20))
-	}
-	if !strings.HasPrefix(container, "b") { // guaranteed
-		p.write("cpu", cgroup, "cpu.cfs_quota_us", "10000")
+	require.NoError(p.t, os.WriteFile(filepath.Join(v1, hierarchy, cgroup, file), []byte(content), 0o600))
+}
+
+// counted gives a container a rule of blk-throttle which limits nothing: without one the
+// kernel does not count IO.
+func (p *pods) counted(container string) {
+	p.t.Helper()
+	p.set("blkio", container, "blkio.throttle.write_bps_device", p.disk()+" 1000000000000")
+}
+
+// start runs a program in a container of a pod below kubepods, or beside them if that is
+// empty.
+func (p *pods) start(container string, program string, args ...string) *exec.Cmd {
+	p.t.Helper()
+	cgroup := filepath.Join(p.top, "kubepods", container)
+	if container == "" {
+		cgroup = filepath.Join(p.top, "system")
 	}
 	// It enters by itself, so that nothing of it is counted elsewhere.
 	var enter strings.Builder
 	for _, h := range hierarchies() {
-		fmt.Fprintf(&enter, "echo $$ >%s && ", filepath.Join(v1, h, cgroup, "cgroup.procs"))
+		dir := filepath.Join(v1, h, cgroup)
+		require.NoError(p.t, os.MkdirAll(dir, 0o755))
+		fmt.Fprintf(&enter, "echo $$ >%s/cgroup.procs && ", dir)
 	}
 	cmd := exec.Command("sh", append([]string{"-c", enter.String() + `exec "$0" "$@"`, program}, args...)...)
+	cmd.Dir, cmd.Stderr = p.dir, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(p.t, cmd.Start())
-	p.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
-	})
+	p.running = append(p.running, cmd)
 	deadline.Eventually(p.t, func() bool {
 		b, err := os.ReadFile(filepath.Join(v1, "unified", cgroup, "cgroup.procs"))
-		return err == nil && strings.TrimSpace(string(b)) == fmt.Sprint(cmd.Process.Pid)
+		return err == nil && slices.Contains(strings.Fields(string(b)), fmt.Sprint(cmd.Process.Pid))
 	}, 10*time.Second, 10*time.Millisecond)
+	return cmd
 }
 
-func (p *pods) write(hierarchy, cgroup, file, content string) {
-	p.t.Helper()
-	require.NoError(p.t, os.WriteFile(filepath.Join(v1, hierarchy, cgroup, file), []byte(content), 0o600))
+// stop ends what was started, each with all that it started.
+func (p *pods) stop() {
+	for _, cmd := range p.running {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait() // it was killed
+	}
+	p.running = nil
 }
 
 // disk is the device that the directory is on.

@@ -16,9 +16,7 @@ func (n *node) preparePrograms() {
 		install -d -o postgres -m 700 /vdf/postgres
 		runuser -u postgres -- bash -c '/usr/lib/postgresql/*/bin/initdb -N -A trust -D /vdf/postgres' >/dev/null
 		mkdir -p /vdf/redis /vdf/c
-		for i in {1..40}; do
-			{ echo '#include <stdio.h>'; echo '#include <stdlib.h>'; for j in {1..150}; do echo "int f${i}_$j(int n) { int s = $j; for (int k = 0; k < n; k++) s = s * 31 + printf(\"%d\", k); return s; }"; done; } >/vdf/c/$i.c
-		done
+		` + filesOfC("/vdf/c") + `
 		install -d /vdf/package/DEBIAN /vdf/package/opt
 		printf 'Package: played\nVersion: 1\nArchitecture: all\nMaintainer: none <none@example.org>\nDescription: files\n' >/vdf/package/DEBIAN/control
 		cp -r /usr/lib/systemd /vdf/package/opt/
@@ -27,6 +25,13 @@ func (n *node) preparePrograms() {
 	n.run("bash -c '/usr/lib/postgresql/*/bin/pgbench -q -i -s 2 -h /tmp -U postgres postgres' 2>/dev/null")
 	units("postgres")(n)
 	n.throttle(300, "vd5")
+}
+
+// filesOfC makes forty files of C there, of 150 functions each.
+func filesOfC(dir string) string {
+	return `for i in {1..40}; do
+			{ echo '#include <stdio.h>'; echo '#include <stdlib.h>'; for j in {1..150}; do echo "int f${i}_$j(int n) { int s = $j; for (int k = 0; k < n; k++) s = s * 31 + printf(\"%d\", k); return s; }"; done; } >` + dir + `/$i.c
+		done`
 }
 
 // postgres starts PostgreSQL in the pod of the shop and waits until it answers.

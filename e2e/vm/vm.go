@@ -169,7 +169,7 @@ func (m *VM) arguments() ([]string, error) {
 	o := m.options
 	args := []string{
 		"-name", o.Name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", "q35,usb=off,vmport=off", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "Nehalem",
+		"-machine", "q35,usb=off,vmport=off", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", o.cpu(),
 		"-smp", strconv.Itoa(o.CPUs), "-m", strconv.Itoa(o.MemMiB),
 		"-kernel", m.image.file("vmlinuz"), "-initrd", m.image.file("initrd.gz"),
 		"-append", "console=ttyS0 root=/dev/vda rw quiet net.ifnames=0 psi=1 mitigations=off nopti no5lvl random.trust_cpu=on" +
@@ -190,6 +190,15 @@ func (m *VM) arguments() ([]string, error) {
 		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=slot%d,chassis=%d", i, i))
 	}
 	return append(args, disks...), nil
+}
+
+// cpu is the model that is emulated. QEMU 7.2 spoils the flags after cmpxchg16b, by which
+// Linux 6.12 panics when it starts; without that instruction it has another way.
+func (o Options) cpu() string {
+	if o.Backports {
+		return "Nehalem,-cx16"
+	}
+	return "Nehalem"
 }
 
 // numa spreads memory and CPUs over the NUMA nodes.
