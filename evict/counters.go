@@ -1,6 +1,10 @@
 package evict
 
-import "github.com/plimsoll-dev/plimsoll/counters"
+import (
+	"cmp"
+
+	"github.com/plimsoll-dev/plimsoll/counters"
+)
 
 // Counters counts the outcomes of candidates since the agent started; its methods may
 // be called from any goroutine.
@@ -16,7 +20,7 @@ func (c counts) Clone() counts { return counts{c.evictions.Clone(), c.skipped.Cl
 
 // Result is the outcome of an eviction request.
 type Result struct {
-	// Plugin that named it first.
+	// Plugin that it was requested for.
 	Plugin string
 	Code   Code
 }
@@ -26,7 +30,7 @@ func (t *Counters) Count(d *Decision) {
 	t.group.Change(func(n *counts) {
 		for _, c := range d.Candidates {
 			if len(c.Answers) > 0 {
-				n.evictions.Add(Result{c.Plugins[0], c.Code})
+				n.evictions.Add(Result{cmp.Or(c.For.Plugin, c.Plugins[0]), c.Code})
 			} else {
 				n.skipped.Add(c.Code)
 			}

@@ -18,11 +18,12 @@ func TestCountersByOutcome(t *testing.T) {
 		{Plugins: []string{"memory-stall"}, Code: CodePDB}, // waits since an earlier round
 		{Plugins: []string{"memory-stall"}, Code: CodeNotNeeded},
 		{Plugins: []string{"disk-contention"}, Code: CodeNotNeeded},
+		{Plugins: []string{"disk-contention", "outer"}, Code: CodeEvicted, Answers: asked, For: VerdictRef{Plugin: "outer"}},
 	}}
 	tally.Count(&d)
 	tally.Count(&d)
 	evictions, suppressed = tally.Counts()
-	wantEvictions := map[Result]uint64{{"memory-stall", CodePDB}: 2, {"memory-stall", CodeEvicted}: 2}
+	wantEvictions := map[Result]uint64{{"memory-stall", CodePDB}: 2, {"memory-stall", CodeEvicted}: 2, {"outer", CodeEvicted}: 2}
 	wantSuppressed := map[Code]uint64{CodePDB: 2, CodeNotNeeded: 4}
 	assert.Equal(t, wantEvictions, evictions)
 	assert.Equal(t, wantSuppressed, suppressed)

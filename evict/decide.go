@@ -22,7 +22,7 @@ func Decide(in Input) (Decision, State) {
 	d := Decision{
 		ID: strconv.FormatInt(in.Time.UnixNano(), 36), Time: in.Time, DryRun: in.Config.DryRun, Candidates: rank(in, m),
 	}
-	if in.Config.DryRun && in.exclude != nil {
+	if in.besideOthers() {
 		d.ID += "-dry" // the part that is no dry run has the same time
 	}
 	r := evaluate(in, m, d.Candidates)
@@ -34,8 +34,9 @@ func Decide(in Input) (Decision, State) {
 		}
 	}
 	preferWithoutController(r, d.Candidates)
-	d.Code, d.Reason = r.holdRound(d.Candidates)
-	m = r.stateAfter(d.Candidates)
+	waiting := r.unknownOutcome(d.Candidates)
+	d.Code, d.Reason = r.holdRound(d.Candidates, r.waitForOthers(d.Candidates, waiting))
+	m = r.stateAfter(waiting)
 	if d.Code == "" {
 		d.Code, d.Reason = CodeNext, "evict if no earlier candidate is evicted"
 	}

@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -128,6 +129,26 @@ func TestDryRunPluginHoldsNoRealOne(t *testing.T) {
 	list, _ = both(t, then(in, 5, m), &a)
 	assert.Equal(t, []Code{CodeEvicted, CodeTerminating}, []Code{list[0].Code, list[1].Code})
 	assert.Equal(t, "b", a.asked[1].UID)
+}
+
+// A real eviction whose outcome is unknown is requested again in the next round, whatever
+// a plugin in a dry run says meanwhile.
+func TestDryRunPluginKeepsRealRequest(t *testing.T) {
+	for _, level := range []plugins.Level{plugins.None, plugins.Soft, plugins.Hard} {
+		t.Run(level.String(), func(t *testing.T) {
+			in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30)), disk(level, named("b", 20)))
+			in.Config.DryRunPlugins = []string{"disk-contention"}
+			a := api{answer: always(UnknownOutcome)}
+			for n := range 4 {
+				list, m := both(t, in, &a)
+				require.Len(t, list, 2)
+				assert.Equal(t, CodeUnknownOutcome, list[0].Code, list[0].Reason)
+				assert.Zero(t, m.CooldownUntil)
+				assert.Equal(t, slices.Repeat([]string{"a"}, n+1), a.uids(), "the dry run waits for the outcome")
+				in = then(in, 5, restarted(t, m))
+			}
+		})
+	}
 }
 
 func TestDryRunPluginLosesMark(t *testing.T) {

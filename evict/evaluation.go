@@ -65,18 +65,26 @@ func (r *evaluation) suppression(v plugins.Verdict) suppression {
 	case v.Absent != "" && !slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { return c.Forced }):
 		return suppression{code: CodeNoCandidate, why: "a measurement is missing, so the plugin names no pod: " + v.Absent}
 	}
-	if r.Cluster != nil {
-		if why := kubeletFirst(r.Input, r.state, v.Resource); why != "" {
+	if s := evictsNothing(r.Input, r.state, v); s.code != "" {
+		return s
+	}
+	return r.suppressionForNow(v)
+}
+
+// evictsNothing is why a verdict allows no eviction at all, not even a forced one.
+func evictsNothing(in Input, m State, v plugins.Verdict) suppression {
+	if in.Cluster != nil {
+		if why := kubeletFirst(in, m, v.Resource); why != "" {
 			return suppression{CodeKubelet, why, true}
 		}
 	}
 	if v.Beside == plugins.BesideMark {
 		return suppression{CodeReportOnly, "another process may ask this plugin, too, and plugins.beside is mark: its verdicts evict no pod", true}
 	}
-	if code, why := reportOnly(r.Input, r.state.Rules, v); code != "" {
+	if code, why := reportOnly(in, m.Rules, v); code != "" {
 		return suppression{code, why, true}
 	}
-	return r.suppressionForNow(v)
+	return suppression{}
 }
 
 // suppressionForNow is why a verdict allows no eviction for a limited time.
@@ -120,10 +128,12 @@ func (r *evaluation) suppressions(list []plugins.Verdict, forced bool) (nearest 
 	return nearest
 }
 
-// stateAfter is the state with what this round observed.
-func (r *evaluation) stateAfter(list []Considered) State {
+// stateAfter is the state with what this round observed. The cooldown of all verdicts is
+// that of the part in force: a dry run beside it waits too, and lengthens nothing.
+// waiting is that of unknownOutcome.
+func (r *evaluation) stateAfter(waiting string) State {
 	m := r.withCooldowns(r.state)
-	if r.unknownOutcome(list) != "" {
+	if !r.besideOthers() && waiting != "" {
 		m.CooldownUntil = later(m.CooldownUntil, r.Time.Add(r.Config.Cooldown))
 	}
 	return m

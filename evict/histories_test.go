@@ -35,7 +35,7 @@ type history struct {
 	moving   map[string]time.Time            // when a pod was chosen that another then began to evict, by UID
 	endless  map[string]time.Time            // since when a verdict has named one that ends, or just did, and nobody was chosen
 	named    map[string]time.Time            // when it last named one
-	wait     map[string]time.Time            // who may not be asked for before
+	wait     map[asked]time.Time             // who may not be asked for before
 	met      map[string][]map[time.Time]bool // by condition, by level: when it was met
 	taints   map[string]*flapped
 	seen     map[Code]int // what decisions and candidates said
@@ -45,6 +45,13 @@ type history struct {
 type charge struct {
 	uid, owner string
 	at         time.Duration
+}
+
+// asked is whose eviction was requested, for real or as a dry run: neither answer holds for
+// the other.
+type asked struct {
+	uid    string
+	dryRun bool
 }
 
 type ruled struct {
@@ -75,6 +82,7 @@ func TestRandomHistoriesKeepRules(t *testing.T) {
 		assert.Positive(t, seen[c], "histories in which nothing is %s prove nothing of it", c)
 	}
 	assert.Positive(t, seen["several in a round"])
+	assert.Positive(t, seen["below the floor"])
 }
 
 // live lets one history happen.
@@ -82,7 +90,7 @@ func live(t *testing.T, seed uint64, rounds int, seen map[Code]int) {
 	h := &history{
 		env: newWorld(seed), t: t, uptime: up(0), dryGoing: map[string]bool{}, ruled: map[string]ruled{}, kubelets: map[string]time.Time{},
 		marked: map[string]time.Time{}, moving: map[string]time.Time{}, ending: map[string]time.Time{}, endless: map[string]time.Time{}, named: map[string]time.Time{},
-		wait: map[string]time.Time{}, met: map[string][]map[time.Time]bool{}, taints: map[string]*flapped{}, seen: seen,
+		wait: map[asked]time.Time{}, met: map[string][]map[time.Time]bool{}, taints: map[string]*flapped{}, seen: seen,
 	}
 	h.born = h.uptime
 	if h.chance(0.7) { // an agent that has run for long
@@ -139,6 +147,9 @@ func (h *history) round() {
 // part of a round, in which the agent may be killed.
 func (h *history) part() (m State, killed bool) {
 	d, m := Decide(h.in)
+	if h.in.besideOthers() {
+		require.Equal(h.t, h.in.State.CooldownUntil, m.CooldownUntil, "a dry run of some plugins delays the others")
+	}
 	for _, v := range h.in.Levels.Verdicts {
 		if v.Level < plugins.Hard || !h.in.Config.DryRun {
 			delete(h.dryGoing, verdictKey(v))
@@ -258,7 +269,7 @@ func (h *history) judgeAsked(v Victim, dryRun bool) {
 	require.True(t, slices.ContainsFunc(h.in.Levels.Verdicts, func(w plugins.Verdict) bool {
 		return h.calls(w) && h.helped(w, p.UID) && h.misses(w, v.UID) && !h.settles(w, v.UID) && !(dryRun && h.dryGoing[verdictKey(w)])
 	}), "nothing that presses hard still needs it")
-	require.False(t, h.now.Before(h.wait[v.UID]), "it has to wait")
+	require.False(t, h.now.Before(h.wait[asked{v.UID, dryRun}]), "it has to wait")
 	for _, o := range h.pods {
 		if o.UID == v.UID {
 			o.scopes = h.naming(v.UID)
@@ -305,7 +316,7 @@ func (h *history) misses(v plugins.Verdict, but string) bool {
 		}
 	}
 	for _, p := range h.in.Cluster.Pods.Pods {
-		if p.UID != but && h.leaves(p) && !slices.Contains(h.granted, p.UID) && !h.outlasted(v) {
+		if p.UID != but && h.leaves(p) && h.inUrgentWait(v, p) && !slices.Contains(h.granted, p.UID) && !h.outlasted(v) {
 			add(p.UID)
 		}
 	}
@@ -339,6 +350,18 @@ func (h *history) leaves(p pods.Pod) bool {
 	return marked && p.EvictedElsewhere != "" && h.now.Before(since.Add(inProgress)) || moves && h.now.Before(chosen.Add(inProgress))
 }
 
+// urgentWait is how long memory below its floor waits for a pod that leaves.
+const urgentWait = 5 * time.Second
+
+// inUrgentWait: memory below its floor has seen a pod leave just now.
+func (h *history) inUrgentWait(v plugins.Verdict, p pods.Pod) bool {
+	seen := func(m map[string]time.Time) bool {
+		since, is := m[p.UID]
+		return is && h.now.Before(since.Add(urgentWait))
+	}
+	return !v.Urgent || seen(h.ending) || seen(h.marked) || seen(h.moving)
+}
+
 // outlasted: for a minute some pod or other has been ending that a verdict names,
 // with gaps shorter than the settle time, and none was chosen for it; for two where another
 // evicts one of them.
@@ -351,12 +374,19 @@ func (h *history) outlasted(v plugins.Verdict) bool {
 			bound = inProgress
 		}
 	}
+	if v.Urgent {
+		bound = urgentWait
+	}
 	return known && h.now.Sub(since) >= bound
 }
 
-// settles: one that went for a verdict was evicted, or has gone, just now.
+// settles: one that went for a verdict was evicted, or has gone, just now. Memory below
+// its floor has no cooldown.
 func (h *history) settles(v plugins.Verdict, but string) bool {
 	const settle = 30 * time.Second
+	if v.Urgent {
+		return false
+	}
 	return slices.ContainsFunc(h.pods, func(p *living) bool {
 		if p.ours.IsZero() || p.UID == but || slices.Contains(h.granted, p.UID) || !slices.Contains(p.scopes, verdictKey(v)) || h.in.Config.DryRun {
 			return false
@@ -412,6 +442,18 @@ func (h *history) helped(v plugins.Verdict, uid string) bool {
 	return false
 }
 
+// undisturbed: memory is below its floor and needs this pod, and no pod that it names
+// leaves or was evicted.
+func (h *history) undisturbed(c Considered) bool {
+	return slices.ContainsFunc(h.in.Levels.Verdicts, func(v plugins.Verdict) bool {
+		leaves := slices.ContainsFunc(v.Candidates, func(o plugins.Candidate) bool {
+			return slices.ContainsFunc([]map[string]time.Time{h.ending, h.marked, h.moving}, func(m map[string]time.Time) bool { _, is := m[o.PodUID]; return is })
+		})
+		evicted := slices.ContainsFunc(h.in.State.Victims, func(l Chosen) bool { return l.Outcome == Evicted || l.Outcome == InProgress })
+		return v.Urgent && h.calls(v) && h.helped(v, c.PodUID) && !leaves && !evicted
+	})
+}
+
 func (h *history) judgeAnswer(v Victim, a Answer, chosen time.Time) {
 	switch a.Outcome {
 	case Evicted, InProgress:
@@ -420,12 +462,12 @@ func (h *history) judgeAnswer(v Victim, a Answer, chosen time.Time) {
 		}
 		h.granted = append(h.granted, v.UID)
 	case Blocked:
-		h.wait[v.UID] = h.now.Add(10 * time.Second)
+		h.wait[asked{v.UID, a.DryRun}] = h.now.Add(10 * time.Second)
 		if a.RetryAfter > 0 {
-			h.wait[v.UID] = h.now.Add(min(a.RetryAfter, 5*time.Minute))
+			h.wait[asked{v.UID, a.DryRun}] = h.now.Add(min(a.RetryAfter, 5*time.Minute))
 		}
 	case Refused:
-		h.wait[v.UID] = h.now.Add(5 * time.Minute)
+		h.wait[asked{v.UID, a.DryRun}] = h.now.Add(5 * time.Minute)
 	case NotFound, UnknownOutcome:
 	}
 	if a.Outcome == Blocked || a.Outcome == Refused || a.Outcome == NotFound {
@@ -478,6 +520,17 @@ func (h *history) judgeCode(d Decision, c Considered) {
 		require.Contains(h.t, may, d.Code, "%s is %s: %s", c.Name, c.Code, c.Reason)
 	}
 	require.NotContains(h.t, []Code{"", CodeNone, CodeEnded, CodeStandalone, CodeState}, c.Code)
+	if h.undisturbed(c) {
+		h.seen["below the floor"]++
+		require.NotEqual(h.t, CodeCooldown, c.Code, c.Reason)
+		waits := strings.HasPrefix(c.Reason, "waiting: the outcome")
+		require.False(h.t, waits && h.now.Sub(h.in.State.last().Time) >= urgentWait, c.Reason)
+	}
+	if n := len(c.Answers); n == 0 && strings.HasPrefix(c.Reason, "not requested again until") {
+		_, was := h.wait[asked{c.PodUID, d.DryRun}]
+		given := strings.Contains(c.Reason, "no answer for") || strings.Contains(c.Reason, "was in progress")
+		require.True(h.t, was || given && !d.DryRun, "held back by an answer of the other kind: %s", c.Reason)
+	}
 	if n := len(c.Answers); n > 0 {
 		require.Equal(h.t, answered[c.Answers[n-1].Outcome], c.Code)
 		require.Contains(h.t, []Code{CodeEvicted, CodeInProgress, CodeWouldEvict, CodeNone, CodeTerminated, CodeUnknownOutcome}, d.Code)

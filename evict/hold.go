@@ -9,8 +9,8 @@ import (
 )
 
 // holdRound is why no pod is evicted in this round, whatever the candidates; empty if
-// one may be.
-func (r *evaluation) holdRound(list []Considered) (Code, string) {
+// one may be. wait is that of waitForOthers.
+func (r *evaluation) holdRound(list []Considered, wait suppression) (Code, string) {
 	forced := slices.ContainsFunc(list, func(c Considered) bool { return c.Forced && c.Code == "" })
 	muted := r.suppressions(r.Levels.Verdicts, forced)
 	passes := slices.Contains([]Code{CodeGrace, CodeRelief, CodeTerminating, CodeCooldown}, muted.code)
@@ -29,16 +29,45 @@ func (r *evaluation) holdRound(list []Considered) (Code, string) {
 			return code, reason
 		}
 	}
-	switch waiting := r.unknownOutcome(list); {
-	case waiting != "":
-		return CodeTerminating, waiting
-	case r.Time.Before(r.state.CooldownUntil):
-		return CodeCooldown, "a pod terminated; cooldown until " + clock(r.state.CooldownUntil)
-	case r.state.Pending(r.Time) != "": // its token was taken already
-		return "", ""
+	if wait.code != "" {
+		return wait.code, wait.why
+	}
+	uid := r.state.Pending(r.Time)
+	if !r.Config.DryRun && slices.ContainsFunc(list, func(c Considered) bool { return c.Code == "" && c.Pod.UID == uid }) {
+		return "", "" // its token was taken already
 	}
 	return nodeRateLimit(r.Input, r.state.RateLimits)
 }
+
+// waitForOthers is why every verdict waits for earlier evictions; zero if none does.
+// Memory below its floor has no cooldown, and waits for an unknown outcome as for a pod
+// that terminates (UrgentWait): then all other candidates alone wait, and have that reason.
+// waiting is that of unknownOutcome.
+func (r *evaluation) waitForOthers(list []Considered, waiting string) (wait suppression) {
+	passes := true
+	switch {
+	case waiting != "":
+		wait = suppression{code: CodeTerminating, why: waiting}
+		passes = r.Time.Sub(r.state.last().Time) >= r.Config.UrgentWait
+	case r.Time.Before(r.state.CooldownUntil):
+		wait = suppression{code: CodeCooldown, why: "cooldown of all rules until " + clock(r.state.CooldownUntil) + ": " + cooldownOfAll}
+	default:
+		return wait
+	}
+	urgent := func(c Considered) bool { return c.Code == "" && c.For.Urgent }
+	if !passes || !slices.ContainsFunc(list, urgent) {
+		return wait
+	}
+	for i := range list {
+		if c := &list[i]; c.Code == "" && !c.For.Urgent {
+			c.Code, c.Reason = wait.code, wait.why
+		}
+	}
+	return suppression{}
+}
+
+// cooldownOfAll is what starts the cooldown of all verdicts.
+const cooldownOfAll = "the agent started without saved state, or the outcome of an eviction was unknown"
 
 // clock is a time for people, with its date: some are set by others and far away.
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST") }

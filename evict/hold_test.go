@@ -24,6 +24,7 @@ func TestHold(t *testing.T) {
 	t.Run("forced protected pod", holdForcedProtectedPod)
 	t.Run("clock set back is stale", holdClockSetBackIsStale)
 	t.Run("service and unknown node", holdServiceAndUnknownNode)
+	t.Run("urgent memory waits for no cooldown", holdUrgentWaitsForNoCooldown)
 }
 
 func holdReasons(t *testing.T) {
@@ -270,4 +271,43 @@ func holdServiceAndUnknownNode(t *testing.T) {
 	d, m = Decide(in)
 	assert.Equal(t, CodeStale, d.Code)
 	assert.Zero(t, m.CooldownUntil)
+}
+
+// Memory below its floor has no cooldown; what it does not need has.
+func holdUrgentWaitsForNoCooldown(t *testing.T) {
+	urgent := func(in *Input) { in.Levels.Verdicts[0].Urgent = true }
+	calm := func(*Input) {}
+	quiet := func(in *Input) { in.State.CooldownUntil = at(30) }
+	unknown := func(since int, uid string) func(*Input) {
+		return func(in *Input) {
+			in.State.Victims = []Chosen{{Victim: Victim{UID: uid, Namespace: "shop", Name: "web-" + uid}, Time: at(since), Outcome: UnknownOutcome}}
+		}
+	}
+	empty := func(in *Input) { in.State.RateLimits.Node = in.Uptime + time.Hour }
+	for what, row := range map[string]struct {
+		changes    []func(*Input)
+		code, disk Code
+		asked      []string
+	}{
+		"cooldown, above the floor":              {[]func(*Input){calm, quiet}, CodeCooldown, CodeCooldown, []string{}},
+		"cooldown":                               {[]func(*Input){urgent, quiet}, CodeEvicted, CodeCooldown, []string{"a"}},
+		"cooldown, and the rate limit holds":     {[]func(*Input){urgent, quiet, empty}, CodeRateLimit, CodeCooldown, []string{}},
+		"outcome unknown, above the floor":       {[]func(*Input){calm, unknown(-5, "gone")}, CodeTerminating, CodeTerminating, []string{}},
+		"outcome unknown for less than the wait": {[]func(*Input){urgent, unknown(-4, "gone")}, CodeTerminating, CodeTerminating, []string{}},
+		"outcome unknown for urgentWait":         {[]func(*Input){urgent, unknown(-5, "gone")}, CodeEvicted, CodeTerminating, []string{"a"}},
+		"it costs a token of its own":            {[]func(*Input){urgent, unknown(-5, "gone"), empty}, CodeRateLimit, CodeTerminating, []string{}},
+		"requested again, its token is taken":    {[]func(*Input){urgent, quiet, unknown(-4, "a"), empty}, CodeEvicted, CodeCooldown, []string{"a"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			in := round(0, []pods.Pod{pod("a"), pod("d", low), pod("gone")}, pressing(named("a", 30)), disk(plugins.Hard, named("d", 30)))
+			for _, change := range row.changes {
+				change(&in)
+			}
+			a := api{}
+			d, _ := play(in, &a)
+			assert.Equal(t, row.code, d.Code, d.Reason)
+			assert.Equal(t, row.asked, a.uids())
+			assert.Equal(t, row.disk, codes(d)["d"])
+		})
+	}
 }

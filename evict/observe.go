@@ -126,7 +126,7 @@ func (m State) observeVictims(in Input) State {
 			m.Backoffs[p.UID] = m.Backoffs[p.UID].next(Answer{Time: in.Time, Outcome: Refused, Text: in.notCarriedOut()})
 		case l.Outcome != Evicted && in.Time.Sub(later(l.Time, l.Requested)) >= requestTimeout:
 			// The pod still exists: a missing answer must not block other evictions.
-			m.Backoffs[p.UID] = m.Backoffs[p.UID].next(Answer{Time: in.Time, Outcome: Blocked, Text: "no answer within " + requestTimeout.String()})
+			m.Backoffs[p.UID] = m.Backoffs[p.UID].next(Answer{Time: in.Time, Outcome: Blocked, Text: "no answer for " + requestTimeout.String() + ", or the request was withdrawn"})
 			continue
 		}
 		kept = append(kept, l)

@@ -8,24 +8,61 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// rank joins the candidates of the met verdicts, one for each workload, in eviction
-// order.
-func rank(in Input, m State) []Considered {
-	joined := map[string]*ranked{}
+// mention is a candidate as one verdict names it, at that place of the verdict's list.
+type mention struct {
+	plugins.Candidate
+	plugin string
+	level  plugins.Level
+	place  int
+	weight weight
+}
+
+// weight is what a mention counts for: beside a heavier one of the same workload it only
+// adds its plugin and its reason.
+type weight int
+
+const (
+	weightRefused weight = iota // the plugin may not name it
+	weightIdle                  // the verdict allows no eviction at all
+	weightFull
+)
+
+// mentions are the candidates of the met verdicts, the heaviest first. m must be up to
+// date (observe).
+func mentions(in Input, m State) []mention {
+	var list []mention
 	for _, v := range in.Levels.Verdicts {
 		if !active(v) {
 			continue
 		}
-		for i, c := range v.Candidates {
-			r := joined[workloadKey(c)]
-			if r == nil {
-				r = &ranked{Considered: Considered{Candidate: c}, rank: i}
-				r.Forced = false // join sets it
-				joined[workloadKey(c)] = r
-				r.identify(in.Cluster)
-			}
-			r.join(v, i, c)
+		of := weightFull
+		if evictsNothing(in, m, v).code != "" {
+			of = weightIdle
 		}
+		for i, c := range v.Candidates {
+			n := mention{c, v.Plugin, v.MetLevel, i, of}
+			if c.Refused != "" {
+				n.weight, n.Forced = weightRefused, false
+			}
+			list = append(list, n)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b mention) int { return cmp.Compare(b.weight, a.weight) })
+	return list
+}
+
+// rank joins the candidates of the met verdicts, one for each workload, in eviction
+// order.
+func rank(in Input, m State) []Considered {
+	joined := map[string]*ranked{}
+	for _, n := range mentions(in, m) {
+		r := joined[workloadKey(n.Candidate)]
+		if r == nil {
+			r = &ranked{Considered: Considered{Candidate: n.Candidate}, weight: n.weight, severity: n.level, rank: n.place}
+			joined[workloadKey(n.Candidate)] = r
+			r.identify(in.Cluster)
+		}
+		r.join(n)
 	}
 	list := make([]*ranked, 0, len(joined))
 	for _, r := range joined {
@@ -48,6 +85,7 @@ func workloadKey(c plugins.Candidate) string { return cmp.Or(c.PodUID, c.Cgroup)
 type ranked struct {
 	Considered
 	pending  bool
+	weight   weight
 	severity plugins.Level
 	rank     int
 }
@@ -63,35 +101,40 @@ func (r *ranked) identify(cluster *Cluster) {
 	}
 }
 
-// join merges another verdict's candidate for the same workload.
-func (r *ranked) join(v plugins.Verdict, rank int, c plugins.Candidate) {
-	if !strings.Contains(r.Why, c.Why) {
-		r.Why += "; " + c.Why
+// join merges another mention of the same workload.
+func (r *ranked) join(n mention) {
+	if !strings.Contains(r.Why, n.Why) {
+		r.Why += "; " + n.Why
 	}
-	if !slices.Contains(r.Plugins, v.Plugin) {
-		r.Plugins = append(r.Plugins, v.Plugin)
+	if !slices.Contains(r.Plugins, n.plugin) {
+		r.Plugins = append(r.Plugins, n.plugin)
 	}
-	if c.Refused != "" {
-		return // the plugin may not name it, so it adds nothing
+	if n.weight < r.weight {
+		return
 	}
-	r.Refused, r.Forced = "", r.Forced || c.Forced
-	if c.NamedAt.IsZero() { // of two, the newer one counts
-		r.NamedAt = c.NamedAt
+	r.Forced = r.Forced || n.Forced
+	if n.NamedAt.IsZero() { // of two, the newer one counts
+		r.NamedAt = n.NamedAt
 	} else if !r.NamedAt.IsZero() {
-		r.NamedAt = later(r.NamedAt, c.NamedAt)
+		r.NamedAt = later(r.NamedAt, n.NamedAt)
 	}
-	if was, _ := r.GraceSeconds.Get(); asksFor(c) > was { // the longest one wins
-		r.GraceSeconds = c.GraceSeconds
+	if r.asksFor(n.Candidate) > r.asksFor(r.Candidate) { // the longest one wins
+		r.GraceSeconds = n.GraceSeconds
 	}
-	r.severity = max(r.severity, v.MetLevel)
-	r.rank = min(r.rank, rank)
-	if c.Unit == r.Unit { // other units do not compare
-		r.Relief = max(r.Relief, c.Relief)
+	r.severity = max(r.severity, n.level)
+	r.rank = min(r.rank, n.place)
+	if n.Unit == r.Unit { // other units do not compare
+		r.Relief = max(r.Relief, n.Relief)
 	}
 }
 
-func asksFor(c plugins.Candidate) int64 {
-	seconds, _ := c.GraceSeconds.Get()
+// asksFor is the termination grace period of a mention in seconds: the pod's own where the
+// plugin asks for none.
+func (r *ranked) asksFor(c plugins.Candidate) int64 {
+	seconds, asked := c.GraceSeconds.Get()
+	if !asked && r.Pod != nil {
+		return r.Pod.GraceSeconds
+	}
 	return seconds
 }
 

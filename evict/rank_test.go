@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
@@ -34,6 +35,8 @@ func TestRank(t *testing.T) {
 	t.Run("ignores input order", rankIgnoresInputOrder)
 	t.Run("finds pod by cgroup UID", rankFindsPodByCgroupUID)
 	t.Run("joins in any order", rankJoinsInAnyOrder)
+	t.Run("longest grace", rankLongestGrace)
+	t.Run("only what may evict counts", rankOnlyWhatMayEvictCounts)
 }
 
 func rankKeys(t *testing.T) {
@@ -160,8 +163,8 @@ func rankFindsPodByCgroupUID(t *testing.T) {
 func rankJoinsInAnyOrder(t *testing.T) {
 	quiet := disk(plugins.Hard, named("a", 10))
 	quiet.MetLevel = plugins.Soft
-	notShown, zero := forced(named("a", 30)), named("a", 30)
-	notShown.Refused, zero.GraceSeconds = "it was not shown", snapshot.Some[int64](0)
+	notShown := forced(named("a", 30))
+	notShown.Refused = "it was not shown"
 	again := pressing(named("a", 20))
 	again.Scope = "numa1"
 	for what, row := range map[string]struct {
@@ -174,18 +177,12 @@ func rankJoinsInAnyOrder(t *testing.T) {
 			assert.Empty(t, c.Refused)
 		}},
 		"the larger relief": {[]plugins.Verdict{pressing(named("a", 30)), again}, func(t *testing.T, c Considered) { assert.InDelta(t, 30, c.Relief, 0) }},
-		"no time at all, which one asks for": {[]plugins.Verdict{pressing(zero), again}, func(t *testing.T, c Considered) {
-			_, asked := c.GraceSeconds.Get()
-			assert.True(t, asked)
-		}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			for range 2 {
 				d, _ := Decide(round(0, []pods.Pod{pod("a")}, row.verdicts...))
 				require.Len(t, d.Candidates, 1)
-				if what != "no time at all, which one asks for" || row.verdicts[0].Scope == "node" {
-					row.want(t, d.Candidates[0])
-				}
+				row.want(t, d.Candidates[0])
 				slices.Reverse(row.verdicts)
 			}
 		})
@@ -194,4 +191,83 @@ func rankJoinsInAnyOrder(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, ranks(in), "the higher severity counts")
 	in = round(0, []pods.Pod{pod("a"), pod("b"), pod("c")}, pressing(named("a", 30), named("b", 30)), disk(plugins.Hard, named("c", 20), named("a", 20)))
 	assert.Equal(t, []string{"a", "c", "b"}, ranks(in), "the better place counts")
+}
+
+// Of several verdicts' termination grace periods the longest one wins, and one that asks
+// for none wants the pod's own.
+func rankLongestGrace(t *testing.T) {
+	of := func(scope string, seconds ...int64) plugins.Verdict {
+		c := named("a", 30)
+		for _, s := range seconds {
+			c.GraceSeconds = snapshot.Some(s)
+		}
+		v := pressing(c)
+		v.Scope = scope
+		return v
+	}
+	for what, row := range map[string]struct {
+		verdicts []plugins.Verdict
+		want     int64
+	}{
+		"none is asked for":               {[]plugins.Verdict{of("node"), of("numa1")}, 20},
+		"one alone asks for none at all":  {[]plugins.Verdict{of("node", 0)}, 0},
+		"one asks for none at all":        {[]plugins.Verdict{of("node"), of("numa1", 0)}, 20},
+		"one asks for less than the pod":  {[]plugins.Verdict{of("node"), of("numa1", 1)}, 20},
+		"one asks for more than the pod":  {[]plugins.Verdict{of("node"), of("numa1", 25)}, 25},
+		"both ask for less than the pod":  {[]plugins.Verdict{of("node", 2), of("numa1", 1)}, 2},
+		"one asks for more than is meant": {[]plugins.Verdict{of("node"), of("numa1", 99)}, 30},
+	} {
+		t.Run(what, func(t *testing.T) {
+			for range 2 {
+				a := api{}
+				play(round(0, []pods.Pod{pod("a")}, row.verdicts...), &a)
+				require.Len(t, a.asked, 1)
+				assert.Equal(t, row.want, a.asked[0].GraceSeconds)
+				slices.Reverse(row.verdicts)
+			}
+		})
+	}
+}
+
+// A verdict that evicts no pod chooses none for another one, nor how it ends.
+func rankOnlyWhatMayEvictCounts(t *testing.T) {
+	hasty := forced(named("b", 90))
+	hasty.GraceSeconds = snapshot.Some[int64](25)
+	notShown := hasty
+	notShown.Refused = "it was not shown"
+	for what, row := range map[string]struct {
+		by     plugins.Candidate
+		change func(*Input, *plugins.Verdict)
+		order  []string
+		grace  int64
+	}{
+		"it may evict":            {hasty, func(*Input, *plugins.Verdict) {}, []string{"b", "a"}, 25},
+		"beside: mark":            {hasty, func(_ *Input, v *plugins.Verdict) { v.Beside = plugins.BesideMark }, []string{"a", "b"}, 20},
+		"the rule is new":         {hasty, func(in *Input, _ *plugins.Verdict) { delete(in.State.Rules, "outer") }, []string{"a", "b"}, 20},
+		"the kubelet acts":        {hasty, func(in *Input, _ *plugins.Verdict) { in.Cluster.Node.KubeletPressure = []string{"PIDPressure"} }, []string{"a", "b"}, 20},
+		"the plugin is dry":       {hasty, func(in *Input, _ *plugins.Verdict) { in.Config.DryRunPlugins = []string{"outer"} }, []string{"a", "b"}, 20},
+		"it may not name the pod": {notShown, func(*Input, *plugins.Verdict) {}, []string{"a", "b"}, 20},
+	} {
+		t.Run(what, func(t *testing.T) {
+			outer := disk(plugins.Hard, row.by, named("a", 1))
+			outer.Plugin, outer.Resource = "outer", ""
+			list := []plugins.Verdict{pressing(named("a", 30), named("b", 20)), outer}
+			for second := range 2 {
+				v := slices.Clone(list)
+				in := round(0, []pods.Pod{pod("a"), pod("b")}, v...)
+				in.Config.ReportOnly = time.Minute
+				in.State.Rules = map[string]Rule{"memory-stall": {InForce: true}, "outer": {InForce: true}}
+				row.change(&in, &v[1-second])
+				in.Levels.Verdicts = v
+				in = Split(in)[0]
+				d, _ := Decide(in)
+				assert.Equal(t, row.order, order(d))
+				i, some := d.Next()
+				require.True(t, some, d.Reason)
+				assert.Equal(t, row.order[0], d.Candidates[i].Pod.UID)
+				assert.Equal(t, row.grace, d.Victim(slices.Index(row.order, "b"), time.Minute).GraceSeconds)
+				slices.Reverse(list)
+			}
+		})
+	}
 }

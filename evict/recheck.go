@@ -29,7 +29,8 @@ func Recheck(in Input, m State, d *Decision, i int) (State, bool) {
 			in.terminated = append(in.terminated, c)
 		}
 	}
-	r := evaluate(in, in.State.observe(in), rank(in, in.State))
+	now := in.State.observe(in)
+	r := evaluate(in, now, rank(in, now))
 	if code, _ := r.skipByVerdicts(&chosen); code != "" { // no verdict asks for it any more
 		return r.withCooldowns(m), false
 	}

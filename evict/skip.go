@@ -24,7 +24,7 @@ func (r *evaluation) skip(c *Considered) (Code, string) {
 	if code, why := r.skipByPod(c); code != "" {
 		return code, why
 	}
-	w, waiting := r.state.Backoffs[c.Pod.UID]
+	w, waiting := r.state.Backoffs[backoffKey(r.Config.DryRun, c.Pod.UID)]
 	ours := slices.IndexFunc(r.state.Victims, func(l Chosen) bool {
 		_, ending := r.victimTerminates(r.state, &l)
 		return l.UID == c.Pod.UID && ending

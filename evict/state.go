@@ -17,6 +17,8 @@ const StateVersion = 2
 type State struct {
 	// Marks by condition, without names.Prefix.
 	Marks map[string]MarkState `json:"marks,omitempty"`
+	// CNRMarked: the CustomNodeResource may carry marks of Plimsoll.
+	CNRMarked bool `json:"cnrMarked,omitempty"`
 	// Claims are the outer plugins that own conditions, by condition.
 	Claims map[string]string `json:"claims,omitempty"`
 	// Victims are the chosen pods, the newest last, until the effect of their
@@ -38,7 +40,7 @@ type State struct {
 	// DryRunEvicted are the pods that a dry run counts as evicted, by verdict, while
 	// the verdict lasts.
 	DryRunEvicted map[string]Chosen `json:"pretended,omitempty"`
-	// Backoffs are pods whose eviction was refused, by UID.
+	// Backoffs are pods whose eviction was refused, by backoffKey.
 	Backoffs map[string]Backoff `json:"waiting,omitempty"`
 	// Refusals are the refusals, by the controller above all, that hold for every pod, by
 	// verdict (Asked.String).
@@ -265,7 +267,17 @@ func (m *State) backOff(l *Chosen, a Answer) {
 		m.Refusals[l.For] = m.Refusals[l.For].next(a)
 		return
 	}
-	m.Backoffs[l.UID] = m.Backoffs[l.UID].next(a)
+	key := backoffKey(l.DryRun, l.UID)
+	m.Backoffs[key] = m.Backoffs[key].next(a)
+}
+
+// backoffKey is the key of a pod's backoff. What a dry run was answered holds back no real
+// eviction.
+func backoffKey(dryRun bool, uid string) string {
+	if dryRun {
+		return "dry-run/" + uid
+	}
+	return uid
 }
 
 // startCooldown starts the cooldown of the verdicts that a victim relieves, and resets

@@ -61,6 +61,28 @@ func TestUnansweredPodAskedNextRound(t *testing.T) {
 	assert.Equal(t, []string{"a", "a", "a", "a", "a"}, a.uids())
 }
 
+// A real eviction does not wait for what a dry run was answered, nor a dry run for a real
+// answer.
+func TestBackoffOfDryRunApart(t *testing.T) {
+	for _, outcome := range []Outcome{Blocked, Refused} {
+		for _, dryFirst := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, dry run first %t", outcome, dryFirst), func(t *testing.T) {
+				a := api{answer: always(outcome)}
+				in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
+				in.Config.DryRun = dryFirst
+				_, m := play(in, &a)
+				_, m = play(then(in, 5, restarted(t, m)), &a)
+				require.Len(t, a.asked, 1, "it waits for an answer of its own kind")
+				in.Config.DryRun = !dryFirst
+				_, m = play(then(in, 5, restarted(t, m)), &a)
+				require.Len(t, a.asked, 2)
+				play(then(in, 8, restarted(t, m)), &a)
+				require.Len(t, a.asked, 2)
+			})
+		}
+	}
+}
+
 func TestBackoffForgotten(t *testing.T) {
 	a := api{answer: always(Blocked)}
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))

@@ -27,6 +27,7 @@ type env struct {
 	// What the plugins say of memory and disk, and the kubelet of itself.
 	memory, disk [2]plugins.Level // level, pressing
 	target       float64          // of memory, to be given back
+	floor        bool             // memory at hard is below its floor
 	rules        map[string]plugins.Rule
 	absent       bool
 	kubelet      []string
@@ -188,6 +189,9 @@ func (w *env) change() {
 	if w.chance(0.02) {
 		w.config.DryRunPlugins = [][]string{nil, {"disk-contention"}, {"*", "-disk-contention"}}[w.random.IntN(3)]
 	}
+	if w.others.Float64() < 0.1 {
+		w.floor = w.others.Float64() < 0.3
+	}
 	if w.chance(0.01) {
 		w.rules["memory-stall"] = plugins.Rule{Hash: fmt.Sprint(w.now), Window: 20 * time.Second}
 	}
@@ -223,6 +227,7 @@ func (w *env) verdicts() []plugins.Verdict {
 	memory.Target = snapshot.Some(w.target)
 	memory.Level, memory.MetLevel, disk.MetLevel = w.memory[0], w.memory[1], w.disk[1]
 	disk.Whole = snapshot.Some(1.0)
+	memory.Urgent = w.floor && memory.MetLevel == plugins.Hard
 	if w.absent {
 		memory.Absent = "no PSI"
 	}

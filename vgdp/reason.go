@@ -84,6 +84,7 @@ func (w *Wait) Sentence() string {
 		return fmt.Sprintf("the node-agent still has prepareQueueLength %d from its start; restart it", w.Count)
 	case CodePostponed:
 		return fmt.Sprintf("postponed until %s, when the backup window of its Backup opens; %s", utc(w.Until), w.Detail)
+	case CodeLeader: // of no Wait
 	}
 	return ""
 }

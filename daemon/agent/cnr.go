@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -18,8 +20,8 @@ type cnr struct {
 	last     *kube.CNR // as last read or written; nil if that failed
 	lastRead time.Time // time of the last read or attempt
 	// adopted: the taints of an earlier agent are known. They are read when a
-	// plugin first asks for a mark there, so that clusters without Katalyst see
-	// no request.
+	// plugin first asks for a mark there, or where that agent may have left some, so
+	// that clusters without Katalyst see no request.
 	adopted     bool
 	marked      bool   // it may carry marks of Plimsoll
 	loggedError string // last error logged; empty: none
@@ -31,12 +33,17 @@ const cnrReread = time.Minute
 // adopt returns the eviction state with the taints that an earlier agent put on
 // the CustomNodeResource.
 func (c *cnr) adopt(ctx context.Context, in evict.Input) evict.State {
-	about := func(v plugins.Verdict) bool { return v.CNR }
-	if c.adopted || in.Time.Sub(c.lastRead) < cnrReread || !slices.ContainsFunc(in.Levels.Verdicts, about) {
+	asked := slices.ContainsFunc(in.Levels.Verdicts, func(v plugins.Verdict) bool { return v.CNR })
+	in.State.CNRMarked = c.marked || !c.adopted && (asked || in.State.CNRMarked)
+	if c.adopted || in.Time.Sub(c.lastRead) < cnrReread || !in.State.CNRMarked {
 		return in.State
 	}
 	c.lastRead = in.Time
 	found, err := c.marker.Get(ctx)
+	if apierrors.IsNotFound(err) && !asked { // nothing is left to remove
+		in.State.CNRMarked = false
+		return in.State
+	}
 	if c.logError(err); err != nil {
 		return in.State
 	}

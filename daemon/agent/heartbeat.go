@@ -174,13 +174,12 @@ func (h *heartbeat) decideHolder(o lease.Outcome) {
 	}
 }
 
-// renewalGap is the gap between renewals after which the controller may have set
-// the conditions to Unknown: half of its monitor grace period (agents.monitorGracePeriod).
-const renewalGap = 20 * time.Second
-
-// checkGap calls told after such a gap, because the conditions may be Unknown.
+// checkGap calls nodeChanged where a renewal was missed: the controller may have set the
+// conditions to Unknown, after a time that only its own configuration has
+// (agents.monitorGracePeriod).
 func (h *heartbeat) checkGap(now time.Duration) {
-	if h.renewed != 0 && now-h.renewed >= renewalGap && !h.beat.Exclusive {
+	gap := time.Duration(missedRenewals * float64(h.beat.Interval))
+	if h.renewed != 0 && now-h.renewed > gap && !h.beat.Exclusive {
 		h.nodeChanged()
 	}
 	h.renewed = now

@@ -104,20 +104,26 @@ func TestReadyConditionOnlyOfOwnLease(t *testing.T) {
 
 // A controller may have made the conditions Unknown meanwhile.
 func TestHeartbeatGapRereadsNode(t *testing.T) {
-	up, told := time.Minute, 0
-	h, err := newHeartbeat(config.Default().Lease, "n1", &rest.Config{Host: "https://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	h.nodeChanged, h.beat.Uptime = func() { told++ }, func() time.Duration { return up }
-	renew := func(after time.Duration) int {
-		up += after
-		h.recordAttempt(lease.Attempt{Outcome: lease.Renewed})
-		return told
+	for _, interval := range []time.Duration{time.Second, 10 * time.Second, 30 * time.Second} {
+		t.Run(interval.String(), func(t *testing.T) {
+			up, told := time.Minute, 0
+			c := config.Default().Lease
+			c.Interval = interval
+			h, err := newHeartbeat(c, "n1", &rest.Config{Host: "https://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
+			require.NoError(t, err)
+			h.nodeChanged, h.beat.Uptime = func() { told++ }, func() time.Duration { return up }
+			renew := func(after time.Duration) int {
+				up += after
+				h.recordAttempt(lease.Attempt{Outcome: lease.Renewed})
+				return told
+			}
+			assert.Equal(t, 0, renew(0), "the first says nothing")
+			assert.Equal(t, 0, renew(interval*3/2))
+			assert.Equal(t, 1, renew(interval*3/2+1))
+			up += interval
+			h.recordAttempt(lease.Attempt{Outcome: lease.Rejected})
+			assert.Equal(t, 2, renew(interval), "what was tried is not heard")
+			assert.Equal(t, 2, renew(interval))
+		})
 	}
-	assert.Equal(t, 0, renew(0), "the first says nothing")
-	assert.Equal(t, 0, renew(20*time.Second-1))
-	assert.Equal(t, 1, renew(20*time.Second))
-	up += 15 * time.Second
-	h.recordAttempt(lease.Attempt{Outcome: lease.Rejected})
-	assert.Equal(t, 2, renew(5*time.Second), "what was tried is not heard")
-	assert.Equal(t, 2, renew(10*time.Second))
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,19 +21,23 @@ import (
 var ErrOtherAgent = errors.New("another agent runs on this node, and two would double every rate limit: stop one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)")
 
 // LockStateDir keeps other agents away from the state directory until the lock is
-// released. Without a writable directory there is no lock, and no pod is
-// evicted.
+// released. Without a writable directory nothing is locked: other agents see this one
+// only in the Lease, by an ID that it has until it ends.
 func LockStateDir(dir string, log *slog.Logger) (*state.Lock, error) {
 	lock, err := state.Acquire(dir, time.Now(), StartedBy())
 	switch {
 	case errors.Is(err, state.ErrLocked):
 		return nil, fmt.Errorf("%w: %w", err, ErrOtherAgent)
 	case err != nil:
-		log.Warn("cannot lock the state directory; no pod will be evicted, and a second agent would not be noticed: make it writable, or set --state.dir, and restart", "dir", dir, "error", err)
-		return nil, nil //nolint:nilnil // the agent samples and judges without state
+		log.Warn("cannot lock the state directory; another agent is noticed only in the Lease, and while no state can be saved a pod is evicted after a minute, or at once where memory is below its floor: make it writable, or set --state.dir, and restart", "dir", dir, "error", err)
+		return &state.Lock{Holder: state.Holder{ID: unlocked + rand.Text()}}, nil
 	}
 	return lock, nil
 }
+
+// unlocked begins the ID of an agent without a lock. It is greater than any ID of a state
+// directory, which is hexadecimal, so that of two agents this one exits (resolveConflict).
+const unlocked = "unlocked-"
 
 // StartedBy returns how this program was started, in the words of package state.
 func StartedBy() string {
@@ -64,7 +69,7 @@ func holderOfLease(l *coordinationv1.Lease) leaseHolder {
 }
 
 // missedRenewals is for how many renewal intervals a Lease must be unchanged
-// before its agent counts as gone.
+// before a renewal counts as missed, and its agent as gone: more than one with its jitter.
 const missedRenewals = 1.5
 
 // judgeHolder decides whether the Lease is free for the agent with this ID

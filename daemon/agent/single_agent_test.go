@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,8 +119,15 @@ func TestOtherAgentStartedAtOnce(t *testing.T) {
 func TestStateDirNotLockable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	lock, err := LockStateDir(file, slog.New(slog.DiscardHandler))
+	var said strings.Builder
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	lock, err := LockStateDir(file, log)
 	require.NoError(t, err)
-	assert.Empty(t, lock.StateID())
+	assert.Contains(t, said.String(), "after a minute")
+	assert.Greater(t, lock.StateID(), "ffffffffffffffff", "an agent with a state directory stays")
+	other, err := LockStateDir(file, log)
+	require.NoError(t, err)
+	assert.NotEqual(t, lock.StateID(), other.StateID(), "two of them see each other")
 	lock.Release()
+	other.Release()
 }

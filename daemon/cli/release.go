@@ -16,6 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/controller"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/daemon/release"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 func releaseCommand() *cobra.Command {
@@ -27,8 +28,9 @@ func releaseCommand() *cobra.Command {
 		Long: "Release everything held and remove every mark of Plimsoll: Gates, hidden data mover loads, tickets and reasons,\n" +
 			"postponed maintenances, resized CPU limits, taints and conditions, EvictionRequests, Leases. Uninstallers run it once\n" +
 			"agents and controller have stopped; it may be run again. With --node it removes only what the agent of that node left,\n" +
-			"on the Node and on this machine, and reads an agent's configuration; without --node it reads a controller's. With\n" +
-			"--stale it releases only the hidden data mover loads that no controller holds any more; controllers and agents may run.",
+			"on the Node and, where no agent runs here, on this machine, and reads an agent's configuration; without --node it\n" +
+			"reads a controller's. With --stale it releases only the hidden data mover loads that no controller holds any more;\n" +
+			"controllers and agents may run.",
 		Args: arguments(0, 0),
 		Example: `  plimsoll release --kubeconfig admin.kubeconfig
   plimsoll release --node worker-7 --config /etc/plimsoll/agent.yaml
@@ -88,6 +90,9 @@ func releaseStale(ctx context.Context, f *agentFlags, out io.Writer, log *slog.L
 	return r.Stale(ctx)
 }
 
+// errRunsHere: an agent has the state directory of this machine.
+var errRunsHere = errors.New("an agent runs here")
+
 // releaseNode begins with this machine, which needs no cluster.
 func releaseNode(ctx context.Context, f *agentFlags, out io.Writer, log *slog.Logger) error {
 	file, err := config.Open(f.config, f.override)
@@ -95,15 +100,32 @@ func releaseNode(ctx context.Context, f *agentFlags, out io.Writer, log *slog.Lo
 		return err
 	}
 	c := file.Current()
-	here := agent.RemoveLimits(c, out, log)
+	here := releaseHere(c, out, log)
 	if c.Kubernetes.Standalone {
 		return here
+	}
+	if errors.Is(here, errRunsHere) { // it may be another node's
+		fmt.Fprintln(out, here)
+		here = nil
 	}
 	r, err := newRelease(c.Kubernetes.Kubeconfig, config.DefaultController().Election, out, log)
 	if err != nil {
 		return errors.Join(here, err)
 	}
 	return errors.Join(here, r.Node(ctx, f.node))
+}
+
+// releaseHere removes the limits that an agent left on this machine. One that runs needs
+// its limits, whichever node it is: the error is [errRunsHere] then.
+func releaseHere(c *config.Agent, out io.Writer, log *slog.Logger) error {
+	holder, running, err := state.Peek(c.State.Dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("cannot see whether an agent runs on this machine, so its limits stay: %w", err)
+	case running:
+		return fmt.Errorf("limits on this machine: not removed, because %w (%s, state %s): stop it first to remove them", errRunsHere, holder, c.State.Dir)
+	}
+	return agent.RemoveLimits(c, out, log)
 }
 
 func newRelease(kubeconfig string, election config.Election, out io.Writer, log *slog.Logger) (*release.Release, error) {

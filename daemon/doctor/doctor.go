@@ -242,11 +242,12 @@ func (p Examination) socket(answers error) Row {
 	return Row{Pass, "local socket", p.Socket + " is free"}
 }
 
-// state: without a writable state directory no pod is evicted.
+// state: without a writable state directory each eviction waits, and a restart may evict
+// one pod more.
 func (p Examination) state() Row {
 	const check = "state directory"
 	if dir, err := creatable(p.StateDir); err != nil {
-		return Row{Fail, check, fmt.Sprintf("%s: %s: %v; no pod is evicted without it (choose another with --state.dir)", p.StateDir, dir, err)}
+		return Row{Fail, check, fmt.Sprintf("%s: %s: %v; without it a pod is evicted only after a minute, or at once where memory is below its floor, and each restart begins with no state (choose another with --state.dir)", p.StateDir, dir, err)}
 	}
 	if !exists(p.StateDir) {
 		return Row{Pass, check, p.StateDir + " can be created"}

@@ -116,7 +116,7 @@ func appendEvictions(b []byte, list []resultCount) []byte {
 		return appendLabels(b, "plugin", o.Plugin, "result", string(o.Code))
 	}, []family[resultCount]{
 		{
-			"plimsoll_evictions_total", counter, "Eviction requests, by the plugin that ranked the pod first and by result.",
+			"plimsoll_evictions_total", counter, "Eviction requests, by the plugin that they were made for and by result.",
 			func(b []byte, o *resultCount) []byte { return appendCount(b, o.n) },
 		},
 	})

@@ -107,7 +107,7 @@ func (p *publisher) logWait(e *edit) {
 		p.events.Event(reference(e.load), corev1.EventTypeWarning, ReasonNoNode, e.wait.Sentence())
 	case vgdp.CodePostponed:
 		p.events.Event(reference(e.load), corev1.EventTypeNormal, ReasonPostponed, e.wait.Sentence())
-	case vgdp.CodeLimit, vgdp.CodeFull, vgdp.CodeNotReady, vgdp.CodeBackoff, vgdp.CodeAgent:
+	case vgdp.CodeLimit, vgdp.CodeFull, vgdp.CodeNotReady, vgdp.CodeBackoff, vgdp.CodeAgent, vgdp.CodeLeader:
 	}
 }
 
