@@ -27,10 +27,6 @@ func Split(in Input) []Input {
 	return []Input{forReal, dry}
 }
 
-// besideOthers reports whether this is the dry run of some plugins, beside the part of
-// the round that is in force.
-func (in Input) besideOthers() bool { return in.Config.DryRun && in.exclude != nil }
-
 func (c *Config) isDryRun(v plugins.Verdict) bool {
 	return v.Beside == plugins.BesideReport || IsDryRun(c.DryRunPlugins, v.Plugin)
 }

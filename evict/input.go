@@ -205,3 +205,7 @@ func (in Input) WithLevels(l *plugins.Levels) Input {
 	}
 	return in
 }
+
+// besideOthers reports whether this is the dry run of some plugins, beside the part of
+// the round that is in force.
+func (in Input) besideOthers() bool { return in.Config.DryRun && in.exclude != nil }
