@@ -142,7 +142,8 @@ func (p *pods) waited(s hostScene, file string) time.Duration {
 	return did.Waited / time.Duration(max(1, (did.Written+did.Read)/(256<<10)))
 }
 
-// scenesOfHost are of programs that are on this host.
+// scenesOfHost are of programs that are on this host. They came after the rules, and none was
+// or may be tuned by them.
 func scenesOfHost() []hostScene {
 	const (
 		beside = "; beside it a service needs a tenth of a CPU and reads and writes 1 MiB/s of the host's disk"
@@ -152,7 +153,7 @@ func scenesOfHost() []hostScene {
 		return func(p *pods) { p.start(container, "bash", "-c", script) }
 	}
 	healthy := func(name, class, did, why string, start func(*pods)) hostScene {
-		return hostScene{scene: scene{name: "host-" + name, class: class, run: 80 * time.Second, did: did, why: why}, start: start}
+		return hostScene{scene: scene{name: "host-" + name, class: class, run: 80 * time.Second, did: did, why: why, heldOut: true}, start: start}
 	}
 	with := func(s hostScene, program string, prepare func(*pods)) hostScene {
 		s.program, s.prepare = program, prepare
@@ -173,7 +174,7 @@ func scenesOfHost() []hostScene {
 	spin := func(n int) string { return fmt.Sprintf("for i in {1..%d}; do while :; do :; done & done; wait", n) }
 	contended := func(name, did, why string, start func(*pods)) hostScene {
 		return alone(hostScene{scene: scene{
-			name: "host-" + name, class: "CPU contention", run: 100 * time.Second, did: did, why: why,
+			name: "host-" + name, class: "CPU contention", run: 100 * time.Second, did: did, why: why, heldOut: true,
 			want: []judgement.Want{{Resource: plugins.CPU, Level: plugins.Soft, NoCulprit: true, Presser: copyUID, Sufferer: shopUID}},
 		}, start: start})
 	}
