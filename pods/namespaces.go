@@ -100,7 +100,7 @@ func (n *NamespaceLabel) logFailure(ctx context.Context, err error) {
 		text = err.Error()
 	}
 	if text != "" && text != n.failed {
-		n.Log.Warn("cannot watch the labels of namespaces; retrying: the last known ones stay, and before any are known no pod is throttled, but data movers", "label", n.Label, "error", err)
+		n.Log.Warn("cannot watch the labels of namespaces; retrying: the last known ones stay, and before any are known no pod is throttled, but data movers; may the agent list and watch namespaces?", "label", n.Label, "error", err)
 	}
 	n.failed = text
 }

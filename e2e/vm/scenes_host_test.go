@@ -3,10 +3,13 @@ package vm_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -97,7 +100,9 @@ func (p *pods) play(s hostScene) {
 	wanted := time.Now()
 	time.Sleep(s.run)
 	for _, load := range p.running {
-		require.NoError(p.t, load.Process.Signal(unix.Signal(0)), "%s has ended", load.Args)
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", load.Process.Pid))
+		require.NoError(p.t, err)
+		require.NotContains(p.t, string(state), ") Z ", "%s has ended", load.Args)
 	}
 	pressed := time.Now()
 	if waited := p.waited(s, shop); !s.alone {
@@ -112,17 +117,32 @@ func (p *pods) play(s hostScene) {
 	}
 	time.Sleep(after)
 	cancel()
-	if err := cmd.Wait(); err != nil && ctx.Err() == nil {
+	if err := cmd.Wait(); !errors.Is(err, context.Canceled) { // what it is where the agent ended well
 		text, _ := os.ReadFile(said.Name())
-		require.NoError(p.t, err, "%s", text)
+		require.Fail(p.t, "the agent failed", "%v: %s", err, text)
 	}
 	segments, err := filepath.Glob(recorded + "/*.rec")
 	require.NoError(p.t, err)
 	require.Len(p.t, segments, 1)
-	var u unix.Utsname
-	require.NoError(p.t, unix.Uname(&u))
-	release := strings.SplitN(unix.ByteSliceToString(u.Release[:]), ".", 3)
-	s.keep(p.t, fmt.Sprintf("virtual machine, Linux %s.%s, cgroup v1 with v2 beside it for pressure, 2 CPUs, 24 GiB", release[0], release[1]), segments[0], from, wanted, pressed, to)
+	s.keep(p.t, p.machine(), segments[0], from, wanted, pressed, to)
+}
+
+// machine is what a label says of this host.
+func (p *pods) machine() string {
+	p.t.Helper()
+	var name unix.Utsname
+	require.NoError(p.t, unix.Uname(&name))
+	var has unix.Sysinfo_t
+	require.NoError(p.t, unix.Sysinfo(&has))
+	processors, err := os.ReadFile("/proc/cpuinfo")
+	require.NoError(p.t, err)
+	kind := "bare metal"
+	if strings.Contains(string(processors), " hypervisor") {
+		kind = "virtual machine"
+	}
+	release := strings.SplitN(unix.ByteSliceToString(name.Release[:]), ".", 3)
+	gib := math.Round(float64(has.Totalram) * float64(has.Unit) / (1 << 30))
+	return fmt.Sprintf("%s, Linux %s.%s, cgroup v1 with v2 beside it for pressure, %d CPUs, %.0f GiB", kind, release[0], release[1], runtime.NumCPU(), gib)
 }
 
 // waited is how long a request of the service has taken since it began.
