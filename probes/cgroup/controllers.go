@@ -249,18 +249,20 @@ func microseconds(nanoseconds snapshot.Opt[uint64]) snapshot.Opt[uint64] {
 }
 
 // readThrottling sums the throttling of a cgroup and those below it: the kernel
-// counts it only where it happens, and quotas are on a pod's containers.
-// Without any quota it is read less often.
+// counts it only where it happens, and quotas are on a pod's containers. It is read less
+// often where no quota was met yet and nothing waits for a CPU: a quota may be set, or
+// first met, after the container's first read.
 func (t *trackedWorkload) readThrottling() {
 	from, key := t.reader.from.throttling, "throttled_usec"
 	if from.v1 {
 		key = "throttled_time"
 	}
 	// A new container may have a quota, and may be the first that runs.
-	if t.noQuota && !t.seldomDue && from.dir >= 0 && t.reader.subtreeHolds(&t.in[from.dir]) {
+	if t.noQuota && !t.seldomDue && !t.waitedForCPU() && from.dir >= 0 && t.reader.subtreeHolds(&t.in[from.dir]) {
 		return
 	}
 	t.beginGroup(ofThrottling)
+	t.cpuStall = t.w.Pressure.CPU
 	t.w.ThrottledAt = t.reader.now
 	i, ok := t.sourceDir(ofThrottling, from, nameThrottled)
 	if !ok {
@@ -283,6 +285,15 @@ func (t *trackedWorkload) readThrottling() {
 	default:
 		t.store(ofThrottling, &t.w.ThrottledMicroseconds, all, nameThrottled, "throttled_usec in cpu.stat", err)
 	}
+}
+
+// waitedForCPU reports whether tasks of the workload waited for a CPU for more than a
+// hundredth of the time since its throttling was read.
+func (t *trackedWorkload) waitedForCPU() bool {
+	least := uint64((t.reader.now - t.w.ThrottledAt).Microseconds() / 100)
+	some, _ := t.w.Pressure.CPU.Some.Get()
+	was, known := t.cpuStall.Some.Get()
+	return known && some > was+least
 }
 
 // readIO reads the IO per device, from io.stat or the blkio files.

@@ -263,6 +263,25 @@ func TestDetailsThrottlingOfNewContainer(t *testing.T) {
 	}
 }
 
+// A container is read before its quota holds it back for the first time.
+func TestDetailsThrottlingOfWhoWaitsForCPU(t *testing.T) {
+	g := newGateTree(t, 1)
+	pod := g.pods[0]
+	stat := func(usage, periods, throttled int) {
+		g.set(pod, "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", usage, periods, periods, throttled))
+	}
+	stat(5, 0, 0)
+	g.stall(pod, "cpu", 7)
+	require.Equal(t, u64(0), g.tick()[0].ThrottledMicroseconds)
+
+	g.stall(pod, "cpu", 7+90_000)
+	stat(10, 3, 400)
+	assert.Equal(t, u64(0), g.after(detailEvery)[0].ThrottledMicroseconds, "it waited for less than a hundredth of the time: not read again")
+	g.stall(pod, "cpu", 7+500_000)
+	stat(15, 9, 700)
+	assert.Equal(t, u64(700), g.after(detailEvery)[0].ThrottledMicroseconds)
+}
+
 func TestDetailsV1LimitHitsOfContainer(t *testing.T) {
 	const pod = "memory/kubepods/pod1"
 	files := map[string]string{"memory/cgroup.procs": "1\n", "memory/kubepods/cgroup.procs": ""}

@@ -35,8 +35,9 @@ type trackedWorkload struct {
 	absent     []absence
 	begun      uint32 // the groups that are being read, a bit each
 
-	seldomAt time.Duration // when the seldom group was read; seldomDue: it is due
-	noQuota  bool          // no process of it ran under a CPU quota
+	seldomAt time.Duration  // when the seldom group was read; seldomDue: it is due
+	noQuota  bool           // no process of it ran under a CPU quota
+	cpuStall snapshot.Stall // when its throttling was read
 	// memory.stat was slow and is not read before statAgain; slowBefore: the
 	// last read was slow.
 	statAgain  time.Duration
