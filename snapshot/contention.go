@@ -238,7 +238,9 @@ func diskUses(s *Snapshot, disks []busyDisk, at map[string]int, of func(int) Opt
 			}
 		}
 		splitStall(uses[first:], r.Pressure.IO.Some)
-		if reason := uncounted(s, i); ok && len(uses) == first && reason != "" {
+		reason := uncounted(s, i)
+		doubtWaits(uses[first:], cmp.Or(reason, whyElsewhere))
+		if ok && len(uses) == first && reason != "" {
 			uses, why = appendUncounted(uses, i, disks, r.Pressure.IO.Some, reason), reason
 		}
 		nested.subtract(i, uses, first)
@@ -308,6 +310,32 @@ func splitStall(uses []use, stall Opt[float64]) {
 		uses[j].waited, uses[j].stallUnknown = waited*part, !known
 	}
 }
+
+// maxStallOfRequests is how long a workload waits at most for its requests on a disk, for
+// each that it has in flight there on average: tasks wait for single requests, and what
+// is in flight is an estimate. Of 32 workloads in recordings that waited for their disk
+// it was 1.7 in the highest mean, and 18.8 of one that waited for a device above it.
+const maxStallOfRequests = 2
+
+// doubtWaits bounds the stall on each disk by the requests there. What is beyond is for
+// IO that no disk here shows, such as a file system's on the network, or that a limit
+// of its own holds back, or that the kernel does not count: where that alone makes a
+// contention, the use is uncounted, with the reason why.
+func doubtWaits(uses []use, why string) {
+	for i := range uses {
+		u := &uses[i]
+		here := maxStallOfRequests * u.inFlight
+		switch {
+		case u.stallUnknown || u.waited <= here:
+		case here >= WaitedThreshold:
+			u.waited = here
+		case u.waited >= WaitedThreshold:
+			u.uncounted = why
+		}
+	}
+}
+
+const whyElsewhere = "its requests on the disk are too few for it: it waits for a file system of the network, a device above the disk, or a limit of its own"
 
 // inFlight estimates the requests that a workload has in flight on a disk, if
 // each takes as long as the disk's do on average.

@@ -37,11 +37,11 @@ func TestUncountedIO(t *testing.T) {
 	})
 	t.Run("a service that is counted and waits is contention all the same", func(t *testing.T) {
 		n := sharing{source: IOBlkio, disks: disks, ioStall: 0.9, users: []user{
-			{cgroup: database, reads: map[string]uint64{"8:0": 10}, bytes: 4096, ioStall: 0.5}, {cgroup: web, ioStall: 0.9},
+			{cgroup: database, reads: map[string]uint64{"8:0": 30}, bytes: 4096, ioStall: 0.5}, {cgroup: web, ioStall: 0.9},
 		}}
 		c := onDevice(t, n.after(10), "sda")
 		assert.Equal(t, ContentionPresent, c.State)
-		assert.Equal(t, []string{web + " 90 %", database + " 49 %"}, sufferers(c), "on v1 the writes of the other are not counted")
+		assert.Equal(t, []string{web + " 90 %", database + " 46 %"}, sufferers(c), "on v1 the writes of the other are not counted")
 	})
 	t.Run("a lone writer, of whose requests v1 counts only a few reads", func(t *testing.T) {
 		writes := Disk{Name: "sda", Number: "8:0", Layer: LayerLeaf, DiskCounters: DiskCounters{
@@ -53,7 +53,13 @@ func TestUncountedIO(t *testing.T) {
 		assert.Contains(t, c.Unknown(), "cgroup v1 counts no writes of the page cache")
 		assert.Equal(t, []string{database + " 90 %"}, sufferers(c), "who waits is shown")
 		n.source = ""
-		assert.Equal(t, ContentionPresent, onDevice(t, n.after(10), "sda").State, "v2 counts them, and they are of others")
+		c = onDevice(t, n.after(10), "sda")
+		assert.Equal(t, ContentionUnknown, c.State, "v2 counts them: four reads a second of 5 ms each are not what it waits for")
+		assert.Contains(t, c.Unknown(), "its requests on the disk are too few")
+		n.users[0].reads["8:0"] = 60
+		c = onDevice(t, n.after(10), "sda")
+		assert.Equal(t, ContentionPresent, c.State, "60 are")
+		assert.Contains(t, sufferers(c)[0], database+" 5", "no longer than they can take, less its own share")
 	})
 	t.Run("a short wait that is counted does not hide a long one that is not", func(t *testing.T) {
 		n := sharing{source: IOBlkio, disks: disks, ioStall: 0.9, users: []user{
