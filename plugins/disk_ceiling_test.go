@@ -36,7 +36,7 @@ func TestDiskCeilingJudgedThoughFast(t *testing.T) {
 			v := n.seconds(90, busier())
 			require.Equal(t, Soft, v.Level, v.Reason)
 			assert.Contains(t, v.Reason, row.says)
-			assert.Contains(t, v.Reason, "database waits 6")
+			assert.Contains(t, v.Reason, "database waits 14")
 			assert.Equal(t, unit, v.Unit)
 			assert.Empty(t, v.Absent)
 			require.Len(t, v.Candidates, 1)

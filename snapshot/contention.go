@@ -239,7 +239,7 @@ func diskUses(s *Snapshot, disks []busyDisk, at map[string]int, of func(int) Opt
 		}
 		splitStall(uses[first:], r.Pressure.IO.Some)
 		reason := uncounted(s, i)
-		doubtWaits(uses[first:], cmp.Or(reason, whyElsewhere))
+		doubtWaits(uses[first:], reason)
 		if ok && len(uses) == first && reason != "" {
 			uses, why = appendUncounted(uses, i, disks, r.Pressure.IO.Some, reason), reason
 		}
@@ -312,25 +312,26 @@ func splitStall(uses []use, stall Opt[float64]) {
 }
 
 // maxStallOfRequests is how long a workload waits at most for its requests on a disk, for
-// each that it has in flight there on average: tasks wait for single requests, and what
-// is in flight is an estimate. Of 32 workloads in recordings that waited for their disk
-// it was 1.7 in the highest mean, and 18.8 of one that waited for a device above it.
-const maxStallOfRequests = 2
+// each that it has in flight there on average: tasks wait for single requests, what is
+// in flight is an estimate, and the wait for a place in a full queue is not in it. Of 32
+// workloads in recordings that waited for their disk it was 1.7 in the highest mean, and
+// 18.8 of one that waited for a device above it.
+const maxStallOfRequests = 4
 
 // doubtWaits bounds the stall on each disk by the requests there. What is beyond is for
 // IO that no disk here shows, such as a file system's on the network, or that a limit
-// of its own holds back, or that the kernel does not count: where that alone makes a
-// contention, the use is uncounted, with the reason why.
-func doubtWaits(uses []use, why string) {
+// of its own holds back: where that alone makes a contention, the use is uncounted.
+// reason is why the kernel does not count all of its requests; empty: it does.
+func doubtWaits(uses []use, reason string) {
 	for i := range uses {
 		u := &uses[i]
 		here := maxStallOfRequests * u.inFlight
 		switch {
-		case u.stallUnknown || u.waited <= here:
-		case here >= WaitedThreshold:
+		case u.stallUnknown || u.waited <= max(here, WaitedThreshold):
+		case here < WaitedThreshold:
+			u.uncounted = cmp.Or(reason, whyElsewhere)
+		case reason == "":
 			u.waited = here
-		case u.waited >= WaitedThreshold:
-			u.uncounted = why
 		}
 	}
 }

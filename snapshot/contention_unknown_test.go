@@ -45,20 +45,20 @@ func TestUncountedIO(t *testing.T) {
 	})
 	t.Run("a lone writer, of whose requests v1 counts only a few reads", func(t *testing.T) {
 		writes := Disk{Name: "sda", Number: "8:0", Layer: LayerLeaf, DiskCounters: DiskCounters{
-			Reads: 4, ReadBytes: 4 * 4096, ReadMs: 20, Writes: 400, WrittenBytes: 100 << 20, WriteMs: 4000,
+			Reads: 2, ReadBytes: 2 * 4096, ReadMs: 10, Writes: 400, WrittenBytes: 100 << 20, WriteMs: 4000,
 		}}
-		n := sharing{source: IOBlkio, disks: []Disk{writes}, ioStall: 0.9, users: []user{{cgroup: database, reads: map[string]uint64{"8:0": 4}, bytes: 4096, ioStall: 0.9}}}
+		n := sharing{source: IOBlkio, disks: []Disk{writes}, ioStall: 0.9, users: []user{{cgroup: database, reads: map[string]uint64{"8:0": 2}, bytes: 4096, ioStall: 0.9}}}
 		c := onDevice(t, n.after(10), "sda")
 		assert.Equal(t, ContentionUnknown, c.State, "it may wait for its own writes")
 		assert.Contains(t, c.Unknown(), "cgroup v1 counts no writes of the page cache")
 		assert.Equal(t, []string{database + " 90 %"}, sufferers(c), "who waits is shown")
 		n.source = ""
 		c = onDevice(t, n.after(10), "sda")
-		assert.Equal(t, ContentionUnknown, c.State, "v2 counts them: four reads a second of 5 ms each are not what it waits for")
+		assert.Equal(t, ContentionUnknown, c.State, "v2 counts them: two reads a second of 5 ms each are not what it waits for")
 		assert.Contains(t, c.Unknown(), "its requests on the disk are too few")
-		n.users[0].reads["8:0"] = 60
+		n.users[0].reads["8:0"] = 30
 		c = onDevice(t, n.after(10), "sda")
-		assert.Equal(t, ContentionPresent, c.State, "60 are")
+		assert.Equal(t, ContentionPresent, c.State, "30 are")
 		assert.Contains(t, sufferers(c)[0], database+" 5", "no longer than they can take, less its own share")
 	})
 	t.Run("a short wait that is counted does not hide a long one that is not", func(t *testing.T) {
