@@ -100,20 +100,20 @@ func (m MemoryStall) Threshold(v View) []Verdict {
 }
 
 // release is the memory that must be released so that neither soft's share nor its
-// floor is met, and all memory of the node.
+// floor is met, and all memory of the node that can be available.
 func (m MemoryStall) release(v View) (target, whole snapshot.Opt[float64]) {
 	spare, known := m.Spare(v.Snapshot)
 	if !known {
 		return target, whole
 	}
-	total, _ := v.Memory.TotalBytes.Get()
+	total, _ := v.Memory.OrdinaryBytes().Get()
 	return snapshot.Some(max(0, -spare)), snapshot.Some(float64(total))
 }
 
 // Spare is how many bytes are available beyond soft's share and its floor; negative: so many
 // must be released.
 func (m MemoryStall) Spare(s *snapshot.Snapshot) (bytes float64, known bool) {
-	total, ok1 := s.Memory.TotalBytes.Get()
+	total, ok1 := s.Memory.OrdinaryBytes().Get()
 	available, ok2 := s.Memory.AvailableBytes.Get()
 	enough := max(m.Soft.Available*float64(total), softFloor*float64(m.KubeletEvictionHard))
 	return float64(available) - enough, ok1 && ok2

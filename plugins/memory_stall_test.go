@@ -29,6 +29,7 @@ type node struct {
 	swapFree  uint64 // of 8 GiB; noSwap: there is none
 	noSwap    bool
 	swapIns   uint64 // so far
+	hugetlb   uint64
 	pod       *snapshot.Workload
 	other     *snapshot.Workload
 	noPSI     bool
@@ -51,7 +52,7 @@ func (n *node) second(stall float64, scans uint64) Verdict {
 	s := &snapshot.Sample{
 		Time: time.Unix(0, 0).Add(n.at), Monotonic: n.at, Boottime: n.at, BootID: "a",
 		Memory: snapshot.Memory{
-			TotalBytes: snapshot.Some(n.total), AvailableBytes: snapshot.Some(n.available),
+			TotalBytes: snapshot.Some(n.total), AvailableBytes: snapshot.Some(n.available), HugetlbBytes: snapshot.Some(n.hugetlb),
 			ScansDirect: snapshot.Some(uint64(0)), ScansKswapd: snapshot.Some(n.scans),
 		},
 	}
@@ -115,6 +116,7 @@ func TestMemoryStall(t *testing.T) {
 	t.Run("largest first", memoryStallLargestFirst)
 	t.Run("unknown memory not named", memoryStallUnknownMemoryNotNamed)
 	t.Run("release target", memoryStallReleaseTarget)
+	t.Run("huge pages", memoryStallHugePages)
 	t.Run("target unknown", memoryStallTargetUnknown)
 }
 
@@ -432,6 +434,22 @@ func memoryStallReleaseTarget(t *testing.T) {
 			assert.InDelta(t, float64(row.total), whole, 0)
 		})
 	}
+}
+
+// Huge pages are a part of the node's memory that is never available: it neither lacks
+// them, nor can any pod give them back.
+func memoryStallHugePages(t *testing.T) {
+	n := newNode(t).warm()
+	n.total, n.hugetlb, n.available = 512*gib, 480*gib, 15*gib
+	v := n.seconds(60, 0.3, 500)
+	assert.Equal(t, None, v.Level, "15 of 32 GiB are available")
+	assert.Equal(t, snapshot.Some(0.0), v.Target)
+	n.available = gib
+	v = n.seconds(10, 0.3, 500)
+	assert.Equal(t, Hard, v.Level, "1 of 32 GiB is")
+	target, _ := v.Target.Get()
+	assert.InDelta(t, 2.2*gib, target, 1)
+	assert.Equal(t, snapshot.Some(32.0*gib), v.Whole)
 }
 
 func memoryStallTargetUnknown(t *testing.T) {

@@ -74,9 +74,9 @@ func (r NUMAMemory) judgeNode(v View, n *snapshot.NUMANode) Verdict {
 }
 
 // release is the memory that must be released for soft not to be met, and all memory of
-// the NUMA node.
+// the NUMA node that can be available.
 func (r NUMAMemory) release(n *snapshot.NUMANode) (target, whole snapshot.Opt[float64]) {
-	total, ok1 := n.TotalBytes.Get()
+	total, ok1 := n.OrdinaryBytes().Get()
 	available, ok2 := n.AvailableBytes.Get()
 	if !ok1 || !ok2 {
 		return target, whole
@@ -151,7 +151,7 @@ func (r NUMAMemory) lowerMet(v View, n *snapshot.NUMANode, rule StallRule) bool 
 // numaAvailable is the available share of a NUMA node's memory, or the reason why it is
 // unknown.
 func numaAvailable(n *snapshot.NUMANode) (ratio snapshot.Opt[float64], why string) {
-	total, ok1 := n.TotalBytes.Get()
+	total, ok1 := n.OrdinaryBytes().Get()
 	available, ok2 := n.AvailableBytes.Get()
 	if !ok1 || !ok2 || total == 0 {
 		return ratio, "memory of " + scopeNUMA(n.ID) + ": " + cmp.Or(n.Absent["meminfo"], n.Absent["totalBytes"], n.Absent["availableBytes"], "not measured")

@@ -56,6 +56,9 @@ func (h *Host) readMemory(s *snapshot.Sample) error {
 			m.Absent.Because(l.name, why)
 		}
 	}
+	if n, _ := kilobytes(b, "Hugetlb:"); n != snapshot.Some[uint64](0) { // older kernels have no such line
+		m.HugetlbBytes = n
+	}
 	if m.TotalBytes.IsZero() {
 		return errNoMemTotal
 	}
@@ -181,6 +184,7 @@ type numaProbe struct {
 	nodes      []int
 	zones      map[int]numaZones
 	zonesError error
+	hugetlb    map[int]uint64 // bytes reserved for huge pages, read as often
 	nextRead   time.Duration
 }
 
@@ -240,8 +244,31 @@ func (h *Host) findNUMA(now time.Duration) error {
 	h.numa.nextRead = now + numaReread
 	if len(h.numa.nodes) > 1 {
 		h.numa.zones, h.numa.zonesError = h.readZones()
+		h.numa.hugetlb = map[int]uint64{}
+		for _, id := range h.numa.nodes {
+			h.numa.hugetlb[id] = h.readHugetlb(id)
+		}
 	}
 	return nil
+}
+
+// readHugetlb is what a NUMA node has reserved for huge pages of all sizes, in bytes; 0
+// where the kernel has none.
+func (h *Host) readHugetlb(id int) (bytes uint64) {
+	pools, _ := filepath.Glob(filepath.Join(h.numaDir(id), "hugepages", "hugepages-*kB"))
+	for _, pool := range pools {
+		size, err1 := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(pool), "hugepages-"), "kB"), 10, 40)
+		text, err2 := os.ReadFile(filepath.Join(pool, "nr_hugepages"))
+		pages, err3 := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+		if errors.Join(err1, err2, err3) == nil && size*pages < maxKiB {
+			bytes += size * pages << 10
+		}
+	}
+	return bytes
+}
+
+func (h *Host) numaDir(id int) string {
+	return filepath.Join(h.paths.Sysfs, "devices/system/node", "node"+strconv.Itoa(id))
 }
 
 func (h *Host) readZones() (map[int]numaZones, error) {
@@ -283,7 +310,7 @@ var errNoIDList = errors.New("not a list of NUMA nodes")
 
 // readNUMANode reads nodeN/meminfo.
 func (h *Host) readNUMANode(n *snapshot.NUMANode) error {
-	b, err := os.ReadFile(filepath.Join(h.paths.Sysfs, "devices/system/node", "node"+strconv.Itoa(n.ID), "meminfo"))
+	b, err := os.ReadFile(filepath.Join(h.numaDir(n.ID), "meminfo"))
 	if err != nil {
 		n.Absent.Because("meminfo", err.Error())
 		return err
@@ -294,6 +321,9 @@ func (h *Host) readNUMANode(n *snapshot.NUMANode) error {
 		return fmt.Errorf("node%d/meminfo: %w", n.ID, err)
 	}
 	n.TotalBytes, n.FreeBytes = m["MemTotal"], m["MemFree"]
+	if reserved := h.numa.hugetlb[n.ID]; reserved > 0 {
+		n.HugetlbBytes = snapshot.Some(reserved)
+	}
 	for name, v := range map[string]snapshot.Opt[uint64]{"totalBytes": n.TotalBytes, "freeBytes": n.FreeBytes} {
 		if v.IsZero() {
 			n.Absent.Because(name, "not in meminfo of the NUMA node")

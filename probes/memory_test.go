@@ -92,6 +92,14 @@ func TestMemoryMeminfoAbsent(t *testing.T) {
 	assert.Empty(t, probeError(t, s, "memory"))
 }
 
+func TestMemoryHugePages(t *testing.T) {
+	m := recordedMachine(t)
+	m.edit("proc/meminfo", "MemAvailable:", "Hugetlb: 1048576 kB\nMemAvailable:")
+	s := m.sample()
+	total, _ := s.Memory.TotalBytes.Get()
+	assert.Equal(t, u64(total-1<<30), s.Memory.OrdinaryBytes())
+}
+
 // A thousandth of the available memory would evict pods.
 func TestMemoryMeminfoWithoutUnit(t *testing.T) {
 	m := recordedMachine(t)

@@ -103,6 +103,15 @@ func TestNUMAMemory(t *testing.T) {
 	}
 }
 
+func TestNUMAHugePages(t *testing.T) {
+	m := numaTree(t)
+	m.write(numaSysfs+"node1/hugepages/hugepages-2048kB/nr_hugepages", "10\n")
+	m.write(numaSysfs+"node1/hugepages/hugepages-1048576kB/nr_hugepages", "0\n")
+	s := m.numaSample()
+	assert.Zero(t, s.NUMANodes[0].HugetlbBytes)
+	assert.Equal(t, u64((1_000_000-20480)<<10), s.NUMANodes[1].OrdinaryBytes())
+}
+
 func TestNUMANotMeasured(t *testing.T) {
 	m := numaTree(t)
 	s := m.sample()

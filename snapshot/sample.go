@@ -77,6 +77,9 @@ type CPU struct {
 type Memory struct {
 	TotalBytes     Opt[uint64] `json:"totalBytes,omitzero"`
 	AvailableBytes Opt[uint64] `json:"availableBytes,omitzero"`
+	// HugetlbBytes are reserved for huge pages of all sizes (Hugetlb of /proc/meminfo):
+	// a part of TotalBytes that is never available. Absent if there are none.
+	HugetlbBytes   Opt[uint64] `json:"hugetlbBytes,omitzero"`
 	FreeBytes      Opt[uint64] `json:"freeBytes,omitzero"`
 	SwapTotalBytes Opt[uint64] `json:"swapTotalBytes,omitzero"`
 	SwapFreeBytes  Opt[uint64] `json:"swapFreeBytes,omitzero"`
@@ -103,12 +106,28 @@ type Memory struct {
 	Absent Absent `json:"absent,omitempty"`
 }
 
+// OrdinaryBytes is the memory that can be available: all but what is reserved for huge
+// pages.
+func (m *Memory) OrdinaryBytes() Opt[uint64] { return ordinary(m.TotalBytes, m.HugetlbBytes) }
+
+func ordinary(total, hugetlb Opt[uint64]) Opt[uint64] {
+	all, known := total.Get()
+	reserved, _ := hugetlb.Get()
+	if !known || reserved > all {
+		return Opt[uint64]{}
+	}
+	return Some(all - reserved)
+}
+
 // NUMANode is the memory of one NUMA node, in bytes:
 // /sys/devices/system/node/nodeN/meminfo, and its zones in /proc/zoneinfo.
 type NUMANode struct {
 	ID         int         `json:"numa"`
 	TotalBytes Opt[uint64] `json:"totalBytes,omitzero"`
 	FreeBytes  Opt[uint64] `json:"freeBytes,omitzero"`
+	// HugetlbBytes are reserved here for huge pages of all sizes (hugepages/ in its
+	// directory): a part of TotalBytes that is never available. Absent if there are none.
+	HugetlbBytes Opt[uint64] `json:"hugetlbBytes,omitzero"`
 	// AvailableBytes is what programs can take without swapping. The kernel has
 	// MemAvailable for the whole host only; this is its formula for one NUMA node.
 	AvailableBytes Opt[uint64] `json:"availableBytes,omitzero"`
@@ -118,6 +137,10 @@ type NUMANode struct {
 
 	Absent Absent `json:"absent,omitempty"`
 }
+
+// OrdinaryBytes is the memory that can be available: all but what is reserved for huge
+// pages.
+func (n *NUMANode) OrdinaryBytes() Opt[uint64] { return ordinary(n.TotalBytes, n.HugetlbBytes) }
 
 // Stall has the totals of one PSI file, in µs since boot (kernel
 // Documentation/accounting/psi.rst). The kernel's averages are not read: a

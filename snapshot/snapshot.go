@@ -261,8 +261,8 @@ func (s *Snapshot) deriveWorkloads(w Window) {
 	s.Contention = s.contention(w, func(i int) Opt[WorkloadRates] { return s.Workloads[i].Rates }, func(i int) Opt[DiskRates] { return s.Disks[i].Rates })
 }
 
-func (m Memory) availableRatio() Opt[float64] {
-	total, ok1 := m.TotalBytes.Get()
+func (m *Memory) availableRatio() Opt[float64] {
+	total, ok1 := m.OrdinaryBytes().Get()
 	available, ok2 := m.AvailableBytes.Get()
 	if !ok1 || !ok2 || total == 0 {
 		return Opt[float64]{}
