@@ -3,6 +3,7 @@ package plugins
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/snapshot"
@@ -104,7 +105,12 @@ func (b Baselines) learn(s *snapshot.Snapshot, l *Levels) {
 		was.Device, was.Seen = d.Name, s.Time
 		b[key] = was
 	}
-	maps.DeleteFunc(b, func(_ string, was Baseline) bool { return s.Time.Sub(was.Seen) > baselineMaxAge })
+	maps.DeleteFunc(b, func(key string, was Baseline) bool {
+		// The clock may have been set forward: what is there is not old.
+		return s.Time.Sub(was.Seen) > baselineMaxAge && !slices.ContainsFunc(s.Disks, func(d snapshot.DiskState) bool {
+			return DiskKey(&d.Disk, s.BootID()) == key
+		})
+	})
 }
 
 // underPressure reports whether a disk's level is on, or its threshold is met.

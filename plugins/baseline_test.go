@@ -161,9 +161,12 @@ func baselineForgetsRemovedDisk(t *testing.T) {
 	n.second(calm())
 	n.second(calm())
 	gone := Baselines{"wwid:gone": {Seen: time.Unix(0, 0).Add(n.at - baselineMaxAge - time.Minute)}, "wwid:away": {Seen: time.Unix(0, 0).Add(n.at - baselineMaxAge + time.Hour)}}
+	here := DiskKey(&n.disk, "a")
+	gone[here] = gone["wwid:gone"]
 	n.set = NewSet(diskConfig(), gone)
-	n.second(calm())
-	n.second(calm())
+	n.second(diskSecond{})
+	n.second(diskSecond{})
+	assert.Contains(t, n.set.Baselines(), here, "the disk is there: the clock was set forward")
 	assert.NotContains(t, n.set.Baselines(), "wwid:gone")
 	assert.Contains(t, n.set.Baselines(), "wwid:away")
 }

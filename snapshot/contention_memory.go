@@ -94,10 +94,9 @@ func (w Window) MemoryGrowth(workloads []WorkloadState) (list []MemoryGrowth) {
 		if !ok || workloads[i].Cgroup == "/" {
 			continue
 		}
-		before, _ := optCount(was.workloadPoint.memory).Get()
-		now, _ := workloads[i].MemoryBytes.Get()
+		grown, _ := increase(workloads[i].MemoryBytes, optCount(was.workloadPoint.memory)).Get() // 0 if it shrank, or is unknown
 		first := len(uses)
-		uses = append(uses, use{workload: i, bytes: max(0, float64(now)-float64(before))})
+		uses = append(uses, use{workload: i, bytes: float64(grown)})
 		nested.subtract(i, uses, first)
 	}
 	for _, u := range uses {

@@ -382,6 +382,23 @@ func contentionMemory(t *testing.T) {
 	assert.Empty(t, n.after(10).Contention, "no contention")
 }
 
+// What is not known of a workload at one end of the window is no growth.
+func TestMemoryGrowthUnknown(t *testing.T) {
+	n := sharing{users: []user{{cgroup: backup, grows: 1 << 20}, {cgroup: database}}}
+	h := &History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
+	var s *Snapshot
+	for i := range uint64(11) {
+		sample := n.sample(i)
+		if i == 0 {
+			sample.Workloads[1].MemoryBytes = Opt[uint64]{}
+		}
+		s = h.Add(sample)
+	}
+	list := s.Within(10 * time.Second).MemoryGrowth(s.Workloads)
+	require.Len(t, list, 1)
+	assert.Equal(t, backup, list[0].Workload.Cgroup)
+}
+
 // For any load, shares and waits are between 0 and 1, the named workloads are
 // ordered, and they do not exceed the total.
 func contentionSharesInBounds(t *testing.T) {

@@ -105,10 +105,19 @@ func (t *track) dropBefore(step int64) {
 	t.blocks = slices.Delete(t.blocks, 0, keep)
 }
 
-// dropAfter drops the blocks that have a step after this one.
+// dropAfter drops the rows after a step.
 func (t *track) dropAfter(step int64) {
-	t.blocks = slices.DeleteFunc(t.blocks, func(b block) bool { return b.first+blockSteps > step+1 })
-	t.next = min(t.next, step+1)
+	whole := slices.IndexFunc(t.blocks, func(b block) bool { return b.first+blockSteps > step+1 })
+	if whole < 0 || t.next <= step+1 {
+		return
+	}
+	cut := t.blocks[whole]
+	t.blocks, t.next = t.blocks[:whole:whole], min(cut.first, step+1)
+	_ = cut.read(make([]uint16, t.columns), func(at int64, row []uint16) {
+		if at <= step {
+			t.add(at, row)
+		}
+	})
 }
 
 var errBlock = errors.New("not rows of a block")

@@ -41,7 +41,7 @@ func FuzzTrack(f *testing.F) {
 			default:
 				step -= int64(op)
 				track.dropAfter(step)
-				maps.DeleteFunc(model, func(at int64, _ []uint16) bool { return at-floorMod(at)+blockSteps > step+1 })
+				maps.DeleteFunc(model, func(at int64, _ []uint16) bool { return at > step })
 			}
 			row := []uint16{uint16(ops[1]), min(uint16(ops[2])<<5, maxCode), min(uint16(ops[3])*17, maxCode)}
 			taken := track.end()
