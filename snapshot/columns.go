@@ -1,6 +1,10 @@
 package snapshot
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // columns have the counters of workloads that stay the same over many ticks: each value
 // is kept once, and points say where it is. What a Snapshot has a copy of never changes:
@@ -77,10 +81,13 @@ func (c *columns) pointOf(w *Workload, before *workloadPoint, oldest chunkNumber
 		p.stalls = c.stalls.add(stalls)
 	}
 	detail := detailPoint{
-		throttledAt: w.ThrottledAt, detailAt: w.DetailAt, throttled: rawCount(w.ThrottledMicroseconds),
+		throttledAt: w.ThrottledAt, statAt: w.statAt(), throttled: rawCount(w.ThrottledMicroseconds),
 		hits: rawCount(w.LimitHits), kills: rawCount(w.OOMKills), reclaimed: rawCount(w.Reclaimed), charged: rawCount(w.Charged),
 	}
 	detail.network, _ = w.Network.Get()
+	if w.ThrottledAt == w.At { // the same at many ticks
+		detail.throttledAt = 0
+	}
 	if before != nil && before.detail.chunk >= oldest.details && c.details.at(before.detail, 1)[0] == detail {
 		p.detail = before.detail
 	} else {
@@ -137,6 +144,9 @@ type past struct {
 func (c *columns) past(p *workloadPoint) past {
 	return past{p, &c.stalls.at(p.stalls, 1)[0], &c.details.at(p.detail, 1)[0], c}
 }
+
+// throttledTime is the time that its throttling is as of.
+func (p past) throttledTime() time.Duration { return cmp.Or(p.throttledAt, p.at) }
 
 // onDevices are its counters of IO.
 func (p past) onDevices() []ioPoint {

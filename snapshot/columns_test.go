@@ -37,6 +37,10 @@ func (n *someWorkloads) tick(at time.Duration) *Sample {
 		grow(&w.CPUMicroseconds, busy)
 		grow(&w.LimitHits, 4*busy)
 		grow(&w.Pressure.Memory.Some, 2*busy)
+		if n.random.IntN(3) > 0 { // not as of each tick
+			w.ThrottledAt = at
+			grow(&w.ThrottledMicroseconds, 4*busy)
+		}
 		if n.random.IntN(busy) == 0 {
 			io := append([]WorkloadIO{}, w.IO...)
 			if len(io) < 4 && n.random.IntN(8) == 0 {
@@ -88,10 +92,21 @@ func equalSamples(t *testing.T, s *Snapshot, samples []*Sample) {
 			require.True(t, ok)
 			assert.Equal(t, per(now.CPUMicroseconds, then.CPUMicroseconds, float64(back)*1e6), r.CPUCores)
 			assert.Equal(t, increase(now.LimitHits, then.LimitHits), r.LimitHits)
+			assert.Equal(t, per(now.ThrottledMicroseconds, then.ThrottledMicroseconds, (now.ThrottledAt-then.ThrottledAt).Seconds()*1e6), r.ThrottledRatio)
 			assert.Equal(t, share(now.Pressure.Memory.Some, then.Pressure.Memory.Some, float64(back)), r.Pressure.Memory.Some)
 			assert.Equal(t, readsPerSecond(now.IO, then.IO, float64(back)), readsOf(r.IO))
 		}
 	}
+}
+
+// What a workload at rest has is kept once, also while it is as of each tick.
+func TestColumnsOnce(t *testing.T) {
+	h := &History{Window: 3 * testTick, Keep: 20 * testTick, MaxGap: 3 * testTick}
+	for i := range 100 {
+		at := time.Duration(i+1) * testTick
+		h.Add(&Sample{Monotonic: at, Boottime: at, Workloads: []Workload{{Cgroup: "/a", At: at, DetailAt: 1, ThrottledAt: at, ThrottledMicroseconds: u64(7)}}})
+	}
+	assert.Equal(t, 1, h.columns.details.used)
 }
 
 func readsPerSecond(now, then []WorkloadIO, seconds float64) map[string]float64 {

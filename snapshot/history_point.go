@@ -71,11 +71,12 @@ type stallPoint struct{ memory, io stallCount }
 
 // detailPoint has what is read less often than every tick, or hardly ever changes.
 type detailPoint struct {
-	throttledAt, detailAt time.Duration
-	throttled             uint64
-	hits, kills           uint64
-	reclaimed, charged    uint64
-	network               WorkloadNetwork // At is 0 if it was absent
+	throttledAt        time.Duration // 0: as of the point
+	statAt             time.Duration
+	throttled          uint64
+	hits, kills        uint64
+	reclaimed, charged uint64
+	network            WorkloadNetwork // At is 0 if it was absent
 }
 
 // ioPoint has the counters of a workload on one device, an index in columns.devices.

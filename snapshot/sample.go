@@ -306,10 +306,14 @@ type Workload struct {
 	// it is the sample's time.
 	At time.Duration `json:"monotonicNanoseconds,omitempty"`
 	// DetailAt is when the more expensive files were read, which happens less
-	// often: InactiveFileBytes, SwapBytes, RSSBytes, NUMA, Reclaimed, Charged,
-	// and on v1 LimitHits and OOMKills.
+	// often: SwapBytes, NUMA, and LimitHits and OOMKills where the kernel does not
+	// sum them over cgroups (v1, or memory_localevents).
 	DetailAt time.Duration `json:"detailMonotonicNanoseconds,omitempty"`
-	// ThrottledAt is when ThrottledMicroseconds was read.
+	// StatAt is when memory.stat was read: InactiveFileBytes, RSSBytes, Reclaimed and
+	// Charged are as of then. 0, in an older recording: at DetailAt.
+	StatAt time.Duration `json:"statMonotonicNanoseconds,omitempty"`
+	// ThrottledAt is the time that ThrottledMicroseconds is as of: when it was read, or
+	// that of the sample if hardly anything waited for a CPU since.
 	ThrottledAt time.Duration `json:"throttledMonotonicNanoseconds,omitempty"`
 
 	// MemoryBytes is memory.current, or v1 memory.usage_in_bytes. For an idle
@@ -323,7 +327,7 @@ type Workload struct {
 	RSSBytes Opt[uint64] `json:"rssBytes,omitzero"`
 	// Reclaimed are pages that reclaim freed from it (pgsteal of memory.stat,
 	// v2), Charged pages that were charged to it (total_pgpgin, v1): one of the
-	// two, as of DetailAt.
+	// two.
 	Reclaimed Opt[uint64] `json:"reclaimedTotal,omitzero"`
 	Charged   Opt[uint64] `json:"chargedTotal,omitzero"`
 	// NUMA is its memory on each NUMA node, as of DetailAt; empty if it is not
@@ -332,7 +336,8 @@ type Workload struct {
 	// MemoryLimitBytes is absent if there is no limit.
 	MemoryLimitBytes Opt[uint64] `json:"memoryLimitBytes,omitzero"`
 	// LimitHits counts how often the cgroup reached its own limit:
-	// memory.events high + max, or v1 memory.failcnt.
+	// memory.events high + max, or v1 memory.failcnt. It, OOMKills and
+	// ThrottledMicroseconds include what was read of cgroups below that are gone.
 	LimitHits Opt[uint64] `json:"limitHitsTotal,omitzero"`
 	OOMKills  Opt[uint64] `json:"oomKillsTotal,omitzero"`
 
@@ -385,7 +390,9 @@ type WorkloadNUMA struct {
 }
 
 // WorkloadNetwork has the counters of all devices but lo in the network
-// namespace of a workload (/proc/<pid>/net/dev of one of its processes).
+// namespace of a workload (/proc/<pid>/net/dev of one of its processes). What passes a
+// bridge or a tap there is counted on each device, and in both directions: which devices
+// lead out of the namespace is told only inside it.
 type WorkloadNetwork struct {
 	// At is when it was read, on CLOCK_MONOTONIC; not every sample reads it.
 	At time.Duration `json:"monotonicNanoseconds"`

@@ -280,7 +280,7 @@ func (w Window) workload(l *Workload, io *[]WorkloadIORates) Opt[WorkloadRates] 
 	r := WorkloadRates{
 		WindowSeconds:  seconds,
 		CPUCores:       per(l.CPUMicroseconds, optCount(was.cpu), seconds*1e6),
-		ThrottledRatio: per(l.ThrottledMicroseconds, optCount(was.throttled), (l.ThrottledAt-was.throttledAt).Seconds()*1e6),
+		ThrottledRatio: was.throttledRatio(l),
 		LimitHits:      increase(l.LimitHits, optCount(was.hits)),
 		Network:        networkRates(l.Network, was.network),
 
@@ -321,7 +321,7 @@ func (w Window) cpuRates(l *WorkloadState) (r WorkloadRates, ok bool) {
 		return r, false
 	}
 	r.CPUCores = per(l.CPUMicroseconds, optCount(was.cpu), seconds*1e6)
-	r.ThrottledRatio = per(l.ThrottledMicroseconds, optCount(was.throttled), (l.ThrottledAt-was.throttledAt).Seconds()*1e6)
+	r.ThrottledRatio = was.throttledRatio(&l.Workload)
 	r.Pressure.CPU = was.cpuStall.ratio(l.Pressure.CPU, seconds)
 	return r, true
 }
@@ -369,12 +369,16 @@ func (c stallCount) ratio(now Stall, seconds float64) StallRatio {
 	return StallRatio{Some: share(now.Some, optCount(c.some), seconds), Full: share(now.Full, optCount(c.full), seconds)}
 }
 
+func (p past) throttledRatio(l *Workload) Opt[float64] {
+	return per(l.ThrottledMicroseconds, optCount(p.throttled), (l.ThrottledAt-p.throttledTime()).Seconds()*1e6)
+}
+
 // memoryTaken is how fast a workload took memory: on v1 what it was charged, as
-// of DetailAt; on v2 its growth plus what was reclaimed from it. The latter is
-// left out if it was not read again.
+// of StatAt; on v2 its growth plus what was reclaimed from it. If that was not read
+// again it took what it grew, or more; one that did not grow may have taken any.
 func (p past) memoryTaken(l *Workload) Opt[float64] {
-	seconds, detail := (l.At - p.at).Seconds(), (l.DetailAt - p.detailAt).Seconds()
-	if charged := per(l.Charged, optCount(p.charged), detail/pageBytes()); !charged.IsZero() {
+	seconds, stat := (l.At - p.at).Seconds(), (l.statAt() - p.statAt).Seconds()
+	if charged := per(l.Charged, optCount(p.charged), stat/pageBytes()); !charged.IsZero() {
 		return charged
 	}
 	now, ok1 := l.MemoryBytes.Get()
@@ -382,8 +386,12 @@ func (p past) memoryTaken(l *Workload) Opt[float64] {
 	if !ok1 || !ok2 || seconds <= 0 {
 		return Opt[float64]{}
 	}
-	back, _ := per(l.Reclaimed, optCount(p.reclaimed), detail/pageBytes()).Get()
-	return Some((float64(now)-float64(was))/seconds + back)
+	grown := (float64(now) - float64(was)) / seconds
+	back, counted := per(l.Reclaimed, optCount(p.reclaimed), stat/pageBytes()).Get()
+	if !counted && grown <= 0 {
+		return Opt[float64]{}
+	}
+	return Some(grown + back)
 }
 
 // networkRates are absent if the counters were not read again, or are of

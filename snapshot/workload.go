@@ -1,8 +1,10 @@
 package snapshot
 
 import (
+	"cmp"
 	"path"
 	"strings"
+	"time"
 )
 
 // NewWorkload derives kind, name and pod from a cgroup's path.
@@ -110,6 +112,8 @@ func hexDigit(c byte) (byte, bool) {
 func (w *Workload) BestEffort() bool {
 	return w.Kind == KindPod && strings.Contains(w.Cgroup, "besteffort")
 }
+
+func (w *Workload) statAt() time.Duration { return cmp.Or(w.StatAt, w.DetailAt) }
 
 func (w *Workload) workingSet() Opt[uint64] {
 	current, ok1 := w.MemoryBytes.Get()

@@ -68,10 +68,11 @@ func (t *trackedWorkload) memoryDir() (i int, v1, ok bool) {
 }
 
 // readEvents reads how often the cgroup, or one below, reached its limit and
-// was OOM-killed. On v1 that is expensive, and part of the detail.
+// was OOM-killed. Where the kernel does not sum that over cgroups it is expensive, and
+// part of the detail.
 func (t *trackedWorkload) readEvents() {
 	i, v1, ok := t.memoryDir()
-	if v1 || !ok || t.unchanged(ofEvents) {
+	if v1 || !ok || t.reader.localEvents || t.unchanged(ofEvents) {
 		return
 	}
 	var high, most, kills snapshot.Opt[uint64]
@@ -93,6 +94,20 @@ func (t *trackedWorkload) readEvents() {
 	t.store(ofEvents, &t.w.OOMKills, kills, nameOOMKills, "oom_kill in memory.events", err)
 }
 
+// readLocalEvents sums what readEvents reads, as on v1.
+func (t *trackedWorkload) readLocalEvents(i int) {
+	const file = "memory.events"
+	hits, err := t.sumAll(&t.hits, i, file, func(b []byte) (snapshot.Opt[uint64], error) {
+		high, err1 := valueOfKey(b, file, "high")
+		most, err2 := valueOfKey(b, file, "max")
+		all, err3 := sum(high, most)
+		return all, cmp.Or(err1, err2, err3)
+	})
+	t.store(ofDetail, &t.w.LimitHits, hits, nameLimitHits, "high and max in memory.events", err)
+	kills, err := t.sumKeyed(&t.kills, i, file, "oom_kill")
+	t.store(ofDetail, &t.w.OOMKills, kills, nameOOMKills, "oom_kill in memory.events", err)
+}
+
 // readMemoryDetail reads memory.stat, which can take milliseconds for a large
 // cgroup, and values that seldom change.
 func (t *trackedWorkload) readMemoryDetail(urgent bool) {
@@ -102,10 +117,13 @@ func (t *trackedWorkload) readMemoryDetail(urgent bool) {
 	}
 	t.readNUMA(i, v1)
 	if v1 {
-		t.readMemoryDetailV1(i)
+		t.readMemoryDetailV1(urgent, i)
 		return
 	}
-	t.readMemoryStat(i, statLine{"inactive_file", nameInactiveFile, &t.w.InactiveFileBytes},
+	if t.reader.localEvents {
+		t.readLocalEvents(i)
+	}
+	t.readMemoryStat(urgent, i, statLine{"inactive_file", nameInactiveFile, &t.w.InactiveFileBytes},
 		statLine{"anon", nameRSS, &t.w.RSSBytes}, statLine{"pgsteal", nameReclaimed, &t.w.Reclaimed})
 	if t.seldomDue {
 		t.beginGroup(ofSeldom)
@@ -125,15 +143,16 @@ type statLine struct {
 }
 
 // readMemoryStat reads lines of memory.stat. After two slow reads in a row it
-// pauses.
-func (t *trackedWorkload) readMemoryStat(i int, lines ...statLine) {
-	if t.reader.now < t.statAgain {
+// pauses, while the workload does not stall on memory and uses about as much as before.
+func (t *trackedWorkload) readMemoryStat(urgent bool, i int, lines ...statLine) {
+	if t.reader.now < t.statAgain && !urgent && !t.memoryMoved() {
 		return
 	}
 	t.beginGroup(ofStat)
-	begun := time.Now()
+	t.w.StatAt, t.statMemory = t.reader.now, t.w.MemoryBytes
+	begun := threadTime()
 	b, err := t.readOnce(i, "memory.stat")
-	t.paceStat(time.Since(begun))
+	t.paceStat(threadTime() - begun)
 	for _, l := range lines {
 		*l.to = snapshot.Opt[uint64]{}
 	}
@@ -153,7 +172,15 @@ func (t *trackedWorkload) readMemoryStat(i int, lines ...statLine) {
 	}
 }
 
-// slowStat is the duration from which a read of memory.stat is slow. On a host
+// memoryMoved reports whether the memory in use is a tenth more or less than when
+// memory.stat was read: then what is inactive of it is not known any more.
+func (t *trackedWorkload) memoryMoved() bool {
+	now, _ := t.w.MemoryBytes.Get()
+	was, _ := t.statMemory.Get()
+	return max(now, was)-min(now, was) > was/10
+}
+
+// slowStat is the CPU time from which a read of memory.stat is slow. On a host
 // of many CPUs the kernel sums it over all of them, for a cgroup and all below.
 const slowStat = 10 * time.Millisecond
 
@@ -161,7 +188,7 @@ func (t *trackedWorkload) paceStat(took time.Duration) {
 	switch {
 	case took < slowStat:
 		t.slowBefore = false
-	case !t.slowBefore: // the reader may have waited for a CPU
+	case !t.slowBefore: // the hypervisor may have taken the CPU
 		t.slowBefore = true
 	default:
 		t.statAgain = t.reader.now + idleDetailEvery
@@ -186,11 +213,11 @@ const noLimitV1 = 1 << 62
 // readMemoryDetailV1 reads the memory hierarchy (kernel cgroup-v1/memory.rst).
 // total_inactive_file and total_swap include all cgroups below; limit hits and
 // kills are counted only where they happen, and are summed.
-func (t *trackedWorkload) readMemoryDetailV1(i int) {
-	t.readMemoryStat(i, statLine{"total_inactive_file", nameInactiveFile, &t.w.InactiveFileBytes},
+func (t *trackedWorkload) readMemoryDetailV1(urgent bool, i int) {
+	t.readMemoryStat(urgent, i, statLine{"total_inactive_file", nameInactiveFile, &t.w.InactiveFileBytes},
 		statLine{"total_rss", nameRSS, &t.w.RSSBytes}, statLine{"total_swap", nameSwap, &t.w.SwapBytes}, statLine{"total_pgpgin", nameCharged, &t.w.Charged})
 	was := t.w.LimitHits
-	hits, err := t.sumAll(i, "memory.failcnt", func(b []byte) (snapshot.Opt[uint64], error) { return number(b, "memory.failcnt") })
+	hits, err := t.sumAll(&t.hits, i, "memory.failcnt", func(b []byte) (snapshot.Opt[uint64], error) { return number(b, "memory.failcnt") })
 	t.store(ofDetail, &t.w.LimitHits, hits, nameLimitHits, "memory.failcnt", err)
 	if t.seldomDue || t.w.LimitHits != was {
 		t.readSeldomV1(i)
@@ -207,7 +234,7 @@ func (t *trackedWorkload) readSeldomV1(i int) {
 	if limit, _ := t.w.MemoryLimitBytes.Get(); limit >= noLimitV1 {
 		t.w.MemoryLimitBytes = snapshot.Opt[uint64]{}
 	}
-	kills, err := t.sumKeyed(i, "memory.oom_control", "oom_kill")
+	kills, err := t.sumKeyed(&t.kills, i, "memory.oom_control", "oom_kill")
 	t.store(ofSeldom, &t.w.OOMKills, kills, nameOOMKills, "oom_kill in memory.oom_control (kernel before 4.13)", err)
 }
 
@@ -248,18 +275,53 @@ func microseconds(nanoseconds snapshot.Opt[uint64]) snapshot.Opt[uint64] {
 	return snapshot.Some(n / 1000)
 }
 
+// unnoticedWait is how long the tasks of a workload may wait for a CPU until its
+// throttling is read again: a hundredth of the time between two details.
+const unnoticedWait = uint64(detailEvery/100) / uint64(time.Microsecond)
+
+// followThrottling reads the throttling with the detail, and as soon as tasks of the
+// workload waited for a CPU since: what its quota holds back waits. While they did not,
+// the counter is as of now. Without a quota it is read seldom.
+func (t *trackedWorkload) followThrottling(detail bool) {
+	waited, known := t.waitedForCPU()
+	switch {
+	case detail && t.throttlingDue(waited):
+	case known && waited < unnoticedWait:
+		t.w.ThrottledAt = t.reader.now
+		return
+	case !known || t.reader.earlyThrottling == 0:
+		return
+	default:
+		t.reader.earlyThrottling--
+	}
+	t.readThrottling()
+}
+
+// throttlingDue reports whether to read the throttling with the detail. A new container
+// may have a quota, and may be the first that runs.
+func (t *trackedWorkload) throttlingDue(waited uint64) bool {
+	dir := t.reader.from.throttling.dir
+	return !t.noQuota || t.seldomDue || waited >= unnoticedWait || dir < 0 || !t.reader.subtreeHolds(&t.in[dir])
+}
+
+// waitedForCPU is how long the tasks of the workload waited for a CPU since its
+// throttling was read, in µs; unknown without that, or without pressure.
+func (t *trackedWorkload) waitedForCPU() (waited uint64, known bool) {
+	now, was := t.w.Pressure.CPU.Full, t.cpuStall.Full
+	if now.IsZero() {
+		now, was = t.w.Pressure.CPU.Some, t.cpuStall.Some
+	}
+	n, ok1 := now.Get()
+	before, ok2 := was.Get()
+	return n - before, ok1 && ok2 && !t.w.ThrottledMicroseconds.IsZero()
+}
+
 // readThrottling sums the throttling of a cgroup and those below it: the kernel
-// counts it only where it happens, and quotas are on a pod's containers. It is read less
-// often where no quota was met yet and nothing waits for a CPU: a quota may be set, or
-// first met, after the container's first read.
+// counts it only where it happens, and quotas are on a pod's containers.
 func (t *trackedWorkload) readThrottling() {
 	from, key := t.reader.from.throttling, "throttled_usec"
 	if from.v1 {
 		key = "throttled_time"
-	}
-	// A new container may have a quota, and may be the first that runs.
-	if t.noQuota && !t.seldomDue && !t.waitedForCPU() && from.dir >= 0 && t.reader.subtreeHolds(&t.in[from.dir]) {
-		return
 	}
 	t.beginGroup(ofThrottling)
 	t.cpuStall = t.w.Pressure.CPU
@@ -269,7 +331,7 @@ func (t *trackedWorkload) readThrottling() {
 		return
 	}
 	periods := uint64(0)
-	all, err := t.sumAll(i, "cpu.stat", func(b []byte) (snapshot.Opt[uint64], error) {
+	all, err := t.sumAll(&t.throttled, i, "cpu.stat", func(b []byte) (snapshot.Opt[uint64], error) {
 		n, _ := valueOfKey(b, "cpu.stat", "nr_periods")
 		ran, _ := n.Get()
 		periods += ran
@@ -285,15 +347,6 @@ func (t *trackedWorkload) readThrottling() {
 	default:
 		t.store(ofThrottling, &t.w.ThrottledMicroseconds, all, nameThrottled, "throttled_usec in cpu.stat", err)
 	}
-}
-
-// waitedForCPU reports whether tasks of the workload waited for a CPU for more than a
-// hundredth of the time since its throttling was read.
-func (t *trackedWorkload) waitedForCPU() bool {
-	least := uint64((t.reader.now - t.w.ThrottledAt).Microseconds() / 100)
-	some, _ := t.w.Pressure.CPU.Some.Get()
-	was, known := t.cpuStall.Some.Get()
-	return known && some > was+least
 }
 
 // readIO reads the IO per device, from io.stat or the blkio files.
@@ -426,32 +479,34 @@ func (t *trackedWorkload) pressureIsOff(i int) bool {
 }
 
 // sumKeyed sums one line of a file over a cgroup and those below.
-func (t *trackedWorkload) sumKeyed(i int, file, key string) (snapshot.Opt[uint64], error) {
-	return t.sumAll(i, file, func(b []byte) (snapshot.Opt[uint64], error) { return valueOfKey(b, file, key) })
+func (t *trackedWorkload) sumKeyed(to *subtreeSum, i int, file, key string) (snapshot.Opt[uint64], error) {
+	return t.sumAll(to, i, file, func(b []byte) (snapshot.Opt[uint64], error) { return valueOfKey(b, file, key) })
 }
 
 // sumAll sums a counter over a cgroup and those below it; a child without a
-// value adds nothing. The sum decreases when a container is removed, which
-// counts as a reset.
-func (t *trackedWorkload) sumAll(i int, file string, value func([]byte) (snapshot.Opt[uint64], error)) (snapshot.Opt[uint64], error) {
+// value adds nothing.
+func (t *trackedWorkload) sumAll(to *subtreeSum, i int, file string, value func([]byte) (snapshot.Opt[uint64], error)) (snapshot.Opt[uint64], error) {
 	b, err := t.readOwn(i, file)
 	if err != nil {
 		return snapshot.Opt[uint64]{}, err
 	}
-	total, err := value(b)
-	if total.IsZero() || err != nil {
+	v, err := value(b)
+	own, counted := v.Get()
+	if !counted || err != nil {
 		return snapshot.Opt[uint64]{}, err
 	}
+	parts := append(t.reader.parts[:0], part{value: own})
 	for _, dir := range t.reader.subtree(t.node, i) {
 		v, err := t.readChild(dir, file, value)
-		if err == nil && !v.IsZero() {
-			total, err = sum(total, v)
-		}
 		if err != nil {
 			return snapshot.Opt[uint64]{}, fmt.Errorf("child cgroup: %w", err)
 		}
+		if n, counted := v.Get(); counted {
+			parts = append(parts, part{dir, n})
+		}
 	}
-	return total, nil
+	t.reader.parts = parts
+	return to.update(parts)
 }
 
 // readOwn reads a file of the cgroup itself; cpu.stat of v2 is open.

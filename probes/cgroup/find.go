@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -27,11 +28,14 @@ func walkedHierarchies() []string { return []string{"memory", "cpuacct", "blkio"
 // takes the mounts of pid 1 from procRoot, normally /proc. Workloads are
 // searched below the cgroups roots, everywhere if empty. The error is one line.
 func Find(procRoot, root string, roots []string) (*Reader, error) {
-	find, where := hierarchiesBelow, root
+	where := cmp.Or(root, procRoot)
+	mounts, err := mountsOf(procRoot)
+	var found map[string]string
 	if root == "" {
-		find, where = mountedHierarchies, procRoot
+		found = mountedHierarchies(procRoot, mounts)
+	} else {
+		found, err = hierarchiesBelow(root)
 	}
-	found, err := find(where)
 	if err != nil {
 		return nil, fmt.Errorf("find cgroups: %w", err)
 	}
@@ -41,6 +45,7 @@ func Find(procRoot, root string, roots []string) (*Reader, error) {
 	}
 	r := newReader(found, roots)
 	r.proc = procRoot
+	r.localEvents = slices.ContainsFunc(mounts, countsLocally)
 	return r, nil
 }
 
@@ -89,9 +94,17 @@ func addControllers(found map[string]string, names []string, dir string) {
 	}
 }
 
-// mountedHierarchies returns the directory of each hierarchy that pid 1 has
-// mounted, or this process if pid 1 may not be read.
-func mountedHierarchies(procRoot string) (map[string]string, error) {
+// countsLocally reports whether memory.events counts only what happens in a cgroup itself.
+// The option is the same for all mounts of cgroup2.
+func countsLocally(m *procfs.MountInfo) bool {
+	_, local := m.SuperOptions["memory_localevents"]
+	return m.FSType == "cgroup2" && local
+}
+
+// mountsOf returns the mounts of pid 1, or of this process if pid 1 may not be read. The
+// first whole mount is the system's: mounts of a part of a tree, such as those in
+// containers, come after it.
+func mountsOf(procRoot string) ([]*procfs.MountInfo, error) {
 	fs, err := procfs.NewFS(procRoot)
 	if err != nil {
 		return nil, err
@@ -103,9 +116,12 @@ func mountedHierarchies(procRoot string) (map[string]string, error) {
 			return nil, fmt.Errorf("%w; %w", err, ownErr)
 		}
 	}
-	// The first whole mount is the system's. Mounts of a part of the tree, such
-	// as those in containers, come after it.
 	slices.SortStableFunc(mounts, func(a, b *procfs.MountInfo) int { return mountRank(a) - mountRank(b) })
+	return mounts, nil
+}
+
+// mountedHierarchies returns the directory of each hierarchy that is mounted.
+func mountedHierarchies(procRoot string, mounts []*procfs.MountInfo) map[string]string {
 	found := map[string]string{}
 	for _, m := range mounts {
 		switch m.FSType {
@@ -117,7 +133,7 @@ func mountedHierarchies(procRoot string) (map[string]string, error) {
 			}
 		}
 	}
-	return found, nil
+	return found
 }
 
 func mountRank(m *procfs.MountInfo) int {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -111,6 +112,30 @@ func TestCgroupTreeThroughPID1(t *testing.T) {
 	c, err = Find(proc, "", nil)
 	require.NoError(t, err)
 	assert.Equal(t, []string{host}, c.dirs)
+}
+
+// A cgroup2 mounted with memory_localevents counts hits and kills where they happen.
+func TestCgroupLocalEvents(t *testing.T) {
+	files := madeUpV2()
+	const container = madeUpPod + "/a.scope/memory.events"
+	files[container[1:]], files["kubepods.slice/kubepods-burstable.slice/cgroup.procs"] = "high 10\nmax 20\noom_kill 30\n", ""
+	host := cgroupTree(t, files)
+	for options, want := range map[string][2]uint64{"rw,nsdelegate": {7, 1}, "rw,nsdelegate,memory_localevents": {37, 31}} {
+		proc := procWithMounts(t, [4]string{host, "/", "cgroup2", options})
+		require.NoError(t, os.Symlink("/", filepath.Join(proc, "1/root")))
+		for _, root := range []string{"", host} {
+			c, err := Find(proc, root, nil)
+			require.NoError(t, err)
+			for i := range 2 { // at the second read the detail is not due
+				require.NoError(t, writeInPlace(filepath.Join(host, madeUpPod, "cpu.stat"), fmt.Sprintf("usage_usec %d\n", i)))
+				workloads, err := c.Read(time.Hour + time.Duration(i)*time.Second)
+				require.NoError(t, err)
+				w := workloads[1]
+				assert.Equal(t, want, [2]uint64{must(t, w.LimitHits, w.Absent), must(t, w.OOMKills, w.Absent)}, options)
+			}
+			c.Close()
+		}
+	}
 }
 
 func TestCgroupControllerOnV2OfHybrid(t *testing.T) {

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -220,7 +221,7 @@ func TestDetailsEveryTenSeconds(t *testing.T) {
 }
 
 func TestDetailsEarlyOnMemoryStall(t *testing.T) {
-	g := newGateTree(t, maxEarlyDetails+16)
+	g := newGateTree(t, maxEarly+16)
 	g.settle()
 	for i := range 3 {
 		detailed := 0
@@ -237,7 +238,7 @@ func TestDetailsEarlyOnMemoryStall(t *testing.T) {
 				require.Equal(t, u64(uint64(7+i)), w.InactiveFileBytes)
 			}
 		}
-		assert.Equal(t, maxEarlyDetails, detailed)
+		assert.Equal(t, maxEarly, detailed)
 	}
 	g.stall(g.pods[0], "memory", 4*(earlyDetailStall+1)-earlyDetailStall/2)
 	g.cpu(g.pods[0], 200)
@@ -261,25 +262,150 @@ func TestDetailsThrottlingOfNewContainer(t *testing.T) {
 		g.set(pod, "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n", 10+i))
 		assert.Equal(t, u64(uint64(700*(i+1))), g.after(detailEvery)[0].ThrottledMicroseconds, name)
 	}
+	again := func(what string) snapshot.Opt[uint64] {
+		g.cpu(pod, 100+len(what))
+		return g.after(detailEvery)[0].ThrottledMicroseconds
+	}
+	require.NoError(t, os.RemoveAll(filepath.Join(g.top, pod, "b.scope")))
+	assert.Equal(t, u64(1400), again("gone"), "what a container had when it was removed counts on")
+	mkdirAll(t, filepath.Join(g.top, pod, "b.scope"))
+	g.set(pod+"/b.scope", "cpu.stat", "nr_periods 1\nthrottled_usec 30\n")
+	assert.Equal(t, u64(1430), again("it starts from 0"))
+	g.set(pod+"/a.scope", "cpu.stat", "nr_periods 1\nthrottled_usec 5\n")
+	assert.Equal(t, u64(1435), again("another of this name, within one interval"))
 }
 
-// A container is read before its quota holds it back for the first time.
-func TestDetailsThrottlingOfWhoWaitsForCPU(t *testing.T) {
-	g := newGateTree(t, 1)
-	pod := g.pods[0]
-	stat := func(usage, periods, throttled int) {
-		g.set(pod, "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", usage, periods, periods, throttled))
+// While tasks wait for a CPU the throttling is as of each tick, also when a quota holds
+// them back for the first time, or after a rest.
+func TestThrottlingOfWhoWaitsForCPU(t *testing.T) {
+	for name, rest := range map[string]struct {
+		periods int
+		last    time.Duration
+	}{
+		"no quota was met before": {0, 25 * time.Second},
+		"after a rest":            {9, 25 * time.Second},
+		"at once":                 {0, 0},
+	} {
+		g, h := newGateTree(t, 1), newHistory()
+		pod, last := g.pods[0], &snapshot.WorkloadState{}
+		step := func(usage, periods, waited, held int) {
+			g.set(pod, "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods %d\nthrottled_usec %d\n", usage, periods, 7+held))
+			g.set(pod, "cpu.pressure", fmt.Sprintf("some total=%d\nfull total=%d\n", 3+waited, 2+waited))
+			workloads := g.tick()
+			last = &h.Add(&snapshot.Sample{Monotonic: g.at, Boottime: g.at, Workloads: workloads}).Workloads[0]
+		}
+		for at := g.at; g.at <= at+rest.last; {
+			step(5, rest.periods, 0, 0)
+		}
+		if rest.periods == 0 {
+			step(6, 1, 90_000, 80_000)
+			require.Equal(t, u64(7), last.ThrottledMicroseconds, "%s: hardly any wait", name)
+			require.Equal(t, g.at, last.ThrottledAt, name)
+		}
+		for i := range 30 {
+			step(10+i, 10+i, (i+1)*750_000, (i+1)*700_000)
+			require.Equal(t, u64(uint64(7+(i+1)*700_000)), last.ThrottledMicroseconds, name)
+			rates, _ := last.Rates.Get()
+			ratio, known := rates.ThrottledRatio.Get()
+			require.True(t, known, name)
+			require.InDelta(t, 0.7*float64(i+1)/max(rates.WindowSeconds, float64(i+1)), ratio, 1e-9, "%s, after %d s", name, i)
+		}
 	}
-	stat(5, 0, 0)
-	g.stall(pod, "cpu", 7)
-	require.Equal(t, u64(0), g.tick()[0].ThrottledMicroseconds)
+}
 
-	g.stall(pod, "cpu", 7+90_000)
-	stat(10, 3, 400)
-	assert.Equal(t, u64(0), g.after(detailEvery)[0].ThrottledMicroseconds, "it waited for less than a hundredth of the time: not read again")
-	g.stall(pod, "cpu", 7+500_000)
-	stat(15, 9, 700)
-	assert.Equal(t, u64(700), g.after(detailEvery)[0].ThrottledMicroseconds)
+func TestThrottlingEarlyOfSome(t *testing.T) {
+	g := newGateTree(t, maxEarly+16)
+	g.settle()
+	for i := range 12 {
+		now := 0
+		for _, pod := range g.pods {
+			g.set(pod, "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods 0\nthrottled_usec %d\n", 10+i, i+1))
+			g.stall(pod, "cpu", (i+1)*500_000)
+		}
+		g.set(gateSlice, "cpu.stat", fmt.Sprintf("usage_usec %d\n", 2000+i))
+		g.stall(gateSlice, "cpu", 100+i)
+		for _, w := range g.tick() {
+			if w.ThrottledAt == g.at {
+				now++
+				require.Equal(t, u64(uint64(i+1)), w.ThrottledMicroseconds)
+			}
+			require.Greater(t, w.ThrottledAt+detailEvery, g.at, "the others with the detail")
+		}
+		require.GreaterOrEqual(t, now, maxEarly)
+		require.True(t, i > 0 || now == maxEarly)
+	}
+}
+
+// Ticks are a little early. A window of 10 s then has a detail, whatever the phase.
+func TestDetailsInEachWindow(t *testing.T) {
+	for name, psi := range map[string]bool{"with PSI": true, "without": false} {
+		g, h := newGateTree(t, 1), newHistory()
+		if !psi {
+			require.NoError(t, os.Remove(filepath.Join(g.top, g.pods[0], "cpu.pressure")))
+		}
+		details := 0
+		for i := range 60 {
+			g.set(g.pods[0], "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods 9\nthrottled_usec %d\n", 10+i, 9*i))
+			s := h.Add(&snapshot.Sample{Workloads: g.after(999_900 * time.Microsecond), Monotonic: g.at, Boottime: g.at})
+			g.c.tracked[0].phase = 0
+			w := s.Workloads[0]
+			if w.DetailAt == g.at {
+				details++
+			}
+			rates, _ := w.Rates.Get()
+			require.True(t, details < 2 || !rates.ThrottledRatio.IsZero(), "%s: %s", name, g.at)
+		}
+		assert.Equal(t, 6, details, name)
+	}
+}
+
+// memory.stat that is dear to read pauses only while nothing depends on it, and rates
+// go by when it was read.
+func TestDetailsMemoryStatPauses(t *testing.T) {
+	g, h := newGateTree(t, 1), newHistory()
+	pod, i := g.pods[0], 0
+	step := func() *snapshot.WorkloadState {
+		i++
+		g.cpu(pod, 100+i)
+		g.set(pod, "memory.stat", fmt.Sprintf("anon %d\ninactive_file %d\npgsteal %d\n", i, i, 1000*i))
+		workloads := g.tick()
+		return &h.Add(&snapshot.Sample{Monotonic: g.at, Boottime: g.at, Workloads: workloads}).Workloads[0]
+	}
+	fresh := func(w *snapshot.WorkloadState) bool {
+		isNow := w.StatAt == g.at
+		require.Equal(t, isNow, w.InactiveFileBytes == u64(uint64(i)))
+		require.Equal(t, isNow, w.RSSBytes == u64(uint64(i)))
+		return isNow
+	}
+	require.True(t, fresh(step()))
+	until := g.at + 40*time.Second
+	known, details := 0, 0
+	for g.at < until+20*time.Second {
+		g.c.tracked[0].statAgain = until
+		w := step()
+		require.False(t, fresh(w) && g.at < until)
+		if w.DetailAt == g.at {
+			details++
+		}
+		rates, _ := w.Rates.Get()
+		if taken, ok := rates.MemoryTakenPerSecond.Get(); ok {
+			known++
+			require.InDelta(t, 1000*os.Getpagesize(), taken, 1e-6, "no 0 while it is not read, no burst when it is again")
+		}
+	}
+	require.Greater(t, known, 10)
+	require.GreaterOrEqual(t, details, 6, "what else is detail goes on")
+
+	g.c.tracked[0].statAgain = g.at + time.Hour
+	g.stall(pod, "memory", 2*earlyDetailStall)
+	require.True(t, fresh(step()), "at once when it stalls on memory")
+	g.set(pod, "memory.current", "8192\n")
+	for range 10 {
+		if fresh(step()) {
+			return
+		}
+	}
+	t.Error("its memory doubled, and what is inactive of it was not read")
 }
 
 func TestDetailsV1LimitHitsOfContainer(t *testing.T) {
@@ -298,6 +424,11 @@ func TestDetailsV1LimitHitsOfContainer(t *testing.T) {
 	require.NoError(t, writeInPlace(filepath.Join(top, pod, "a/memory.oom_control"), "oom_kill 3\n"))
 	w = k.after(detailEvery)[0]
 	assert.Equal(t, u64(322), w.LimitHits, "read anew and not added to what was")
+	assert.Equal(t, u64(7), w.OOMKills)
+	require.NoError(t, os.RemoveAll(filepath.Join(top, pod, "a/b")))
+	require.NoError(t, writeInPlace(filepath.Join(top, pod, "memory.failcnt"), "2\n"))
+	w = k.after(detailEvery)[0]
+	assert.Equal(t, u64(323), w.LimitHits, "what a container had when it was removed counts on")
 	assert.Equal(t, u64(7), w.OOMKills)
 }
 

@@ -66,7 +66,12 @@ type Reader struct {
 	operations, size []blkioDevice
 	hurry            bool
 	earlyDetails     int // how many more workloads may be read in detail before they are due
+	earlyThrottling  int // and how many more may have their throttling read
+	parts            []part
 	pace             pace
+	// localEvents: memory.events does not count what happens in cgroups below
+	// (memory_localevents).
+	localEvents bool
 }
 
 // Flavour is "v2", "v1", or "hybrid": v1 with a unified hierarchy beside it.
@@ -135,9 +140,9 @@ func (r *Reader) Read(at time.Duration) ([]snapshot.Workload, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	begun := threadTime()
-	r.now, r.earlyDetails = at, maxEarlyDetails
+	r.now, r.earlyDetails, r.earlyThrottling = at, maxEarly, maxEarly
 	if hurry {
-		r.earlyDetails = 0
+		r.earlyDetails, r.earlyThrottling = 0, 0
 	}
 	if r.hostNS == 0 {
 		r.hostNS = r.hostNamespace()
@@ -157,9 +162,10 @@ func (r *Reader) Read(at time.Duration) ([]snapshot.Workload, error) {
 // none in detail ahead of schedule.
 func (r *Reader) Hurry() { r.hurry = true }
 
-// maxEarlyDetails is how many workloads per read are read in detail ahead of schedule
-// because they stall on memory: in a shortage all of them do.
-const maxEarlyDetails = 64
+// maxEarly is how many workloads per read are read in detail ahead of schedule because
+// they stall on memory, and of how many the throttling is because they wait for a CPU: in
+// a shortage all of them do.
+const maxEarly = 64
 
 // Note returns a remark on reduced reading; "" if every tick reads all.
 func (r *Reader) Note() string {

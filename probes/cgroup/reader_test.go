@@ -80,7 +80,7 @@ func diffWorkload(want, got snapshot.Workload) string {
 	if len(got.Absent) == 0 {
 		got.Absent = nil
 	}
-	return cmp.Diff(want, got, cmp.AllowUnexported(snapshot.Opt[uint64]{}, snapshot.Opt[snapshot.WorkloadNetwork]{}), cmpopts.IgnoreFields(snapshot.Workload{}, "Inode", "At", "DetailAt", "ThrottledAt", "series"))
+	return cmp.Diff(want, got, cmp.AllowUnexported(snapshot.Opt[uint64]{}, snapshot.Opt[snapshot.WorkloadNetwork]{}), cmpopts.IgnoreFields(snapshot.Workload{}, "Inode", "At", "DetailAt", "StatAt", "ThrottledAt", "series"))
 }
 
 func TestCgroupRecordedHybrid(t *testing.T) {

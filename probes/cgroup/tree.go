@@ -170,7 +170,7 @@ type listed struct {
 	links uint64
 }
 
-// subtree returns the directories of all cgroups below one. It lists again only
+// subtree returns the directories of all cgroups below one, sorted. It lists again only
 // if a number of links changed (0 for a removed cgroup): listing a directory of
 // sixty files is expensive, and a pod's containers seldom change.
 func (r *Reader) subtree(n *node, i int) []string {
@@ -183,6 +183,7 @@ func (r *Reader) subtree(n *node, i int) []string {
 	for _, l := range nd.subtree[1:] {
 		nd.paths = append(nd.paths, l.path)
 	}
+	slices.Sort(nd.paths)
 	return nd.paths
 }
 

@@ -77,6 +77,42 @@ func keyed(b []byte, file string, found func(key []byte, value uint64)) error {
 	return nil
 }
 
+// subtreeSum is the sum of a counter over a cgroup and those below it. It never
+// decreases: it keeps what was last read of a cgroup that was removed, or that counts
+// from 0 again.
+type subtreeSum struct {
+	parts []part // as last read, sorted
+	gone  uint64
+}
+
+// part is the counter of one cgroup; dir is empty for the one above the others.
+type part struct {
+	dir   string
+	value uint64
+}
+
+func (s *subtreeSum) update(parts []part) (snapshot.Opt[uint64], error) {
+	var d adder
+	rest := parts
+	for _, was := range s.parts {
+		for len(rest) > 0 && rest[0].dir < was.dir {
+			rest = rest[1:]
+		}
+		if len(rest) == 0 || rest[0].dir != was.dir || rest[0].value < was.value {
+			d.add(&s.gone, was.value)
+		}
+	}
+	s.parts = append(s.parts[:0], parts...)
+	total := s.gone
+	for _, p := range parts {
+		d.add(&total, p.value)
+	}
+	if d.tooLarge {
+		return snapshot.Opt[uint64]{}, parse.ErrTooLarge
+	}
+	return snapshot.Some(total), nil
+}
+
 // sum adds counters. It is absent if one is, and an error if it overflows.
 func sum(values ...snapshot.Opt[uint64]) (snapshot.Opt[uint64], error) {
 	var total uint64

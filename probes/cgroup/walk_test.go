@@ -102,7 +102,7 @@ func TestCgroupV1ContainersSummed(t *testing.T) {
 	assert.True(t, got[0].OOMKills.IsZero())
 	assert.Equal(t, "no oom_kill in memory.oom_control (kernel before 4.13)", got[0].Absent["oomKillsTotal"])
 	assert.True(t, got[0].LimitHits.IsZero())
-	assert.Equal(t, "child cgroup: number above 2^64-1", got[0].Absent["limitHitsTotal"])
+	assert.Equal(t, "number above 2^64-1", got[0].Absent["limitHitsTotal"])
 	assert.Equal(t, u64(4096), got[0].MemoryLimitBytes)
 }
 

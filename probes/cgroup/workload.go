@@ -38,10 +38,13 @@ type trackedWorkload struct {
 	seldomAt time.Duration  // when the seldom group was read; seldomDue: it is due
 	noQuota  bool           // no process of it ran under a CPU quota
 	cpuStall snapshot.Stall // when its throttling was read
+	// The counters that the kernel does not sum over cgroups.
+	throttled, hits, kills subtreeSum
 	// memory.stat was slow and is not read before statAgain; slowBefore: the
-	// last read was slow.
+	// last read was slow; statMemory: the memory in use at that read.
 	statAgain  time.Duration
 	slowBefore bool
+	statMemory snapshot.Opt[uint64]
 	blkio      []byte    // of cgroup v1, as last read,
 	whyNoIO    string    // and the reason if IO is absent
 	process    cgroupDir // /proc directory of a process in the pod's network namespace
@@ -86,6 +89,9 @@ const (
 	memoryEvery     = 5 * time.Second
 	detailEvery     = 10 * time.Second
 	idleDetailEvery = 2 * time.Minute
+	// jitter is how early a tick may be and still have the detail read, which a window of
+	// 10 s needs once: as much as such a window may be shorter.
+	jitter = 50 * time.Millisecond
 )
 
 func newTracked(r *Reader, n *node) *trackedWorkload {
@@ -137,9 +143,11 @@ func (t *trackedWorkload) read() bool {
 	if urgent {
 		t.reader.earlyDetails--
 	}
-	if first || urgent || full && now >= t.detailDue() {
+	detail := first || urgent || full && now >= t.detailDue()
+	if detail {
 		t.readDetail(urgent)
 	}
+	t.followThrottling(detail)
 	t.w.At = now
 	t.publishAbsent()
 	return !t.removed && t.exists()
@@ -186,7 +194,6 @@ func (t *trackedWorkload) readDetail(urgent bool) {
 	t.w.DetailAt = t.reader.now
 	t.recordAbsent(ofDetail, "processes", cmp.Or(t.procsError, t.listError))
 	t.readMemoryDetail(urgent)
-	t.readThrottling()
 	t.readNetwork()
 	t.detailRead = t.idle
 }
@@ -196,7 +203,7 @@ func (t *trackedWorkload) detailDue() time.Duration {
 	if t.detailRead {
 		return t.w.DetailAt + idleDetailEvery - t.phase
 	}
-	return t.w.DetailAt + detailEvery - t.phase
+	return t.w.DetailAt + detailEvery - t.phase - jitter
 }
 
 // unchanged reports whether a group of values is unchanged since it was read,
