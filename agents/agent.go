@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
@@ -25,12 +26,16 @@ type Agent struct {
 	// LastRenewal is the time of the last renewal of the Lease seen by this process;
 	// zero: none. Requests in a Lease that is not renewed may be obsolete.
 	LastRenewal time.Time
-	// Lease and Node, trimmed; nil where there is none.
+	// Lease and Node, trimmed; nil where there is none. A Lease without renewTime is no
+	// heartbeat: its agent renews it no more.
 	Lease *coordinationv1.Lease
 	Node  *corev1.Node
-	// Carried are the decoded annotations of the Lease, Odd the decoding error.
+	// Carried are the decoded annotations of the Lease, ParseErr the decoding error.
 	Carried  lease.Content
 	ParseErr error
+	// UnreadableSince is since when its answers, and so its past evictions, cannot be
+	// read; zero: they can.
+	UnreadableSince time.Time
 	// Contention of its heartbeat; nil where it reports none that can be read.
 	Contention *lease.NodeContention
 	// RequestedAt is when its current requests were first seen, and rang when they last
@@ -41,7 +46,37 @@ type Agent struct {
 
 // hasAgent tells whether the node has, or had, an agent.
 func (a *Agent) hasAgent() bool {
-	return a.Node != nil && (a.Lease != nil || a.tainted() || !lease.LastHeartbeat(a.Node.Status.Conditions).IsZero())
+	return a.Node != nil && (a.renewTime() != nil || a.tainted() || !lease.LastHeartbeat(a.Node.Status.Conditions).IsZero())
+}
+
+// renewTime of its Lease; nil: it renews none.
+func (a *Agent) renewTime() *metav1.MicroTime {
+	if a.Lease == nil {
+		return nil
+	}
+	return a.Lease.Spec.RenewTime
+}
+
+// readAnnotations decodes those of the Lease. That answers cannot be read is the error that
+// matters most.
+func (a *Agent) readAnnotations(now time.Time) {
+	a.Carried, a.ParseErr = lease.ReadContent(a.Lease.Annotations)
+	_, err := lease.ReadContent(only(a.Lease.Annotations, lease.AnswersAnnotation))
+	if err == nil {
+		a.UnreadableSince = time.Time{}
+		return
+	}
+	a.ParseErr = err
+	if a.UnreadableSince.IsZero() {
+		a.UnreadableSince = now
+	}
+}
+
+// mustKeepAnswers tells whether the answers in its Lease must stay there: they cannot be
+// read, and an eviction among them may still count. Those past a brake of brakedInterval
+// count longest.
+func (a *Agent) mustKeepAnswers(now time.Time, e *Evictions) bool {
+	return !a.UnreadableSince.IsZero() && now.Sub(a.UnreadableSince) < e.countedPast(BrakeCommon)
 }
 
 // tainted tells whether the Node's annotation records taints of Plimsoll.

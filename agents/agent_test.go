@@ -25,6 +25,7 @@ func TestNodeHasAgent(t *testing.T) {
 	}{
 		"none of them":   {made("n", 0, bare), false},
 		"its Lease":      {made("n", 0, func(a *Agent) { l := a.Lease; bare(a); a.Lease = l }), true},
+		"its old Lease":  {made("n", 0, bare, noRenewal), false},
 		"its taints":     {made("n", 0, func(a *Agent) { of := a.Node.Annotations; bare(a); a.Node.Annotations = of }), true},
 		"its conditions": {made("n", 0, func(a *Agent) { of := a.Node.Status.Conditions; bare(a); a.Node.Status.Conditions = of }), true},
 		"no Node":        {made("n", 0, noNode), false},
@@ -136,6 +137,12 @@ func TestAgentCacheList(t *testing.T) {
 	require.NoError(t, s.leases.Replace([]any{a.Lease, b.Lease}, ""))
 	assert.True(t, s.synced())
 	require.Len(t, s.list(), 2)
+	b.Lease.Namespace = lease.Namespace // as the API server has it
+	require.NoError(t, s.leases.Replace([]any{a.Lease, b.Lease}, ""))
+	require.NoError(t, s.leases.Delete(b.Lease))
+	for _, is := range s.list() {
+		assert.Equal(t, is.Name == "a", is.Lease != nil, is.Name)
+	}
 	require.NoError(t, s.leases.Replace([]any{b.Lease}, ""))
 	for _, is := range s.list() {
 		assert.NotNil(t, is.Node, is.Name)

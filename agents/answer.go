@@ -16,6 +16,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/reconcile"
 )
 
@@ -24,9 +25,9 @@ type Evictor interface {
 	Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer
 }
 
-// answerRequests approves or refuses the pending eviction requests until a deadline, and
-// writes the answers into the agents' Leases.
-func (r *Reconciler) answerRequests(ctx context.Context, j *Judgement, until time.Time) Evaluation {
+// answerRequests approves or refuses the pending eviction requests for at most maxActTime,
+// and writes the answers into the agents' Leases.
+func (r *Reconciler) answerRequests(ctx context.Context, j *Judgement) Evaluation {
 	now, server, s := time.Now(), r.serverTime(), r.Settings()
 	r.journal.prune(now, server, s, j)
 	var asks []PendingRequest
@@ -41,7 +42,8 @@ func (r *Reconciler) answerRequests(ctx context.Context, j *Judgement, until tim
 	g := NewEvaluation(now, s, j, History{Own: r.journal.evictions, ServerTime: server, FirstSeen: r.journal.seen})
 	g.Pods = r.journal.pods
 	r.publishCommonCause(&g)
-	r.logUnreadable(j)
+	r.logUnreadable(j, &s.Evictions)
+	until := time.Now().Add(maxActTime) // after the count, which may have waited for the API server
 	for _, a := range asks {
 		if ctx.Err() != nil || time.Now().After(until) {
 			break
@@ -108,14 +110,24 @@ func (r *Reconciler) answer(ctx context.Context, g *Evaluation, a PendingRequest
 	r.journal.answers[a.Judged.Name] = append(r.journal.answers[a.Judged.Name], answer)
 }
 
-// checkPod reads the pod of a request and says why it is not evicted. Its
-// volumes are resolved last, only for a pod that would be evicted.
+// checkPod reads the pod of a request and says why it is not evicted. What takes further
+// requests comes last, only for a pod that would be evicted: whether its namespace is
+// Velero's, and where its volumes can be used.
 func (r *Reconciler) checkPod(ctx context.Context, g *Evaluation, a PendingRequest) (*corev1.Pod, Decision, error) {
 	pod, err := r.getPod(ctx, a)
 	if err != nil {
 		return nil, Decision{}, err
 	}
 	ruling := g.RefusePod(a, pod)
+	if ruling.Code == "" && r.IsVelero != nil {
+		is, err := r.IsVelero(ctx, pod.Namespace)
+		if err != nil {
+			return nil, Decision{}, fmt.Errorf("find out whether namespace %s is velero's: %w", pod.Namespace, err)
+		}
+		if is {
+			ruling = protected([]pods.Protection{{Code: pods.Namespace, Why: "namespace " + pod.Namespace + " is protected: it has a Backup or a data mover load, so it is Velero's"}})
+		}
+	}
 	if ruling.Code == "" {
 		ruling = checkVolumes(r.Volumes.Protections(ctx, pod, g.Settings.Protect))
 	}
@@ -160,7 +172,7 @@ func (r *Reconciler) warnLimited(node, message string, facts ...any) {
 
 // logUnreadable logs that the annotations of a Lease cannot be read, once for each
 // distinct error.
-func (r *Reconciler) logUnreadable(j *Judgement) {
+func (r *Reconciler) logUnreadable(j *Judgement, e *Evictions) {
 	for i := range j.Agents {
 		a := &j.Agents[i]
 		problem := ""
@@ -171,8 +183,13 @@ func (r *Reconciler) logUnreadable(j *Judgement) {
 			continue
 		}
 		r.journal.node(a.Name).problem = problem
-		if problem != "" {
+		switch {
+		case problem == "":
+		case a.UnreadableSince.IsZero():
 			r.warnLimited(a.Name, "cannot read annotations of agent's Lease; refusing its eviction requests", "error", problem)
+		default:
+			r.warnLimited(a.Name, "cannot read which pods of the node were evicted; leaving this in its Lease and its eviction requests unanswered until none of these evictions counts any more; to end this now, delete the Lease: its agent makes a new one",
+				"namespace", lease.Namespace, "wait", e.countedPast(BrakeCommon), "error", problem)
 		}
 	}
 }
@@ -269,7 +286,8 @@ func (r *Reconciler) getPod(ctx context.Context, a PendingRequest) (*corev1.Pod,
 	return pod, nil
 }
 
-// podCountTTL is how long the count of the cluster's pods is reused.
+// podCountTTL is how long the count of the cluster's pods is reused, also where counting
+// them again failed.
 const podCountTTL = time.Minute
 
 // countPods counts the pods of the cluster: a list with limit 1 returns the number of
@@ -278,23 +296,28 @@ func (r *Reconciler) countPods(ctx context.Context, now time.Time) {
 	if now.Sub(r.journal.countedAt) < podCountTTL {
 		return
 	}
+	r.journal.countedAt = now // a failure costs the call's timeout, so it is not repeated in each round either
 	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
 	list, err := r.Pods.Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		r.Log.Warn("failed to count pods of the cluster; keeping the last count", "error", err)
+		r.Log.Warn("failed to count pods of the cluster; keeping the last count", "retryIn", podCountTTL, "error", err)
 		return
 	}
-	r.journal.countedAt, r.journal.pods = now, len(list.Items)
+	r.journal.pods = len(list.Items)
 	if list.RemainingItemCount != nil {
 		r.journal.pods += int(*list.RemainingItemCount)
 	}
 }
 
 // writeAnswers puts the answers into the Lease unless it has them; false: the write
-// failed.
+// failed, or would replace answers that must be kept.
 func (r *Reconciler) writeAnswers(ctx context.Context, a *Judged) bool {
-	text, err := json.Marshal(Answers(r.serverTime(), r.Settings(), a.Carried, r.journal.answers[a.Name]))
+	s := r.Settings()
+	if a.mustKeepAnswers(time.Now(), &s.Evictions) {
+		return false
+	}
+	text, err := json.Marshal(Answers(r.serverTime(), s, a.Carried, r.journal.answers[a.Name]))
 	if err == nil && string(text) == a.Lease.Annotations[lease.AnswersAnnotation] {
 		delete(r.journal.answers, a.Name) // the Lease has them
 		return true

@@ -2,14 +2,17 @@ package agents
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
@@ -39,6 +42,62 @@ func TestRequestWithdrawnBeforeEviction(t *testing.T) {
 		assert.Empty(t, s.posted, what)
 		assert.Empty(t, s.written, what)
 	}
+}
+
+// Counting the pods takes the call's whole time, and fails.
+func TestRequestAnsweredWithoutPodCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFixture(t)
+		counted := 0
+		s.list = func(ctx context.Context) (*corev1.PodList, error) {
+			counted++
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		s.node("n")
+		for i, counts := range []int{1, 1, 2} {
+			r := web()
+			r.Since = lease.Micro(noon.Add(time.Duration(i) * time.Second))
+			s.asks("n", r)
+			s.r.reconcile(t.Context())
+			require.Len(t, s.answers("n"), 1)
+			assert.True(t, answersRequest(s.answers("n")[0], r), i)
+			assert.Equal(t, counts, counted, "once in a minute")
+			assert.Equal(t, counts, strings.Count(s.log.String(), "level=WARN"))
+			time.Sleep(podCountTTL / 2)
+		}
+	})
+}
+
+// What cannot be read may name evicted pods that still count.
+func TestUnreadableAnswersStayWhileTheyCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const newer = `{"version":2}`
+		s := newFixture(t)
+		s.node("n", "web", "db")
+		s.beat("n", map[string]string{lease.AnswersAnnotation: newer})
+		db := web()
+		db.UID, db.Name = "db", "db"
+		for _, asked := range [][]lease.Request{{web()}, {db}, {web(), db}} {
+			s.asks("n", asked...)
+			s.r.reconcile(t.Context())
+		}
+		assert.Equal(t, newer, s.leases["n"].Annotations[lease.AnswersAnnotation])
+		assert.Equal(t, 1, strings.Count(s.log.String(), "delete the Lease"), s.log.String())
+		require.Len(t, s.r.Report().Unreadable, 1)
+		e := DefaultSettings().Evictions
+		time.Sleep(e.countedPast(BrakeCommon))
+		s.beat("n", nil)
+		s.r.reconcile(t.Context())
+		require.Len(t, s.answers("n"), 2)
+		assert.Equal(t, string(CodeUnreadable), s.answers("n")[0].Code)
+		assert.Empty(t, s.posted)
+		again := web()
+		again.Since = lease.Micro(noon.Add(time.Hour))
+		s.asks("n", again)
+		s.r.reconcile(t.Context())
+		assert.Len(t, s.posted, 1, "the node has its history again")
+	})
 }
 
 func TestRequestDryRunTakesNoLimit(t *testing.T) {
@@ -81,6 +140,41 @@ func TestRequestUnknownOutcomeCountsOnce(t *testing.T) {
 	assert.EqualValues(t, 3, counts.Evictions[string(evict.UnknownOutcome)])
 	assert.EqualValues(t, 2, counts.Evictions[string(evict.Evicted)])
 	assert.Zero(t, counts.Refusals[string(CodeGone)])
+}
+
+// A Velero may be in a namespace that no list names.
+func TestRequestInVelerosNamespace(t *testing.T) {
+	for what, row := range map[string]struct {
+		is   bool
+		err  error
+		code Code
+		// Otherwise it is answered with the code.
+		evicted, pending bool
+	}{
+		"another's namespace":         {evicted: true},
+		"Velero's":                    {is: true, code: CodeProtected},
+		"it is not known whose it is": {err: errors.New("etcd"), pending: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newFixture(t)
+			s.r.IsVelero = func(_ context.Context, namespace string) (bool, error) {
+				assert.Equal(t, "backup", namespace)
+				return row.is, row.err
+			}
+			s.node("n", "web")
+			s.pods["web"].Namespace = "backup"
+			ask := web()
+			ask.Namespace = "backup"
+			s.asks("n", ask)
+			s.r.reconcile(t.Context())
+			assert.Equal(t, row.evicted, len(s.posted) == 1)
+			got := s.answers("n")
+			require.Equal(t, row.pending, len(got) == 0)
+			if !row.pending {
+				assert.Equal(t, string(row.code), got[0].Code)
+			}
+		})
+	}
 }
 
 // Another component ends the pod: it counts against the cluster eviction limit.

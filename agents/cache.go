@@ -53,11 +53,11 @@ func (s *agentCache) setLease(name string, l *coordinationv1.Lease, now time.Tim
 		was := a.Lease
 		a.Lease = l
 		if l == nil {
-			a.Carried, a.ParseErr, a.Contention = lease.Content{}, nil, nil
+			a.Carried, a.ParseErr, a.UnreadableSince, a.Contention = lease.Content{}, nil, time.Time{}, nil
 			return false
 		}
 		if was == nil || !sameCarried(was, l) {
-			a.Carried, a.ParseErr = lease.ReadContent(l.Annotations)
+			a.readAnnotations(now)
 		}
 		if was == nil || was.Annotations[lease.ContentionAnnotation] != l.Annotations[lease.ContentionAnnotation] {
 			a.Contention = contentionOf(l.Annotations)
@@ -66,7 +66,7 @@ func (s *agentCache) setLease(name string, l *coordinationv1.Lease, now time.Tim
 			a.RequestedAt = now
 			wake = a.signal()
 		}
-		renewed := was != nil && !was.Spec.RenewTime.Equal(l.Spec.RenewTime)
+		renewed := was != nil && a.renewTime() != nil && !was.Spec.RenewTime.Equal(l.Spec.RenewTime)
 		if renewed {
 			a.LastRenewal = now
 		}
@@ -99,6 +99,11 @@ func (s *agentCache) setNode(name string, n *corev1.Node, now time.Time) {
 		}
 		return was.UID != n.UID || !lease.LastHeartbeat(was.Status.Conditions).Equal(lease.LastHeartbeat(n.Status.Conditions))
 	})
+}
+
+// recordHeartbeat records one that the API server has and this cache does not have yet.
+func (s *agentCache) recordHeartbeat(name string, now time.Time) {
+	s.update(name, now, func(*Agent) (sign bool) { return true })
 }
 
 // update updates an agent, and drops it when it has neither Lease nor Node.
@@ -135,7 +140,7 @@ func trimLease(o any) (*coordinationv1.Lease, error) {
 		return nil, store.ErrType(o)
 	}
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: l.Name, ResourceVersion: l.ResourceVersion, Annotations: lease.FilterAnnotations(l.Annotations)},
+		ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: l.Namespace, ResourceVersion: l.ResourceVersion, Annotations: lease.FilterAnnotations(l.Annotations)},
 		Spec:       coordinationv1.LeaseSpec{RenewTime: l.Spec.RenewTime},
 	}, nil
 }

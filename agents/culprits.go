@@ -3,7 +3,6 @@ package agents
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
@@ -63,14 +62,6 @@ type CulpritNode struct {
 	WaitedRatio float64 `json:"waitedRatio"`
 }
 
-// A culprit has at least minShare of what workloads account for, which is at least
-// minCoverage of all: below that another one may be the cause. They are those of an
-// agent's page.
-const (
-	minShare    = 0.2
-	minCoverage = 0.7
-)
-
 // Bounds of Culprits.
 const (
 	maxCulprits     = 100
@@ -95,7 +86,7 @@ func culpritsOf(agents []Judged) *Culprits {
 		case !addCulprits(all, a):
 			c.UnknownNodes++
 		}
-		if slices.ContainsFunc(a.Contention.Unknown, notNetwork) {
+		if len(a.Contention.Unseen()) > 0 {
 			c.UnseenNodes++
 		}
 	}
@@ -110,17 +101,14 @@ func culpritsOf(agents []Judged) *Culprits {
 	return &c
 }
 
-// notNetwork: no kernel reports who waits for the network, which agents title "Network".
-func notNetwork(title string) bool { return !strings.HasPrefix(title, "Network") }
-
 // addCulprits adds the main culprit of each resource of a node; false: one of them is
 // unknown, or left out of the heartbeat. A main sufferer that alone uses the resource does not wait because of itself.
 func addCulprits(all map[culpritKey][]CulpritNode, a *Judged) (known bool) {
 	known = a.Contention.More == 0
 	for i := range a.Contention.Resources {
 		r := &a.Contention.Resources[i]
-		w, some := r.Culprit()
-		if !some || w.Ratio < minShare || r.Coverage != nil && *r.Coverage < minCoverage {
+		w, some := r.MainCulprit()
+		if !some {
 			known = false
 			continue
 		}

@@ -16,7 +16,7 @@ type journal struct {
 	// seen is when an eviction was first seen in a Lease, by pod UID.
 	seen        map[string]time.Time
 	nodes       map[string]*nodeState
-	countedAt   time.Time // when the pods were counted
+	countedAt   time.Time // when the pods were last counted, or counting them failed
 	pods        int
 	common      []string    // the common causes that were last published
 	commonLimit tokenBucket // of publishing them

@@ -40,6 +40,9 @@ type Reconciler struct {
 	Pods   corev1client.PodsGetter
 	// Volumes tells which pods are bound to their node by a volume.
 	Volumes pods.VolumeResolver
+	// IsVelero tells whether a namespace is that of a Velero, whose pods are never evicted,
+	// whatever Settings.Protect lists; nil: no namespace is.
+	IsVelero func(ctx context.Context, namespace string) (bool, error)
 	// Evictor posts approved evictions.
 	Evictor Evictor
 	// Clock is the API server's time (Clock.Now); nil: this machine's.
@@ -69,8 +72,8 @@ const reconcileInterval = time.Second
 // requests (debounce).
 const reconcileDebounce = 100 * time.Millisecond
 
-// Report of the last round; nil before the first, and where another replica is the
-// leader.
+// Report of the last round; nil before the first, while the agents are not watched
+// (Settings.Enabled), and where another replica is the leader.
 func (r *Reconciler) Report() *Report { return r.loop.Report() }
 
 // Decided tells whether this replica, as the leader, has decided about all there is.
@@ -85,9 +88,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	r.loop.Watch(func() { store.Run(ctx, r.cache.nodes, r.Nodes.Nodes(), "") })
 	r.loop.Watch(func() { store.Run(ctx, r.cache.leases, r.Leases.Leases(lease.Namespace), "") })
 	r.loop.Run(ctx, r.cache.wake, func(ctx context.Context) reconcile.Pause {
-		if r.cache.synced() && r.Settings().Enabled {
-			r.reconcile(ctx)
-		}
+		r.round(ctx)
 		return reconcile.Pause{Shortest: reconcileDebounce, Longest: reconcileInterval}
 	})
 	return nil
@@ -98,18 +99,29 @@ func (r *Reconciler) reset() {
 	r.cache, r.state, r.journal, r.answered = newAgentCache(), JudgeState{}, newJournal(), []Answered{}
 }
 
+// round reconciles if the agents are watched, and withdraws the report if they are not.
+func (r *Reconciler) round(ctx context.Context) {
+	switch {
+	case !r.Settings().Enabled:
+		r.loop.Publish(nil)
+	case r.cache.synced():
+		r.reconcile(ctx)
+	}
+}
+
 // reconcile is one round: observe, judge, act, answer requests, report.
 func (r *Reconciler) reconcile(ctx context.Context) {
 	now := time.Now()
 	j := Judge(Observation{Time: now, Settings: r.Settings(), Agents: r.cache.list(), Previous: r.state})
 	r.publishChanges(&j)
-	r.state = j.Next
 	r.act(ctx, &j, now.Add(maxActTime))
-	g := r.answerRequests(ctx, &j, time.Now().Add(maxActTime))
+	r.state = j.Next
+	g := r.answerRequests(ctx, &j)
 	r.loop.Publish(newReport(&j, &g, r.answered))
 }
 
-// publishChanges logs state changes of agents and publishes them as Events.
+// publishChanges logs full disruptions and heartbeats that resumed, and publishes them as
+// Events.
 func (r *Reconciler) publishChanges(j *Judgement) {
 	if j.FullDisruption != r.state.FullDisruption {
 		r.publishDisruption(j)
@@ -117,13 +129,7 @@ func (r *Reconciler) publishChanges(j *Judgement) {
 	for i := range j.Agents {
 		a := &j.Agents[i]
 		_, was := r.state.Silent[a.Name]
-		_, is := j.Next.Silent[a.Name]
-		switch {
-		case is && !was && !a.allUnknown(): // else an earlier leader logged it
-			r.Log.Warn("agent is silent", "node", a.Name, "silence", a.Silence.Round(time.Millisecond))
-			r.Events.Event(nodeRef(a.Agent), corev1.EventTypeWarning, ReasonSilent,
-				fmt.Sprintf("no heartbeat for %s: the agent's conditions become Unknown, its taints stay for at least %s", a.Silence.Round(time.Second), r.Settings().TaintsStay))
-		case was && !is:
+		if _, is := j.Next.Silent[a.Name]; was && !is {
 			r.Log.Info("agent's heartbeat resumed", "node", a.Name)
 			r.Events.Event(nodeRef(a.Agent), corev1.EventTypeNormal, ReasonHeartbeatResumed, "the agent's heartbeat resumed")
 		}
@@ -144,22 +150,36 @@ func (r *Reconciler) publishDisruption(j *Judgement) {
 // long list does not delay noticing agents that return.
 const maxActTime = 500 * time.Millisecond
 
+// act declares agents silent, marks and lifts. A silence that it did not come to, or could
+// not confirm, is judged anew in the next round.
 func (r *Reconciler) act(ctx context.Context, j *Judgement, until time.Time) {
 	for i := range j.Agents {
 		if ctx.Err() != nil || time.Now().After(until) {
-			return
+			break
 		}
 		switch a := &j.Agents[i]; { // one write a round: it changes what the other was decided by
 		case a.SetUnknown:
 			r.recordAct(ctx, a, actMark, r.markUnknown(ctx, a))
 		case a.RemoveTaints:
 			r.recordAct(ctx, a, actLift, r.removeTaints(ctx, a))
+		case a.Declare:
+			if _, err := r.confirm(ctx, a); err != nil {
+				r.recordAct(ctx, a, "declare", err)
+			}
+		}
+	}
+	for i := range j.Agents {
+		if j.Agents[i].Declare {
+			delete(j.Next.Silent, j.Agents[i].Name)
 		}
 	}
 }
 
-// errAlive: reading anew showed a heartbeat that the cache did not have.
-var errAlive = errors.New("agent is alive: its heartbeat is newer than the cached one")
+// Reading anew showed what the cache did not have.
+var (
+	errAlive    = errors.New("agent is alive: its heartbeat is newer than the cached one")
+	errNotReady = errors.New("the node's Ready condition is no longer True")
+)
 
 // recordAct records the result of an act. An agent with a heartbeat, or a changed
 // object, is judged anew in the next round anyway.
@@ -169,7 +189,7 @@ func (r *Reconciler) recordAct(ctx context.Context, a *Judged, act string, err e
 		r.counters.Change(func(c *Counts) { c.Acts.Add(act) })
 	case ctx.Err() != nil: // the term is over: whether it was written is not known
 		r.counters.Change(func(c *Counts) { c.Acts.Add(actFailed) })
-	case errors.Is(err, errAlive), apierrors.IsNotFound(err), kube.IsConflict(err):
+	case errors.Is(err, errAlive), errors.Is(err, errNotReady), apierrors.IsNotFound(err), kube.IsConflict(err):
 		r.Log.Info("left a silent agent alone: it renewed its Lease, or its Node or Lease changed; judging it again in the next round", "node", a.Name, "act", act, "reason", err)
 	default:
 		r.counters.Change(func(c *Counts) { c.Acts.Add(actFailed) })
@@ -177,10 +197,26 @@ func (r *Reconciler) recordAct(ctx context.Context, a *Judged, act string, err e
 	}
 }
 
-// markUnknown sets the agent's conditions to Unknown. The cache may be stale, so Lease and
-// Node are read anew first, and nothing is written when they show a heartbeat.
-func (r *Reconciler) markUnknown(ctx context.Context, a *Judged) error {
+// confirm returns the Node of a silent agent, and declares its silence if that is new. The
+// cache may be stale, so Lease and Node are read anew first: nothing is told or written when
+// they show a heartbeat.
+func (r *Reconciler) confirm(ctx context.Context, a *Judged) (*corev1.Node, error) {
 	node, err := r.readFresh(ctx, a)
+	switch {
+	case errors.Is(err, errAlive):
+		r.cache.recordHeartbeat(a.Name, time.Now())
+	case err == nil && a.Declare:
+		a.Declare = false
+		r.Log.Warn("agent is silent", "node", a.Name, "silence", a.Silence.Round(time.Millisecond))
+		r.Events.Event(nodeRef(a.Agent), corev1.EventTypeWarning, ReasonSilent,
+			fmt.Sprintf("no heartbeat for %s: the agent's conditions become Unknown, its taints stay for at least %s", a.Silence.Round(time.Second), r.Settings().TaintsStay))
+	}
+	return node, err
+}
+
+// markUnknown sets the agent's conditions to Unknown.
+func (r *Reconciler) markUnknown(ctx context.Context, a *Judged) error {
+	node, err := r.confirm(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -193,14 +229,13 @@ func (r *Reconciler) markUnknown(ctx context.Context, a *Judged) error {
 func (r *Reconciler) readFresh(ctx context.Context, a *Judged) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
 	defer cancel()
-	if a.Lease != nil {
-		l, err := r.Leases.Leases(lease.Namespace).Get(ctx, a.Name, metav1.GetOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("read the lease: %w", err)
-		}
-		if !l.Spec.RenewTime.Equal(a.Lease.Spec.RenewTime) {
-			return nil, errAlive
-		}
+	l, err := r.Leases.Leases(lease.Namespace).Get(ctx, a.Name, metav1.GetOptions{})
+	switch {
+	case a.renewTime() == nil && apierrors.IsNotFound(err):
+	case err != nil:
+		return nil, fmt.Errorf("read the lease: %w", err)
+	case !l.Spec.RenewTime.Equal(a.renewTime()):
+		return nil, errAlive
 	}
 	node, err := r.Nodes.Nodes().Get(ctx, a.Name, metav1.GetOptions{})
 	if err != nil {
@@ -212,10 +247,17 @@ func (r *Reconciler) readFresh(ctx context.Context, a *Judged) (*corev1.Node, er
 	return node, nil
 }
 
-// removeTaints removes the agent's taints, and only those, if the Node is unchanged
-// (optimistic concurrency by the tests of the JSON patch).
+// removeTaints removes the agent's taints, and only those, if the Node is unchanged since it
+// was read anew (optimistic concurrency by the tests of the JSON patch).
 func (r *Reconciler) removeTaints(ctx context.Context, a *Judged) error {
-	patch, some := kube.RemovalPatch(a.Node)
+	node, err := r.confirm(ctx, a)
+	if err != nil {
+		return err
+	}
+	if is := (&Agent{Node: node}); is.readyStatus() != corev1.ConditionTrue {
+		return errNotReady
+	}
+	patch, some := kube.RemovalPatch(node)
 	if !some {
 		return nil
 	}

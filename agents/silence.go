@@ -63,8 +63,9 @@ type Judged struct {
 	State State
 	// Silence is the time since the last heartbeat.
 	Silence time.Duration
-	// SetUnknown: set its conditions to Unknown. Lift: remove its taints.
-	SetUnknown, RemoveTaints bool
+	// Declare: its silence is new, so log and publish it; else an earlier round or an earlier
+	// leader did. SetUnknown: set its conditions to Unknown. RemoveTaints: remove its taints.
+	Declare, SetUnknown, RemoveTaints bool
 	// Why its taints stay or are removed; empty for an agent with a heartbeat.
 	Why string
 }
@@ -111,12 +112,12 @@ func (s *Observation) state(a *Agent) Judged {
 	}
 	grace := s.Settings.Grace
 	late := grace / 2
-	if a.Lease == nil {
+	if a.renewTime() == nil {
 		late, grace = late+statusInterval, grace+statusInterval
 	}
 	judged := Judged{Agent: a, State: Alive, Silence: s.Time.Sub(since)}
 	switch {
-	case judged.Silence >= grace:
+	case judged.Silence >= grace, s.declaredSilent(a): // a Lease that is gone is no heartbeat
 		judged.State = Silent
 	case judged.Silence >= late:
 		judged.State = Late
@@ -139,6 +140,7 @@ func (s *Observation) act(a *Judged, j *Judgement) {
 		return
 	}
 	j.Next.Silent[a.Name] = a.LastHeartbeat
+	a.Declare = !s.declaredSilent(a.Agent) && !a.allUnknown()
 	a.SetUnknown = a.needsUnknown()
 	switch left := s.Settings.TaintsStay - a.Silence; {
 	case !a.tainted():

@@ -3,6 +3,7 @@ package agents
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -22,7 +23,7 @@ const taintRecord = `[{"key":"plimsoll.dev/MemoryContention","effect":"NoSchedul
 // made is an agent that was heard so long ago, of a pressed node.
 func made(name string, silence time.Duration, change ...func(*Agent)) Agent {
 	a := Agent{
-		Name: name, LastHeartbeat: noon.Add(-silence), Lease: &coordinationv1.Lease{},
+		Name: name, LastHeartbeat: noon.Add(-silence), Lease: &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: new(lease.Micro(noon))}},
 		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: name, UID: "u", ResourceVersion: "7", Annotations: map[string]string{evict.TaintsAnnotation: taintRecord},
 			Labels: map[string]string{corev1.LabelTopologyZone: "a"},
@@ -47,9 +48,11 @@ func silentAlready(a *Agent) {
 	a.Node.Status.Conditions[1].Status, a.Node.Status.Conditions[1].Reason = corev1.ConditionUnknown, lease.ReasonSilent
 }
 
-func untainted(a *Agent) { a.Node.Annotations, a.Node.Spec.Taints = nil, nil }
-func noLease(a *Agent)   { a.Lease = nil }
-func noNode(a *Agent)    { a.Node = nil }
+func untainted(a *Agent)    { a.Node.Annotations, a.Node.Spec.Taints = nil, nil }
+func noLease(a *Agent)      { a.Lease = nil }
+func noRenewal(a *Agent)    { a.Lease = &coordinationv1.Lease{} }
+func noConditions(a *Agent) { a.Node.Status.Conditions = a.Node.Status.Conditions[:1] }
+func noNode(a *Agent)       { a.Node = nil }
 
 func judge(m JudgeState, agents ...Agent) Judgement {
 	return Judge(Observation{Time: noon, Settings: DefaultSettings(), Agents: agents, Previous: m})
@@ -77,6 +80,7 @@ func TestJudgeSilentAgent(t *testing.T) {
 		"it has no taints":                 {agent: made("n", time.Hour, untainted), state: Silent, mark: true, why: "no taints"},
 		"no Lease: the status is rare":     {agent: made("n", 5*time.Minute+39*time.Second, noLease), state: Late},
 		"no Lease, before half of that":    {agent: made("n", 5*time.Minute+20*time.Second-1, noLease), state: Alive},
+		"a Lease that is not renewed":      {agent: made("n", 5*time.Minute+39*time.Second, noRenewal), state: Late},
 		"no Lease, and the status is late": {agent: made("n", 5*time.Minute+40*time.Second, noLease), state: Silent, mark: true, lift: true, why: "taints removed"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -180,6 +184,40 @@ func TestJudgeAgentBackFromSilence(t *testing.T) {
 	assert.Equal(t, 100, judge(j.Next, agents...).Total)
 }
 
+func TestJudgeLeaseOfSilentAgentDeleted(t *testing.T) {
+	a := made("n", time.Minute)
+	j := judge(JudgeState{}, a)
+	require.True(t, j.Agents[0].Declare)
+	noLease(&a)
+	j = judge(j.Next, a)
+	assert.Equal(t, Silent, j.Agents[0].State, "that is no heartbeat")
+	assert.False(t, j.Agents[0].Declare, "it was")
+	a.LastHeartbeat = noon
+	assert.Equal(t, Alive, judge(j.Next, a).Agents[0].State)
+}
+
+// lease.enabled was set to false: the Lease stays, and its renewTime was removed.
+func TestJudgeAgentWithoutRenewals(t *testing.T) {
+	s := newAgentCache()
+	a := made("n", 0)
+	s.setLease("n", a.Lease, noon)
+	var m JudgeState
+	for after := time.Duration(0); after <= 30*time.Minute; after += 30 * time.Second {
+		now := noon.Add(after)
+		if after%(270*time.Second) == 0 {
+			n := a.Node.DeepCopy()
+			n.Status.Conditions[1].LastHeartbeatTime.Time = now
+			s.setNode("n", n, now)
+			s.setLease("n", &coordinationv1.Lease{}, now)
+		}
+		j := Judge(Observation{Time: now, Settings: DefaultSettings(), Agents: s.list(), Previous: m})
+		require.Len(t, j.Agents, 1)
+		assert.False(t, j.Agents[0].SetUnknown, after)
+		assert.Zero(t, j.Agents[0].LastRenewal, "requests in it are obsolete")
+		m = j.Next
+	}
+}
+
 func fullDisruptionEndRestartsClocks(t *testing.T) {
 	agents := some(100, 56, time.Hour)
 	j := judge(JudgeState{}, agents...)
@@ -234,4 +272,48 @@ func fullDisruptionKeepsSilentAgent(t *testing.T) {
 	assert.True(t, j.Agents[0].RemoveTaints, "an hour is long enough")
 	agents[0].LastHeartbeat = noon
 	assert.NotContains(t, judge(j.Next, agents...).Next.Silent, "n000")
+}
+
+// The watch is late: the API server has what the cache does not have yet.
+func TestSilenceConfirmedBeforeItIsTold(t *testing.T) {
+	renewed := func(s *fixture) { s.leases["n"].Spec.RenewTime = new(lease.Micro(noon.Add(time.Hour))) }
+	notReady := func(s *fixture) { kubelet(corev1.ConditionFalse)(&Agent{Node: s.nodes["n"]}) }
+	for what, row := range map[string]struct {
+		node    Agent
+		late    func(*fixture)
+		silence time.Duration
+		marked  int
+		told    []string
+	}{
+		"it is silent":                     {made("n", 0), nil, time.Minute, 1, []string{ReasonSilent}},
+		"it renewed":                       {made("n", 0), renewed, time.Minute, 0, nil},
+		"without conditions":               {made("n", 0, noConditions), nil, time.Minute, 0, []string{ReasonSilent}},
+		"without any, it renewed":          {made("n", 0, noConditions), renewed, time.Minute, 0, nil},
+		"its taints are removed":           {made("n", 0, silentAlready), nil, 5 * time.Minute, 1, []string{ReasonTaintsRemoved}},
+		"they stay, for it renewed":        {made("n", 0, silentAlready), renewed, 5 * time.Minute, 0, []string{ReasonHeartbeatResumed}},
+		"for its Node is not ready":        {made("n", 0, silentAlready), notReady, 5 * time.Minute, 0, nil},
+		"both at once":                     {made("n", 0, noConditions), nil, 5 * time.Minute, 1, []string{ReasonSilent, ReasonTaintsRemoved}},
+		"neither, for it renewed":          {made("n", 0, noConditions), renewed, 5 * time.Minute, 0, nil},
+		"a new Lease of one that had none": {made("n", 0), func(s *fixture) { assert.NoError(s.t, s.r.cache.leases.Delete(s.leases["n"])) }, time.Hour, 0, nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFixture(t)
+				s.node("n")
+				s.nodes["n"] = row.node.Node
+				require.NoError(t, s.r.cache.nodes.Update(s.nodes["n"].DeepCopy()))
+				if row.late != nil {
+					row.late(s)
+				}
+				time.Sleep(row.silence)
+				s.r.reconcile(t.Context())
+				if row.late != nil { // the watch is still late
+					time.Sleep(time.Second)
+					s.r.reconcile(t.Context())
+				}
+				assert.Len(t, s.marked, row.marked)
+				assert.Equal(t, row.told, s.told)
+			})
+		})
+	}
 }

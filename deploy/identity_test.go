@@ -324,6 +324,10 @@ func TestAgentTakesHeartbeatBack(t *testing.T) {
 	_, err = agent.CoordinationV1().Leases("plimsoll-node-lease").Patch(t.Context(), "mine", "application/merge-patch+json",
 		fmt.Appendf(nil, `{"spec":{"holderIdentity":"mine","renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro)), metav1.PatchOptions{})
 	require.NoError(t, err)
+	l, err := agent.CoordinationV1().Leases("plimsoll-node-lease").Patch(t.Context(), "mine", "application/merge-patch+json",
+		[]byte(`{"spec":{"renewTime":null}}`), metav1.PatchOptions{})
+	require.NoError(t, err, "an agent with lease.enabled: false withdraws it")
+	assert.Nil(t, l.Spec.RenewTime)
 }
 
 // A right that is added later is bound, too.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -162,6 +163,41 @@ func TestRulesAndDashboardNamesExist(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Where no agent answers, the row that a person looks at first gives no all-clear.
+func TestDashboardWithoutAgents(t *testing.T) {
+	text, err := os.ReadFile("grafana/plimsoll.json")
+	require.NoError(t, err)
+	var d struct{ Panels []panel }
+	require.NoError(t, json.Unmarshal(text, &d))
+	series := func(of, values string) map[string]string { return map[string]string{"series": of, "values": values} }
+	var tests []map[string]any
+	for agents, sampled := range []string{"_x9", "1x9"} {
+		expressions := []map[string]any{}
+		for i := 1; d.Panels[i].Type == "stat"; i++ {
+			samples := []map[string]any{}
+			switch {
+			case d.Panels[i].Title == "Agents that answer":
+				samples = append(samples, map[string]any{"labels": "{}", "value": agents})
+			case agents > 0: // and nothing is wrong there
+				samples = append(samples, map[string]any{"labels": "{}", "value": 0})
+			}
+			expr := strings.NewReplacer("$cluster", ".*", "$node", ".*").Replace(d.Panels[i].Targets[0].Expr)
+			expressions = append(expressions, map[string]any{"expr": expr, "eval_time": "5m", "exp_samples": samples})
+		}
+		require.Len(t, expressions, 7)
+		tests = append(tests, map[string]any{"interval": "1m", "promql_expr_test": expressions, "input_series": []map[string]string{
+			series(`up{job="controller"}`, "1x9"), series(`plimsoll_build_info{job="controller"}`, "1x9"), series(`plimsoll_leader{job="controller"}`, "1x9"),
+			series(`up{job="agent"}`, sampled), series(`plimsoll_build_info{job="agent"}`, sampled), series(`plimsoll_resource_judged{job="agent"}`, sampled),
+			series(`plimsoll_threshold_met{job="agent"}`, strings.Replace(sampled, "1", "0", 1)),
+		}})
+	}
+	text, err = yaml.Marshal(map[string]any{"tests": tests})
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "tests.yaml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	promtool(t, "test", "rules", file)
 }
 
 // panel is one of the dashboard.

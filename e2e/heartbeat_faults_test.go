@@ -1,9 +1,11 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -24,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
 	stocklease "k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -86,13 +89,15 @@ func bootTime() time.Duration {
 func stock(ctx context.Context, t *testing.T, p *patient, how *rest.Config, in string, timing beatTiming) {
 	config := p.path.config(how)
 	config.QPS, config.Timeout = -1, timing.duration
+	dialer := connrotation.NewDialer(new(net.Dialer).DialContext)
+	config.Dial = dialer.DialContext
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	ctx = klog.NewContext(ctx, logr.FromSlogHandler(slog.DiscardHandler))
-	stocklease.NewController(shifted{p: p}, client, p.node, int32(timing.duration/time.Second), nil, timing.interval, p.node, in, func(l *coordinationv1.Lease) error {
+	stocklease.NewController(shifted{p: p}, client, p.node, int32(timing.duration/time.Second), dialer.CloseAll, timing.interval, p.node, in, func(l *coordinationv1.Lease) error {
 		if len(l.OwnerReferences) > 0 {
 			return nil
 		}
@@ -111,6 +116,8 @@ type fault struct {
 	do func(ctx context.Context, t *testing.T, p *patient)
 	// away is for how long nothing could be renewed.
 	away time.Duration
+	// gap is the longest between two renewals; 0: little more than the interval.
+	gap time.Duration
 }
 
 func mind(p *patient, f func(n int) (time.Duration, int)) { p.path.Mind.Store(&f) }
@@ -129,30 +136,31 @@ func twoOfThree(status int) func(context.Context, *testing.T, *patient) {
 
 func faults() []fault {
 	return []fault{
-		{"nothing", func(context.Context, *testing.T, *patient) {}, 0},
-		{"black-holed", func(_ context.Context, _ *testing.T, p *patient) { p.path.blackHole() }, 0},
-		{"half-open", func(_ context.Context, _ *testing.T, p *patient) { p.path.swallow() }, 0},
-		{"reset", func(_ context.Context, _ *testing.T, p *patient) { p.path.reset() }, 0},
+		{"nothing", func(context.Context, *testing.T, *patient) {}, 0, 0},
+		{"black-holed", func(_ context.Context, _ *testing.T, p *patient) { p.path.blackHole() }, 0, 0},
+		{"half-open", func(_ context.Context, _ *testing.T, p *patient) { p.path.swallow() }, 0, 0},
+		{"reset", func(_ context.Context, _ *testing.T, p *patient) { p.path.reset() }, 0, 0},
 		{"every other request takes 30 s", func(_ context.Context, _ *testing.T, p *patient) {
 			mind(p, func(n int) (time.Duration, int) { return time.Duration(n%2) * 30 * time.Second, 0 })
-		}, 0},
+		}, 0, 0},
 		{"every request takes 1.5 s", func(_ context.Context, _ *testing.T, p *patient) {
 			mind(p, func(int) (time.Duration, int) { return 1500 * time.Millisecond, 0 })
-		}, 0},
-		{"429 for two of three", twoOfThree(http.StatusTooManyRequests), 0},
-		{"503 for two of three", twoOfThree(http.StatusServiceUnavailable), 0},
-		{"somebody writes it all the time", disturbed, 0},
+		}, 0, 0},
+		{"429 for two of three", twoOfThree(http.StatusTooManyRequests), 0, 0},
+		{"503 for two of three", twoOfThree(http.StatusServiceUnavailable), 0, 0},
+		{"one of two API servers answers 503", func(_ context.Context, _ *testing.T, p *patient) { p.path.sicken() }, 0, faultTiming().duration - faultTiming().interval + 5*time.Second},
+		{"somebody writes it all the time", disturbed, 0, 0},
 		{"the lease is deleted", func(ctx context.Context, t *testing.T, p *patient) {
 			assert.NoError(t, p.c.Client.CoordinationV1().Leases(lease.Namespace).Delete(ctx, p.node, metav1.DeleteOptions{}))
-		}, 0},
-		{"the node is made anew after 3 s", remade, 3 * time.Second},
-		{"the clock is set back by 1 h", func(_ context.Context, _ *testing.T, p *patient) { p.offset.Store(int64(-time.Hour)) }, 0},
-		{"the clock is set forward by 1 h", func(_ context.Context, _ *testing.T, p *patient) { p.offset.Store(int64(time.Hour)) }, 0},
+		}, 0, 0},
+		{"the node is made anew after 3 s", remade, 3 * time.Second, 0},
+		{"the clock is set back by 1 h", func(_ context.Context, _ *testing.T, p *patient) { p.offset.Store(int64(-time.Hour)) }, 0, 0},
+		{"the clock is set forward by 1 h", func(_ context.Context, _ *testing.T, p *patient) { p.offset.Store(int64(time.Hour)) }, 0, 0},
 		{"forward, and right again", func(ctx context.Context, _ *testing.T, p *patient) {
 			p.offset.Store(int64(time.Hour))
 			sleep(ctx, faultTiming().interval*3/2)
 			p.offset.Store(0)
-		}, 0},
+		}, 0, 0},
 	}
 }
 
@@ -341,7 +349,7 @@ func suffer(t *testing.T, f fault, nodes map[string]*patient, tokens map[string]
 		row += fmt.Sprintf("\t%.1f s\t%d\t%d", seen.longestGap(p.node, begin, end).Seconds(),
 			p.path.dials.Load()-before[who][0], p.path.requests.Load()-before[who][1])
 	}
-	bound := 2 * (timing.interval + 2500*time.Millisecond + f.away)
+	bound := cmp.Or(f.gap, 2*(timing.interval+2500*time.Millisecond+f.away))
 	assert.LessOrEqual(t, seen.longestGap(nodes["ours"].node, begin, end), bound, f.name)
 	if f.away > 0 {
 		node, err := nodes["ours"].c.Client.CoreV1().Nodes().Get(ctx, nodes["ours"].node, metav1.GetOptions{})

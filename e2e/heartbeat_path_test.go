@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -34,6 +35,8 @@ type path struct {
 	desk     *httptest.Server
 	requests atomic.Int64
 	dials    atomic.Int64
+	opened   atomic.Int64 // connections to desk
+	sick     atomic.Int64 // so many of them, the first, get a 503 for everything
 
 	mu    sync.Mutex // guards wires
 	wires map[*strand]bool
@@ -44,6 +47,9 @@ type strand struct {
 	client, server *net.TCPConn
 	swallows       atomic.Bool
 }
+
+// connection is the key of its number, in the context of a request.
+type connection struct{}
 
 // newPath leads to the API server of how, whose credentials it does not need.
 func newPath(t *testing.T, how *rest.Config) *path {
@@ -83,6 +89,10 @@ func (p *path) newDesk(how *rest.Config) *httptest.Server {
 	}
 	desk := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := int(p.requests.Add(1))
+		if r.Context().Value(connection{}).(int64) <= p.sick.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
 		mind := p.Mind.Load()
 		if mind == nil {
 			relay.ServeHTTP(w, r)
@@ -101,6 +111,9 @@ func (p *path) newDesk(how *rest.Config) *httptest.Server {
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(status)
 	}))
+	desk.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, connection{}, p.opened.Add(1))
+	}
 	desk.EnableHTTP2 = true
 	desk.StartTLS()
 	return desk
@@ -170,6 +183,10 @@ func (p *path) each(do func(*strand)) {
 
 // swallow lets the connections there are take everything and pass nothing on.
 func (p *path) swallow() { p.each(func(w *strand) { w.swallows.Store(true) }) }
+
+// sicken makes the connections there are those of an API server that answers 503; new ones lead
+// to another.
+func (p *path) sicken() { p.sick.Store(p.opened.Load()) }
 
 // reset ends them.
 func (p *path) reset() {

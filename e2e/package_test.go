@@ -132,11 +132,18 @@ func TestPackageLifecycleDeb(t *testing.T) {
 	h.lives(func(version string) { h.run("dpkg -i /share/plimsoll_" + version + "_*.deb") })
 	h.run("sh /var/lib/dpkg/info/plimsoll.postinst configure 1.1.0") // once more is no harm
 
+	h.run("cp /usr/bin/plimsoll /tmp/plimsoll")
 	said := h.run("dpkg -r plimsoll 2>&1")
 	assert.NotContains(t, said, "may stay", "what ran standalone has put nothing anywhere")
 	assert.Equal(t, "inactive", h.property("ActiveState"))
 	h.run("test -e /etc/plimsoll/agent.yaml && test -d /var/lib/plimsoll/state") // kept until the purge
-	h.run("dpkg -P plimsoll")
+	h.run("systemd-run --quiet --unit other /tmp/plimsoll agent --standalone --state.dir /var/lib/plimsoll/state --api.socket /run/other.sock --web.listen-address 127.0.0.1:9779")
+	within(t, 30*time.Second, "another agent uses the state", func() error {
+		_, err := h.Run(t.Context(), `grep ":$(stat -c %i /var/lib/plimsoll/state/agent.lock) " /proc/locks`)
+		return err
+	})
+	assert.Contains(t, h.run("dpkg -P plimsoll 2>&1"), "/var/lib/plimsoll stays: another agent uses it")
+	h.run("test -s /var/lib/plimsoll/state/agent.lock && systemctl stop other && rm -r /var/lib/plimsoll")
 	h.isAsIf(before)
 }
 

@@ -30,13 +30,13 @@ type NodeContention struct {
 // ResourceContention is the contention for one resource. Ratios are from 0 to 1, with
 // two digits.
 type ResourceContention struct {
-	// Resource is memory, disk or network; Device is empty for memory.
+	// Resource is memory, cpu, disk or network; Device is empty for memory and cpu.
 	Resource string `json:"resource"`
 	Device   string `json:"device,omitempty"`
-	// Coverage is the share of the traffic that workloads account for; absent where
-	// it is not known.
+	// Coverage is the share of its use that workloads account for: of the traffic, of
+	// the CPU time, of memory growth. Absent where it is not known.
 	Coverage *float64 `json:"coverage,omitempty"`
-	// Culprits by their share of the traffic, Sufferers by the share of the time that
+	// Culprits by their share of that use, Sufferers by the share of the time that
 	// they waited; at most three each, the largest first.
 	Culprits  []Workload `json:"culprits,omitempty"`
 	Sufferers []Workload `json:"sufferers,omitempty"`
@@ -56,14 +56,28 @@ type Workload struct {
 	Throttled int `json:"throttled,omitempty"`
 }
 
-// Culprit is the largest one that is not the main sufferer itself; false: none is
-// known.
-func (r *ResourceContention) Culprit() (Workload, bool) {
+// A main culprit has at least MainShare of what workloads account for, which is at least
+// MinCoverage of all: to end a smaller one ends no contention, and below that coverage
+// another one may be the cause.
+const (
+	MainShare   = 0.2
+	MinCoverage = 0.7
+)
+
+// MainCulprit is the largest one that is not the main sufferer itself; false: none is
+// large enough, or too little of the use is counted to tell.
+func (r *ResourceContention) MainCulprit() (Workload, bool) {
 	i := slices.IndexFunc(r.Culprits, func(w Workload) bool { return len(r.Sufferers) == 0 || w.Name != r.Sufferers[0].Name })
-	if i < 0 {
+	if i < 0 || r.Culprits[i].Ratio < MainShare || r.Coverage != nil && *r.Coverage < MinCoverage {
 		return Workload{}, false
 	}
 	return r.Culprits[i], true
+}
+
+// Unseen are those of Unknown of which a kernel can report who waits: all but the
+// network, which agents title "Network".
+func (n *NodeContention) Unseen() []string {
+	return slices.DeleteFunc(slices.Clone(n.Unknown), func(title string) bool { return strings.HasPrefix(title, "Network") })
 }
 
 // Bounds of a NodeContention.

@@ -1,10 +1,17 @@
 #!/bin/sh
 # After the files went. What was kept goes with a purge; RPM knows no other
-# removal.
+# removal. State that another agent uses stays, such as one of the chart: it holds
+# the lock on it, which the kernel lists by inode.
 set -e
 case "$1" in
 purge | 0)
-	rm -rf /var/lib/plimsoll /run/plimsoll
+	used=$(stat -c %i /var/lib/plimsoll/state/agent.lock 2>/dev/null) || true
+	if [ -n "$used" ] && grep -q ":$used " /proc/locks; then
+		echo 'plimsoll: /var/lib/plimsoll stays: another agent uses it. Once that is removed too: rm -r /var/lib/plimsoll' >&2
+	else
+		rm -rf /var/lib/plimsoll
+	fi
+	rm -rf /run/plimsoll
 	! getent passwd plimsoll >/dev/null || userdel plimsoll
 	! getent group plimsoll >/dev/null || groupdel plimsoll
 	;;

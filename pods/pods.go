@@ -113,7 +113,7 @@ const (
 
 // Rules are the protections that configuration can change.
 type Rules struct {
-	Namespaces []string `yaml:"namespaces" unit:"names" why:"Namespaces whose pods are never evicted: the cluster's own, Velero's and Plimsoll's."`
+	Namespaces []string `yaml:"namespaces" unit:"names" why:"Namespaces whose pods are never evicted: the cluster's own, Velero's and Plimsoll's. A list replaces the default."`
 	Priority   int      `yaml:"priority" why:"Pods of this priority or higher are never evicted; system-node-critical and system-cluster-critical are above the default."`
 }
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
@@ -126,15 +125,20 @@ func (s *Store[T]) Update(o any) error {
 	return nil
 }
 
-// Delete removes an object. It need not be trimmed.
+// Delete removes an object. Its key is that of the trimmed object, as in Update.
 func (s *Store[T]) Delete(o any) error {
-	object, err := meta.Accessor(o)
+	last, err := s.trim(o)
 	if err != nil {
-		return fmt.Errorf("%s: %w", s.name, err)
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.remove(keyOf(object))
+	var none T
+	key := keyOf(last)
+	if was, there := s.items[key]; there {
+		delete(s.items, key)
+		s.observe(was, none)
+	}
 	return nil
 }
 
@@ -170,14 +174,6 @@ func (s *Store[T]) Replace(list []any, _ string) error {
 
 // Resync does nothing.
 func (s *Store[T]) Resync() error { return nil }
-
-func (s *Store[T]) remove(key string) {
-	var none T
-	if was, there := s.items[key]; there {
-		delete(s.items, key)
-		s.observe(was, none)
-	}
-}
 
 func (s *Store[T]) observe(was, is T) {
 	if s.changed == nil || s.changed(was, is) {

@@ -67,7 +67,7 @@ func TestStore(t *testing.T) {
 		s := New("nodes", wake, trimNode, nil)
 		assert.ErrorContains(t, s.Add(&corev1.Pod{}), "unexpected object of type *v1.Pod")
 		require.Error(t, s.Replace([]any{node("a", "1"), &corev1.Pod{}}, ""))
-		require.ErrorContains(t, s.Delete("text"), "nodes: ")
+		require.ErrorContains(t, s.Delete("text"), "unexpected object of type string")
 		assert.Empty(t, s.List())
 		assert.False(t, s.Synced())
 		assert.False(t, rings(wake))
@@ -134,6 +134,15 @@ func TestStore(t *testing.T) {
 		require.Len(t, s.List(), 1)
 		assert.Equal(t, "y", s.List()[0].Namespace)
 	})
+}
+
+func TestDeleteFindsObjectByTrimmedKey(t *testing.T) {
+	s := New("nodes", NewSignal(), trimNode, nil) // drops the namespace
+	o := node("a", "1")
+	o.Namespace = "x"
+	require.NoError(t, s.Add(o))
+	require.NoError(t, s.Delete(o))
+	assert.Empty(t, s.List())
 }
 
 func TestCaughtUp(t *testing.T) {

@@ -6,7 +6,7 @@
 // # Usage
 //
 //	report := &client.Report{Wake: heartbeat.Wake}
-//	requester := &client.EvictionRequester{Direct: evictor, Wake: heartbeat.Wake, LateAnswer: …}
+//	requester := &client.EvictionRequester{Direct: evictor, Wake: heartbeat.Wake, LateAnswer: …, Round: …}
 //	heartbeat.Annotations = func() map[string]string { return client.Annotations(report, requester) }
 //	requester.ReadAnswers(attempt.Annotations)               // after each renewal
 //	answer := requester.Evict(ctx, victim, dryRun)           // in a round

@@ -25,12 +25,15 @@ type EvictionRequester struct {
 	// Wake renews the Lease soon. LateAnswer signals an answer that came after its
 	// round had stopped waiting. Neither blocks.
 	Wake, LateAnswer func()
+	// Round is the longest time between two rounds; nil: less than a third of minValid.
+	Round func() time.Duration
 
 	mu      sync.Mutex // guards the fields below; nothing is done under it but copying
 	pending []pendingRequest
-	// complete: asked is complete. Until then the requests in the Lease stay there:
-	// an earlier agent made them.
+	// complete: pending is complete. Until then the requests in the Lease stay there:
+	// an earlier agent made them. first is when they were first left there.
 	complete bool
+	first    time.Time
 }
 
 // pendingRequest is a pending request.
@@ -40,8 +43,9 @@ type pendingRequest struct {
 	// again (exponential backoff).
 	since time.Time
 	next  time.Duration
-	// repeated: the request was repeated since the last Withdraw.
-	repeated bool
+	// repeated: the request was repeated since the last Withdraw; repeatedAt is when last.
+	repeated   bool
+	repeatedAt time.Time
 	// answered is closed when the answer is there.
 	answered chan struct{}
 	answer   *lease.Answer
@@ -50,6 +54,14 @@ type pendingRequest struct {
 // answerTimeout is how long a round waits for the controller, the same as for
 // the API server. A later answer is used in a later round.
 const answerTimeout = evict.CallTimeout
+
+// minValid is the shortest time for which a request is in the Lease without being repeated, and
+// missedRounds how many rounds may miss it: when rounds hang the Lease is renewed all the
+// same, and the pod would be evicted for what once was.
+const (
+	minValid     = time.Minute
+	missedRounds = 3
+)
 
 // firstBackoff is when the Lease is first read again, then the interval doubles
 // (exponential backoff): the renewal that carries the request returns before
@@ -117,7 +129,7 @@ func (g *EvictionRequester) request(v evict.Victim, dryRun bool) pendingRequest 
 		})
 	}
 	g.complete = true
-	g.pending[i].repeated = true
+	g.pending[i].repeated, g.pending[i].repeatedAt = true, time.Now()
 	return g.pending[i]
 }
 
@@ -183,26 +195,43 @@ func (g *EvictionRequester) Withdraw() {
 }
 
 // Encode is the JSON of the pending requests for the Lease; empty: none. known
-// is false until the first round has decided.
+// is false until the first round has decided. What the rounds no longer repeat is left out,
+// until one repeats it.
 func (g *EvictionRequester) Encode() (text string, known bool) {
 	if g == nil {
 		return "", false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.complete || len(g.pending) == 0 {
-		return "", g.complete
+	if g.first.IsZero() {
+		g.first = time.Now()
 	}
-	standing := g.pending[:min(len(g.pending), lease.MaxRequests)] // the others follow when these are answered
-	list := make([]lease.Request, len(standing))
-	for i, a := range standing {
-		list[i] = a.Request
+	if !g.complete && !g.stale(g.first) {
+		return "", false
 	}
-	b, err := json.Marshal(list)
+	var list []lease.Request
+	for _, a := range g.pending {
+		if !g.stale(a.repeatedAt) {
+			list = append(list, a.Request)
+		}
+	}
+	if len(list) == 0 {
+		return "", true
+	}
+	b, err := json.Marshal(list[:min(len(list), lease.MaxRequests)]) // the others follow when these are answered
 	if err != nil {
 		return "", true // cannot happen: strings always encode
 	}
 	return string(b), true
+}
+
+// stale tells whether rounds had time enough to repeat a request since then.
+func (g *EvictionRequester) stale(since time.Time) bool {
+	valid := minValid
+	if g.Round != nil {
+		valid = max(valid, missedRounds*g.Round())
+	}
+	return time.Since(since) > valid
 }
 
 // ReadAnswers reads the controller's answers from the Lease's annotations.

@@ -207,6 +207,39 @@ func TestRequesterWithdrawsAtOnce(t *testing.T) {
 	})
 }
 
+// The rounds hang, or never began: nothing renews the request but the Lease.
+func TestRequesterLeavesOutWhatNoRoundRepeats(t *testing.T) {
+	for round, valid := range map[time.Duration]time.Duration{5 * time.Second: time.Minute, time.Minute: 3 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPost(t, nil)
+			p.g.Round = func() time.Duration { return round }
+			inLease := func(after time.Duration) int {
+				t.Helper()
+				time.Sleep(after)
+				p.beat()
+				p.rest(time.Second)
+				return len(p.requests())
+			}
+			v := chosenAt(time.Now())
+			p.g.Evict(t.Context(), v, false)
+			assert.Equal(t, 1, inLease(valid-10*time.Second))
+			assert.Zero(t, inLease(10*time.Second))
+			p.decide = grants
+			p.g.Evict(t.Context(), v, false)
+			assert.Equal(t, 1, inLease(0), "a round repeated it")
+			p.beat()
+			p.rest(time.Second)
+			assert.Equal(t, evict.Evicted, p.g.Evict(t.Context(), v, false).Outcome)
+
+			p.annotations[lease.EvictionsAnnotation] = `[{"uid":"u","namespace":"shop","name":"web","since":"2026-03-01T12:00:00.000000Z"}]`
+			p.g = &EvictionRequester{Direct: &p.alone, Wake: p.beat, LateAnswer: func() {}, Round: p.g.Round} // restarted
+			assert.Equal(t, 1, inLease(0))
+			assert.Equal(t, 1, inLease(valid-10*time.Second))
+			assert.Zero(t, inLease(10*time.Second), "of an earlier agent, and no round began")
+		})
+	}
+}
+
 // What the controller would not read is not written.
 func TestRequesterLeaseBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

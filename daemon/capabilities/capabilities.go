@@ -2,6 +2,7 @@ package capabilities
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/capability"
@@ -31,7 +32,7 @@ type Cluster struct {
 	Validating, Mutating string
 	// Gates: the kind of Gates is installed.
 	Gates bool
-	// Job is the CronJob of that name, read only without a Mutating version.
+	// Job releases hidden loads where no policy does, served or not.
 	Job Job
 }
 
@@ -81,6 +82,18 @@ func (c *Cluster) hold() capability.Capability {
 		return capability.Lacks(Hold, "the kind Gate is not served", withoutHold+", or apply deploy/gate-crd.yaml and deploy/gate.yaml")
 	}
 	return capability.Has(Hold, "ValidatingAdmissionPolicy and the kind Gate are served")
+}
+
+// Tested is a list with what the controller's dry run has found: why it hides no load,
+// whatever the cluster serves; empty: nothing.
+func Tested(list []capability.Capability, notHidden string) []capability.Capability {
+	list = slices.Clone(list)
+	for i := range list {
+		if list[i].Name == Hide && notHidden != "" {
+			list[i] = capability.Lacks(Hide, notHidden, withoutHide)
+		}
+	}
+	return list
 }
 
 // hide: loads are hidden only where something releases them when no controller does.

@@ -122,6 +122,7 @@ func TestCapabilities(t *testing.T) {
 		"1.34 with v1beta1":                {kubernetes("v1.34.4", "v1beta1"), []capability.State{capability.Available, capability.Available, capability.Available, capability.Available}, "served as v1beta1"},
 		"1.34":                             {kubernetes("v1.34.4"), []capability.State{capability.Available, capability.Available, capability.Missing, capability.Missing}, lacks + " (v1: from 1.36; v1beta1: 1.34 and 1.35, if enabled), and CronJob plimsoll-release-hidden is not installed"},
 		"1.34 and a CronJob that works":    {with(kubernetes("v1.34.4"), jobPath, cronJob(false, 15*time.Minute)), []capability.State{capability.Available, capability.Available, capability.Available, capability.Missing}, "; instead, CronJob plimsoll-release-hidden releases"},
+		"1.36 and a CronJob that works":    {with(kubernetes("v1.36.3", "v1"), jobPath, cronJob(false, 15*time.Minute)), []capability.State{capability.Available, capability.Available, capability.Available, capability.Available}, "MutatingAdmissionPolicy is served as v1"},
 		"one that has stopped":             {with(kubernetes("v1.34.4"), jobPath, cronJob(false, 15*time.Minute+time.Second)), []capability.State{capability.Available, capability.Available, capability.Missing, capability.Missing}, "has not succeeded since 2026-03-01T11:44:59Z"},
 		"one that never ran":               {with(kubernetes("v1.34.4"), jobPath, cronJob(false, 0)), []capability.State{capability.Available, capability.Available, capability.Missing, capability.Missing}, "has not succeeded yet (it runs every 5m0s"},
 		"one that is suspended":            {with(kubernetes("v1.34.4"), jobPath, cronJob(true, time.Minute)), []capability.State{capability.Available, capability.Available, capability.Missing, capability.Missing}, "is suspended"},
@@ -142,9 +143,17 @@ func TestCapabilities(t *testing.T) {
 				assert.Equal(t, c.State == capability.Available, c.Consequence == "", "what is missing has a consequence: %s", c)
 			}
 			assert.Equal(t, row.states, states)
+			assert.Equal(t, row.answers[jobPath] == cronJob(false, 15*time.Minute), cluster.Job.Works, "it may be there although policies are served")
 			assert.Contains(t, list[2].Why, row.hide)
 		})
 	}
+}
+
+func TestTested(t *testing.T) {
+	list := []capability.Capability{capability.Has(Hold, "served"), capability.Has(Hide, "served")}
+	assert.Equal(t, list, Tested(list, ""))
+	assert.Equal(t, []capability.Capability{list[0], capability.Lacks(Hide, "no policy", withoutHide)}, Tested(list, "no policy"))
+	assert.Equal(t, capability.Available, list[1].State, "others read it")
 }
 
 func TestReadFails(t *testing.T) {

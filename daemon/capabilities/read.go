@@ -53,9 +53,7 @@ func Read(ctx context.Context, client rest.Interface, now time.Time) (Cluster, e
 		return c, err
 	}
 	c.Gates = slices.Contains(resources, of.Resource)
-	if c.Mutating == "" {
-		c.Job, err = readJob(ctx, client, now)
-	}
+	c.Job, err = readJob(ctx, client, now)
 	return c, err
 }
 

@@ -18,7 +18,7 @@ type Watcher struct {
 	// Now by the API server's clock.
 	Now func() time.Time
 	Log *slog.Logger
-	// Interval between two readings, of five small answers; 0: a minute.
+	// Interval between two readings, of a few small answers; 0: a minute.
 	Interval time.Duration
 
 	last atomic.Pointer[reading]

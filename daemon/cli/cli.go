@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/files"
 )
 
@@ -93,10 +94,10 @@ func report(stderr io.Writer, err error) int {
 		return exitFailure
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintln(stderr, "plimsoll: "+line)
+		warn(stderr, line)
 	}
 	for _, line := range files.Permitted(err) {
-		fmt.Fprintln(stderr, "plimsoll: "+line)
+		warn(stderr, line)
 	}
 	_, wrong := errors.AsType[usageError](err)
 	_, untested := errors.AsType[untestedError](err)
@@ -105,6 +106,9 @@ func report(stderr io.Writer, err error) int {
 	}
 	return exitFailure
 }
+
+// warn prints one line. Names and answers in it are chosen by others.
+func warn(stderr io.Writer, line string) { fmt.Fprintln(stderr, "plimsoll: "+view.Printable(line)) }
 
 // pluginName is the program's name as a plugin of kubectl, which runs it for
 // kubectl plimsoll.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -132,7 +133,7 @@ func nodesCommand() *cobra.Command {
 				return writeObject(c.OutOrStdout(), output, all)
 			}
 			for _, lacking := range capability.Lacking(all.Capabilities) {
-				fmt.Fprintln(c.ErrOrStderr(), "plimsoll: this cluster does not have all parts: "+view.Printable(lacking.String()))
+				warn(c.ErrOrStderr(), "this cluster does not have all parts: "+lacking.String())
 			}
 			return writeNodes(c, all, output == asWide)
 		},
@@ -156,7 +157,7 @@ func (f *clusterFlags) overview(c *cobra.Command, output string) (*remote.Overvi
 		return nil, clusterError(c, err)
 	}
 	if all.Controller.Problem != "" && !isObject(output) {
-		fmt.Fprintln(c.ErrOrStderr(), "plimsoll: "+view.Printable(all.Controller.Problem))
+		warn(c.ErrOrStderr(), all.Controller.Problem)
 	}
 	return all, nil
 }
@@ -164,7 +165,7 @@ func (f *clusterFlags) overview(c *cobra.Command, output string) (*remote.Overvi
 func writeWho(c *cobra.Command, who remote.Contentions, namespace string, wide bool) error {
 	if len(who.Contentions) > 0 {
 		t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-		heading := "NODE\tRESOURCE\tWAITS\tOF THE TIME\tBECAUSE OF\tOF THE TRAFFIC"
+		heading := "NODE\tRESOURCE\tWAITS\tOF THE TIME\tBECAUSE OF\tSHARE"
 		if wide {
 			heading += "\tCOVERAGE\tALSO WAIT\tALSO USE IT"
 		}
@@ -188,7 +189,7 @@ func whoLine(r *remote.Contention, wide bool) string {
 	if len(r.Sufferers) > 0 {
 		cells[2], cells[3], others = r.Sufferers[0].Name, view.Ratio(r.Sufferers[0].Ratio), r.Sufferers[1:]
 	}
-	culprit, some := r.Culprit()
+	culprit, some := r.MainCulprit()
 	if some {
 		cells[4], cells[5] = culprit.Name, usage(&culprit)
 	}
@@ -252,7 +253,7 @@ func whoSummary(who remote.Contentions, namespace string) []string {
 		why   string
 	}{
 		{who.Silent, "Nothing is known of %s: the agent is silent (kubectl -n plimsoll-system get pods -o wide)"},
-		{who.Unreported, "Nothing is known of %s: the agent does not report contention (an older version: upgrade it; or its rounds are stuck: plimsoll doctor NODE)"},
+		{who.Unreported, "Nothing is known of %s: the agent does not report contention (an older version: upgrade it; or its rounds are stuck: plimsoll top NODE)"},
 		{who.Unknown, "Not all is known of %s: the kernel does not report which workload waits for some resource (plimsoll doctor NODE)"},
 	} {
 		if len(part.nodes) > 0 {
@@ -300,7 +301,7 @@ func nodeLine(n *remote.Node, wide bool) string {
 	if n.Contention != nil {
 		contention, version = contentionOf(n.Contention), n.Contention.Version
 	}
-	pressure := levels(n.Pressure)
+	pressure := pressureOf(n)
 	switch {
 	case !n.Judged:
 		pressure = "unknown"
@@ -317,7 +318,7 @@ func nodeLine(n *remote.Node, wide bool) string {
 		if n.DataMoverBudget != nil {
 			budget = fmt.Sprint(*n.DataMoverBudget)
 		}
-		cells = append(cells, levels(n.Plugins), budget, version, dash(n.Problem))
+		cells = append(cells, orNone(levels(n.Plugins)), budget, version, dash(n.Problem))
 	}
 	return printable(cells)
 }
@@ -328,22 +329,31 @@ func contentionOf(n *lease.NodeContention) string {
 	for _, r := range n.Resources {
 		names = append(names, strings.TrimSpace(r.Resource+" "+r.Device))
 	}
-	if len(n.Unknown) > 0 {
-		names = append(names, "unknown: "+strings.Join(n.Unknown, ", "))
+	if unseen := n.Unseen(); len(unseen) > 0 {
+		names = append(names, "unknown: "+strings.Join(unseen, ", "))
 	}
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
+	return orNone(names)
 }
 
-func levels(of map[string]string) string {
+// pressureOf a node: the levels, and what they do not tell about.
+func pressureOf(n *remote.Node) string {
+	list := levels(n.Pressure)
+	for _, level := range levels(n.Reported) {
+		list = append(list, level+" (reported)")
+	}
+	text := orNone(list)
+	if len(n.NotJudged) > 0 {
+		text += "; not judged: " + strings.Join(n.NotJudged, ", ")
+	}
+	return text
+}
+
+func levels(of map[string]string) []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		list = append(list, name+" "+of[name])
 	}
-	if len(list) == 0 {
-		return "none"
-	}
-	return strings.Join(list, ", ")
+	return list
 }
+
+func orNone(list []string) string { return cmp.Or(strings.Join(list, ", "), "none") }

@@ -110,6 +110,7 @@ func (f *agentFlags) examination() doctor.Examination {
 	p.Roots, p.Socket, p.Addresses = c.Workloads.Roots, c.API.Socket, c.Web.ListenAddresses
 	p.WebConfig, p.TokenReview = c.Web.ConfigFile, c.Web.TokenReview
 	p.StartedBy = agent.StartedBy()
+	p.Kubeconfig, p.Protected = c.Kubernetes.Kubeconfig, c.Eviction.Protect.Namespaces
 	p.StateDir, p.DryRun, p.PluginDirs = c.State.Dir, c.Eviction.DryRun, agent.PluginDirs(&c)
 	p.EvictsDirectly = c.Eviction.Via == evict.ViaDirect || c.Eviction.ViaFallback
 	p.RequestsEvictions = c.Eviction.Via == evict.ViaRequest

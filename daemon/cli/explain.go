@@ -21,7 +21,7 @@ import (
 // explainCommand asks the agent of this machine where local, unless a cluster is named.
 func explainCommand(local bool) *cobra.Command {
 	c := group("explain", "Explain why something was done, or was not")
-	c.Example = `  plimsoll explain eviction
+	c.Example = `  plimsoll explain eviction --node worker-7
   plimsoll explain eviction shop/orders-6d4f -o json
   plimsoll explain backup nightly`
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -71,6 +71,12 @@ func explainEvictionCommand(local bool) *cobra.Command {
 	fl := c.Flags()
 	if local {
 		fl.StringVar(&f.socket, "api.socket", "", "`PATH` of the agent's local socket")
+	} else {
+		c.Use = "eviction NAME"
+		c.Long = "Why a pod was evicted or skipped, and why no pod is evicted now. NAME is a pod's name, with or without\n" +
+			"NAMESPACE/: the agent of its node is asked, through the API server. With --node that of the Node is asked: there\n" +
+			"NAME may also be the pod's UID or the ID of a decision, and without NAME the newest decisions are printed. Where\n" +
+			"the agent does not answer the Events tell, which the API server stores for a while."
 	}
 	fl.StringVar(&f.node, "node", "", "ask the agent of the Node `NAME`")
 	fl.StringVarP(&f.namespace, "namespace", "n", "", "`NAMESPACE` of the pod NAME (default: that of the context)")
@@ -173,7 +179,7 @@ func (f *explainFlags) askCluster(c *cobra.Command, name string) error {
 			Events []explain.Event `json:"events"`
 		}{events})
 	case asked != nil:
-		fmt.Fprintln(c.ErrOrStderr(), "plimsoll: only the Events tell: "+asked.Error())
+		warn(c.ErrOrStderr(), "only the Events tell: "+asked.Error())
 	}
 	return explain.WriteEvents(c.OutOrStdout(), events, time.Now())
 }
@@ -194,7 +200,7 @@ func (f *explainFlags) nodeOf(ctx context.Context, cluster *remote.Cluster, name
 		namespace, pod = cmp.Or(f.namespace, f.access().Namespace()), name
 	}
 	if pod == "" {
-		return "", usageError{errors.New("missing NAME of a pod, or --node")}
+		return "", usageError{errors.New("missing NAME of a pod, or --node NODE")}
 	}
 	return cluster.NodeOf(ctx, namespace, pod)
 }

@@ -152,3 +152,22 @@ func TestExplainFallsBackToEvents(t *testing.T) {
 	assert.Equal(t, exitFailure, status)
 	assert.Contains(t, stderr, `plimsoll: explain: eviction: "d2": `)
 }
+
+func TestExplainUnknownPodNeedsNode(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/events") {
+			fmt.Fprint(w, `{"kind":"EventList","apiVersion":"v1","items":[]}`)
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	}))
+	defer s.Close()
+	status, _, stderr := told("explain", "eviction", "-n", "shop", "0f3c", "--kubeconfig", kubeconfigOf(t, s.URL))
+	assert.Equal(t, exitFailure, status)
+	assert.Contains(t, stderr, "name its node (--node NODE), without which no pod is found by its UID or the ID of a decision")
+	status, _, stderr = told("explain", "eviction", "-n", "shop", "--kubeconfig", kubeconfigOf(t, s.URL))
+	assert.Equal(t, exitUsage, status)
+	assert.Contains(t, stderr, "missing NAME of a pod, or --node NODE")
+}

@@ -78,7 +78,7 @@ func explainWaitingCommand[T any](what, argument string, c *cobra.Command,
 			answer, err = ask(c.Context(), file, clients, f.namespace, args[0], now)
 		}
 		if err == nil && what == "backup" && f.config == "" {
-			fmt.Fprintln(c.ErrOrStderr(), "plimsoll: decided with a limit of 1, first in, first out and no deadlines: name the controller's configuration by --config")
+			warn(c.ErrOrStderr(), "decided with a limit of 1, first in, first out and no deadlines: name the controller's configuration by --config")
 		}
 		switch {
 		case err != nil:

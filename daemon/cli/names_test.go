@@ -58,7 +58,7 @@ func ofOthers() []string {
 func flagsOfOthers() []string {
 	return []string{
 		"concurrent-backups", "disable-controllers", "fs-backup-timeout", "node-agent-configmap", // velero
-		"set", "set-json", "reuse-values", "reset-then-reuse-values", // helm
+		"set", "set-json", "reuse-values", "reset-then-reuse-values", "api-versions", // helm
 		"status-taint",                                                     // cluster-autoscaler
 		"audit-policy-file", "feature-gates", "runtime-config", "root-dir", // kube-apiserver, kubelet
 		"name", "token-file", // of a plugin made with the kit

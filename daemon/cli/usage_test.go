@@ -78,6 +78,9 @@ func helps(t *testing.T, program string) {
 			require.NoError(t, root.Execute())
 			assert.Regexp(t, `Usage:\n  `+regexp.QuoteMeta(c.CommandPath())+`( [A-Z[]|\n)`, out.String())
 			assert.Contains(t, out.String(), "\nExamples:\n  "+root.DisplayName()+" ")
+			if program != "plimsoll" {
+				assert.NotContains(t, strings.Join(strings.Fields(out.String()), " "), "agent of this machine", "it asks a cluster")
+			}
 			for line := range strings.Lines(c.Example) {
 				name := c.Root().DisplayName() + " "
 				begin := strings.LastIndex(line, name)

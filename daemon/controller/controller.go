@@ -10,10 +10,13 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
@@ -54,6 +57,8 @@ type Controller struct {
 	events    record.EventBroadcaster
 	liveness  *process.Liveness
 	api       *connection
+	// reviews tell which user the API server takes this controller for.
+	reviews authenticationv1client.SelfSubjectReviewsGetter
 	// has what the cluster has.
 	has *capabilities.Watcher
 }
@@ -114,11 +119,23 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 		queue:    queue,
 		agents: &agents.Reconciler{
 			Nodes: clients.Core, Leases: clients.Coordination, Pods: clients.Core, Volumes: pods.VolumeResolver{Claims: clients.Core, Volumes: clients.Core},
-			Evictor: &kube.Evictor{REST: clients.Core.RESTClient()}, Settings: func() agents.Settings { beats.Record(loopAgents); return file.Current().Fleet },
-			Clock: clock.Now, Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: LeaseName}, Log: log,
+			Evictor: &kube.Evictor{REST: clients.Core.RESTClient()}, Settings: func() agents.Settings { beats.Record(loopAgents); return agentsSettings(file.Current()) },
+			IsVelero: loads.IsVelero,
+			Clock:    clock.Now, Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: LeaseName}, Log: log,
 		},
-		loads: loads, abilities: can, has: has,
+		loads: loads, abilities: can, has: has, reviews: clients.reviews,
 	}, nil
+}
+
+// agentsSettings protect the namespaces of the configured Veleros too, whatever
+// agents.protect.namespaces lists.
+func agentsSettings(c *config.Controller) agents.Settings {
+	s := c.Fleet
+	s.Protect.Namespaces = slices.Clone(s.Protect.Namespaces)
+	for _, v := range c.Velero {
+		s.Protect.Namespaces = append(s.Protect.Namespaces, v.Namespace)
+	}
+	return s
 }
 
 // NewLoads is the admission of data mover loads, without logs and Events.
@@ -140,13 +157,14 @@ type Clients struct {
 	Metadata metadata.Interface
 	leases   coordinationv1client.LeasesGetter
 	events   corev1client.EventsGetter
+	reviews  authenticationv1client.SelfSubjectReviewsGetter
 
 	Core         corev1client.CoreV1Interface
 	Coordination coordinationv1client.LeasesGetter
 	Storage      storagev1client.StorageClassesGetter
 }
 
-// eventTimeout bounds each write of an Event.
+// eventTimeout bounds each write of an Event, and each question about this controller's user.
 const eventTimeout = 5 * time.Second
 
 // NewClients share one connection; custom resources are not served as protobuf.
@@ -176,6 +194,10 @@ func NewClients(how *rest.Config, lease time.Duration) (*Clients, error) {
 	if err != nil {
 		return nil, err
 	}
+	reviews, err := authenticationv1client.NewForConfig(telling)
+	if err != nil {
+		return nil, err
+	}
 	core, err := corev1client.NewForConfig(how)
 	if err != nil {
 		return nil, err
@@ -189,7 +211,7 @@ func NewClients(how *rest.Config, lease time.Duration) (*Clients, error) {
 		return nil, err
 	}
 	return &Clients{
-		Dynamic: backups, Metadata: namespaces, leases: leases, events: events, Core: core, Coordination: coordination, Storage: storage,
+		Dynamic: backups, Metadata: namespaces, leases: leases, events: events, reviews: reviews, Core: core, Coordination: coordination, Storage: storage,
 	}, nil
 }
 
@@ -205,6 +227,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	g.Go(func() error { return c.election.Run(ctx, c.runAsLeader) })
 	g.Go(func() error { return c.Config.Run(ctx) })
 	g.Go(func() error { return c.has.Run(ctx) })
+	g.Go(func() error { return c.readAbilities(ctx) })
 	g.Go(func() error { return process.WatchLoops(ctx, c.healthy) })
 	svc := &process.Service{Log: c.Log}
 	g.Go(func() error { return c.notifySystemd(ctx, svc) })
@@ -220,10 +243,47 @@ func (c *Controller) Run(ctx context.Context) error {
 func (c *Controller) runAsLeader(ctx context.Context) error {
 	defer c.liveness.Reset()
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { c.checkUser(ctx); return nil })
 	g.Go(func() error { return c.queue.Run(ctx) })
 	g.Go(func() error { return c.agents.Run(ctx) })
 	g.Go(func() error { return c.loads.Run(ctx) })
 	return g.Wait()
+}
+
+// abilitiesEvery is how often the reader is asked what Velero can do; it has its own pause
+// between two readings.
+const abilitiesEvery = 5 * time.Second
+
+// readAbilities keeps it known whether Velero can queue Backups, on each replica: while none
+// is the leader, PlimsollNoLeader goes by what those on standby say.
+func (c *Controller) readAbilities(ctx context.Context) error {
+	ticker := time.NewTicker(abilitiesEvery)
+	defer ticker.Stop()
+	for {
+		if c.Config.Current().Backups.Enabled {
+			c.abilities.Now(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// account is the user whose writes the admission policies let pass.
+const account = "system:serviceaccount:plimsoll-system:plimsoll-controller"
+
+// checkUser logs that the API server takes this controller for another user, as with the
+// client certificate of an administrator. What cannot be asked now is asked by the next
+// leader.
+func (c *Controller) checkUser(ctx context.Context) {
+	review, err := c.reviews.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || review.Status.UserInfo.Username == account {
+		return
+	}
+	c.Log.Warn("the kubeconfig has another user than the admission policies let pass: where deploy/gate.yaml and deploy/identity.yaml are applied, tickets for data mover loads and answers to eviction requests are refused; put a token of the account into the kubeconfig (docs/install-bare-metal.md)",
+		"user", review.Status.UserInfo.Username, "account", account)
 }
 
 func (c *Controller) listen(ctx context.Context) ([]*web.Listener, error) {
@@ -284,8 +344,12 @@ func (c *Controller) state() web.ControllerState {
 	_, bad, _ := c.Config.Status()
 	s := web.ControllerState{
 		Version: process.Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.leaderID(), IsLeader: c.election.isLeader.Load(), Problems: c.api.list(),
-		QueueEnabled: c.Config.Current().Backups.Enabled, Queues: c.queue.Reports(), Counts: c.queue.Counts(), Nights: c.queue.Nights(), Agents: c.agents.Report(), AgentCounts: c.agents.Counts(),
+		QueueEnabled: c.Config.Current().Backups.Enabled, CannotQueue: !c.abilities.Last().Queues(), QueueDecided: c.queue.Decided(), Queues: c.queue.Reports(), Counts: c.queue.Counts(), Nights: c.queue.Nights(),
+		AgentsEnabled: c.Config.Current().Fleet.Enabled, Agents: c.agents.Report(), AgentCounts: c.agents.Counts(),
 		Capabilities: c.has.List(), AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: c.loads.Reports(), DataMoverCounts: c.loads.Counts(),
+	}
+	for i := range s.DataMoverLoads {
+		s.Capabilities = capabilities.Tested(s.Capabilities, s.DataMoverLoads[i].NotHidden)
 	}
 	s.DeadlinesEnabled = c.Config.Current().Backups.Deadlines.Enabled
 	if s.IsLeader && (s.QueueEnabled || s.AdmissionEnabled) {

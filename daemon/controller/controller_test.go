@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"log/slog"
 	"maps"
 	"net"
@@ -15,9 +16,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 
+	"github.com/plimsoll-dev/plimsoll/abilities"
+	"github.com/plimsoll-dev/plimsoll/agents"
+	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
 // leading is a controller that leads, with loops that beat when the test does.
@@ -64,6 +75,14 @@ func TestControllerLongIdleLoopIsAlive(t *testing.T) {
 	})
 }
 
+func TestConfiguredVeleroIsProtected(t *testing.T) {
+	c := config.DefaultController()
+	c.Fleet.Protect.Namespaces = []string{"mine"}
+	c.Velero = []config.Velero{{Namespace: "backup"}}
+	assert.Equal(t, []string{"mine", "backup"}, agentsSettings(&c).Protect.Namespaces)
+	assert.Equal(t, []string{"mine"}, c.Fleet.Protect.Namespaces)
+}
+
 // A leader whose loop is stuck does not end its term: the process must end.
 func TestControllerHungLoopEndsProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -105,6 +124,48 @@ func TestControllerLoopsRecordPasses(t *testing.T) {
 	c.agents.Settings()
 	c.loads.Settings()
 	assert.Equal(t, []string{loopAgents, loopBackups, loopLoads}, slices.Sorted(maps.Keys(c.liveness.LastPass)))
+}
+
+// definitions are those of a Velero that cannot queue Backups; the last one that is read
+// calls done.
+type definitions struct {
+	dynamic.ResourceInterface
+	done func()
+}
+
+func (d definitions) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+	all := abilities.Definitions()
+	if name == all[len(all)-1] {
+		d.done()
+	}
+	if name != all[0] {
+		return nil, apierrors.NewNotFound(schema.GroupResource{}, name)
+	}
+	return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"names": map[string]any{"plural": "backups"},
+		"versions": []any{map[string]any{"storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": map[string]any{
+			"status": map[string]any{"properties": map[string]any{"phase": map[string]any{"enum": []any{"New", "InProgress"}}}},
+		}}}}},
+	}}}, nil
+}
+
+// A standby's metrics are the only ones while no replica is the leader.
+func TestStandbyKnowsWhetherVeleroQueues(t *testing.T) {
+	for enabled, cannot := range map[bool]bool{true: true, false: false} {
+		c := leading(t)
+		c.election.isLeader.Store(false)
+		file, err := config.OpenOf("", config.DefaultController, func(c *config.Controller) { c.Backups.Enabled = enabled })
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		c.Config, c.queue, c.agents, c.loads, c.has = file, &backup.Reconciler{}, &agents.Reconciler{}, &admission.Reconciler{}, &capabilities.Watcher{}
+		c.abilities = &abilities.Reader{Definitions: definitions{done: cancel}, Log: slog.New(slog.DiscardHandler)}
+		require.NoError(t, c.readAbilities(ctx))
+		s := c.state()
+		assert.Equal(t, cannot, s.CannotQueue, "enabled: %t", enabled)
+		assert.Equal(t, enabled, s.QueueEnabled)
+		assert.True(t, s.AgentsEnabled)
+		assert.False(t, s.QueueDecided)
+	}
 }
 
 // systemdHears is a service manager as far as a program knows one: a socket.

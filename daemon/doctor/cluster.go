@@ -20,6 +20,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/guard"
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/names"
@@ -44,7 +45,7 @@ func (p Examination) cluster(ctx context.Context) []Row {
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	server := apiServer(ctx, p.Cluster)
-	rows := []Row{p.dryRun(), server}
+	rows := append(p.credentials(), p.dryRun(), server)
 	if server.Result != Fail {
 		velero := hasVelero(ctx, p.Cluster)
 		rows = append(rows, p.loads(velero), p.rights(ctx, p.Cluster))
@@ -56,10 +57,34 @@ func (p Examination) cluster(ctx context.Context) []Row {
 		}
 		rows = append(rows, leases(ctx, p.Cluster, p.Lease, p.NodeLease)...)
 		rows = append(rows, queues(ctx, p.Cluster)...)
+		rows = append(rows, p.veleroProtected(ctx)...)
 		rows = append(rows, installedVelero(ctx, p.Cluster)...)
 		rows = append(rows, neighbours(ctx, p.Cluster, velero)...)
 	}
 	return rows
+}
+
+// credentials examines the files of a kubeconfig: who reads a token of an agent may write
+// what the agent may.
+func (p Examination) credentials() []Row {
+	const check = "kubeconfig"
+	if p.Kubeconfig == "" {
+		return nil
+	}
+	of := p.Cluster
+	f := guard.WebConfigFacts{Files: []string{p.Kubeconfig}}
+	if of.BearerToken != "" && of.BearerTokenFile == "" || of.Password != "" || len(of.KeyData) > 0 {
+		f.Secrets = []string{p.Kubeconfig}
+	}
+	for _, file := range []string{of.BearerTokenFile, of.KeyFile} {
+		if file != "" {
+			f.Files, f.Secrets = append(f.Files, file), append(f.Secrets, file)
+		}
+	}
+	if loose := filePermissionWarnings(f); len(loose) > 0 {
+		return []Row{{Warn, check, strings.Join(loose, "; ")}}
+	}
+	return []Row{{Pass, check, strings.Join(f.Files, ", ")}}
 }
 
 // evictionRequests checks that the API server serves what eviction.via: request needs.
@@ -134,7 +159,7 @@ func apiServer(ctx context.Context, how *rest.Config) Row {
 	case minor < oldestKubernetes:
 		return Row{Fail, check, fmt.Sprintf("%s is older than 1.%d", finding, oldestKubernetes)}
 	}
-	return Row{Warn, check, fmt.Sprintf("%s; Plimsoll was never tried on a Kubernetes older than 1.%d (docs/compatibility.md): other rows name what they find missing here, but nothing shows that the rest works. Upgrade, or first observe with eviction.dryRun: true", finding, oldestTried)}
+	return Row{Warn, check, fmt.Sprintf("%s; Plimsoll was never tried on a Kubernetes older than 1.%[2]d (docs/compatibility.md): other rows name what they find missing here, but nothing shows that the rest works. An agent outside a pod needs 1.%[2]d: an older API server binds no token to a Node. Upgrade, or first observe with eviction.dryRun: true", finding, oldestTried)}
 }
 
 // right is one verb on one resource.

@@ -107,6 +107,7 @@ func TestDoctorAPIServerNeverTried(t *testing.T) {
 		r := row(t, rows, "API server")
 		assert.Equal(t, want, r.Result, version)
 		assert.Equal(t, want == Warn, strings.Contains(r.Finding, "never tried on a Kubernetes older than 1.31 (docs/compatibility.md)"), r.Finding)
+		assert.Equal(t, want == Warn, strings.Contains(r.Finding, "An agent outside a pod needs 1.31"), r.Finding)
 		assert.False(t, Failed(rows), "it is a warning")
 	}
 	t.Run("the oldest is that of the matrix", func(t *testing.T) {

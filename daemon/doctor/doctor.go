@@ -74,6 +74,10 @@ type Examination struct {
 	// why a kubeconfig cannot be used.
 	Cluster    *rest.Config
 	ClusterErr error
+	// Kubeconfig is the file that Cluster was read from; empty: it is a pod's account.
+	Kubeconfig string
+	// Protected are the namespaces whose pods are never evicted, as configured.
+	Protected []string
 	// DryRun as configured. EvictsDirectly: the agent may evict without the controller.
 	// Resizes: it throttles pods by in-place resize.
 	Resizes bool

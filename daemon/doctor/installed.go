@@ -102,7 +102,11 @@ func gates(ctx context.Context, client rest.Interface, has *capabilities.Cluster
 	case len(held.missing) > 0:
 		return []Row{{Fail, check, held.missingText("data mover loads are not held as the controller decides (apply deploy/gate-crd.yaml, deploy/gate.yaml)")}}
 	case len(mutating.missing) > 0:
-		return []Row{{Warn, check, mutating.missingText("held data mover loads are not hidden from node-agents, which try each in vain, and movers may be scheduled to nodes that take none (apply " + file + ")")}}
+		consequence := "movers may be scheduled to nodes that take none (apply " + file + ")"
+		if !has.Job.Works {
+			consequence = "held data mover loads are not hidden from node-agents, which try each in vain, and " + consequence
+		}
+		return []Row{{Warn, check, mutating.missingText(consequence)}}
 	case mutating.n == 0:
 		return []Row{{Pass, check, fmt.Sprintf("all %d objects that this cluster has the kinds for", held.n)}}
 	}

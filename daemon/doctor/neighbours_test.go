@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -133,6 +134,15 @@ func TestDoctorMissingPolicies(t *testing.T) {
 		assert.Equal(t, want.Result, r.Result, gone)
 		assert.Contains(t, r.Finding, want.Finding)
 	}
+}
+
+func TestDoctorCronJobHides(t *testing.T) {
+	job := fmt.Sprintf(`{"status":{"lastSuccessfulTime":%q}}`, time.Now().UTC().Format(time.RFC3339))
+	r := row(t, neighbours(t.Context(), clusterOf(t, discovered(map[string]string{
+		"ours": "{}", "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/plimsoll-steer": "gone",
+		"/apis/batch/v1/namespaces/plimsoll-system/cronjobs/plimsoll-release-hidden": job,
+	})), true), "gate")
+	assert.Equal(t, Row{Warn, "gate", "1 of 6 missing: MutatingAdmissionPolicy plimsoll-steer: movers may be scheduled to nodes that take none (apply deploy/gate-mutating.yaml)"}, r)
 }
 
 func TestDoctorGateNotInstalled(t *testing.T) {

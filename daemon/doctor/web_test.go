@@ -154,6 +154,31 @@ func TestDoctorWebFilePermissions(t *testing.T) {
 	assert.Equal(t, Pass, Examination{WebConfig: s.path("plain.yaml")}.webConfig(s.from)[0].Result, "there is no secret in it")
 }
 
+func TestDoctorCredentials(t *testing.T) {
+	s := newServed(t)
+	kubeconfig, token := s.file("agent.kubeconfig", ""), s.file("token", "x")
+	for name, c := range map[string]struct {
+		how               rest.Config
+		kubeconfig, token os.FileMode
+		want              string // of a warning
+	}{
+		"a token file":              {rest.Config{BearerTokenFile: token, BearerToken: "x"}, 0o644, 0o640, ""},
+		"one that all may read":     {rest.Config{BearerTokenFile: token, BearerToken: "x"}, 0o600, 0o644, "every user may read the secrets in " + token},
+		"a token in it":             {rest.Config{BearerToken: "x"}, 0o600, 0o644, ""},
+		"one in it, for all":        {rest.Config{BearerToken: "x"}, 0o644, 0o600, "every user may read the secrets in " + kubeconfig},
+		"a key in it, for all":      {rest.Config{TLSClientConfig: rest.TLSClientConfig{KeyData: []byte("x")}}, 0o604, 0o600, "every user may read the secrets in " + kubeconfig},
+		"others may replace the CA": {rest.Config{BearerTokenFile: token}, 0o620, 0o600, kubeconfig + " is writable for other users"},
+	} {
+		require.NoError(t, os.Chmod(kubeconfig, c.kubeconfig))
+		require.NoError(t, os.Chmod(token, c.token))
+		rows := Examination{Kubeconfig: kubeconfig, Cluster: &c.how}.credentials()
+		require.Len(t, rows, 1)
+		assert.Equal(t, c.want != "", rows[0].Result == Warn, name)
+		assert.Contains(t, rows[0].Finding, c.want, name)
+	}
+	assert.Empty(t, Examination{Cluster: &rest.Config{BearerTokenFile: token}}.credentials(), "a pod's token, which the kubelet guards")
+}
+
 func TestDoctorTokenReview(t *testing.T) {
 	alone := Examination{TokenReview: true}
 	r := row(t, alone.webConfig(time.Now()), webCheck)

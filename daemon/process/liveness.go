@@ -50,6 +50,17 @@ func (p *Liveness) Check(than time.Duration, pauses map[string]time.Duration) er
 	return nil
 }
 
+// Age of the last pass of a loop; zero before the first.
+func (p *Liveness) Age(loop string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last, passed := p.LastPass[loop]
+	if !passed {
+		return 0
+	}
+	return time.Since(last)
+}
+
 // WatchInterval is how often loops are checked.
 const WatchInterval = time.Second
 

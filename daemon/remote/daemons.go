@@ -166,7 +166,7 @@ func (c *Cluster) NodeOf(ctx context.Context, namespace, name string) (string, e
 			return e.Source.Host, nil
 		}
 	}
-	return "", fmt.Errorf("pod %s/%s does not exist, and no agent has an Event about it: look for its name (-n NAMESPACE), or name its node (--node)", namespace, name)
+	return "", fmt.Errorf("pod %s/%s does not exist, and no agent has an Event about it: look for its name (-n NAMESPACE), or name its node (--node NODE), without which no pod is found by its UID or the ID of a decision", namespace, name)
 }
 
 // running is 1 for a pod that can be asked, else 0.

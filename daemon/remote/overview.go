@@ -34,8 +34,12 @@ type Node struct {
 	HeartbeatSeconds float64 `json:"heartbeatSeconds"`
 	Silent           bool    `json:"silent,omitempty"`
 	// Judged: the heartbeat has a report on pressure. Without one there may be any.
-	Judged          bool              `json:"judged"`
-	Pressure        map[string]string `json:"pressure,omitempty"`
+	Judged   bool              `json:"judged"`
+	Pressure map[string]string `json:"pressure,omitempty"`
+	// Reported are levels of rules that only report; NotJudged the resources of which
+	// all or a part was not judged, so that their absence from Pressure is no all-clear.
+	Reported        map[string]string `json:"reported,omitempty"`
+	NotJudged       []string          `json:"notJudged,omitempty"`
 	Plugins         map[string]string `json:"plugins,omitempty"`
 	DataMoverBudget *int              `json:"dataMoverBudget,omitempty"`
 	// Contention is nil where the agent does not report it.
@@ -92,7 +96,9 @@ func newNode(l *coordinationv1.Lease, now time.Time) Node {
 		n.Problem = err.Error()
 	}
 	n.Judged = err == nil && l.Annotations[lease.NodeAnnotation] != ""
-	n.Pressure, n.Plugins, n.DataMoverBudget = content.Report.Pressure, content.Report.Plugins, content.Report.DataMoverBudget
+	says := &content.Report
+	n.Pressure, n.Reported, n.NotJudged = says.Pressure, says.Reported, says.NotJudged
+	n.Plugins, n.DataMoverBudget = says.Plugins, says.DataMoverBudget
 	switch contention, err := lease.ReadContention(l.Annotations); {
 	case err == nil:
 		n.Contention = &contention

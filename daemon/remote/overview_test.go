@@ -22,10 +22,10 @@ func disk(device, culprit string, waits ...lease.Workload) lease.ResourceContent
 func TestContentions(t *testing.T) {
 	o := Overview{Nodes: []Node{
 		node("a", false, &lease.NodeContention{Resources: []lease.ResourceContention{disk("sda", "batch/du", lease.Workload{Name: "shop/db", Ratio: 0.2})}, More: 2}),
-		node("b", false, &lease.NodeContention{Unknown: []string{"Disk sdb"}}),
+		node("b", false, &lease.NodeContention{Unknown: []string{"Disk sdb", "Network eth0"}}),
 		node("c", true, &lease.NodeContention{Resources: []lease.ResourceContention{disk("sda", "old/old")}}),
 		node("d", false, nil),
-		node("e", false, &lease.NodeContention{Resources: []lease.ResourceContention{disk("sdc", "shopping/x", lease.Workload{Name: "web/y", Ratio: 0.9})}}),
+		node("e", false, &lease.NodeContention{Resources: []lease.ResourceContention{disk("sdc", "shopping/x", lease.Workload{Name: "web/y", Ratio: 0.9})}, Unknown: []string{"Network eth0"}}),
 	}}
 	t.Run("the longest wait is first, and what is not known is counted apart", func(t *testing.T) {
 		all := o.Contentions("")
@@ -36,23 +36,26 @@ func TestContentions(t *testing.T) {
 		assert.Equal(t, 2, all.More)
 		assert.Equal(t, []string{"c"}, all.Silent)
 		assert.Equal(t, []string{"d"}, all.Unreported)
-		assert.Equal(t, []string{"b"}, all.Unknown)
+		assert.Equal(t, []string{"b"}, all.Unknown, "no kernel tells who waits for a link")
 	})
 	t.Run("of a namespace only its own", func(t *testing.T) {
 		all := o.Contentions("shop")
 		assert.Len(t, all.Contentions, 1)
 		assert.Equal(t, "a", all.Contentions[0].Node)
 	})
-	t.Run("the culprit is another than the sufferer", func(t *testing.T) {
-		db := lease.Workload{Name: "shop/db", Ratio: 0.8}
-		c := Contention{ResourceContention: lease.ResourceContention{Culprits: []lease.Workload{db, {Name: "batch/du", Ratio: 0.1}}, Sufferers: []lease.Workload{db}}}
-		culprit, _ := c.Culprit()
-		assert.Equal(t, "batch/du", culprit.Name)
-		c.Culprits = c.Culprits[:1]
-		_, some := c.Culprit()
-		assert.False(t, some, "it does not wait because of itself")
-		_, some = (&Contention{}).Culprit()
-		assert.False(t, some)
+	t.Run("the culprit is another than the sufferer, and accounts for enough of enough", func(t *testing.T) {
+		db, du := lease.Workload{Name: "shop/db", Ratio: 0.8}, lease.Workload{Name: "batch/du", Ratio: 0.2}
+		culprit := func(coverage *float64, culprits ...lease.Workload) string {
+			c := Contention{ResourceContention: lease.ResourceContention{Coverage: coverage, Culprits: culprits, Sufferers: []lease.Workload{db}}}
+			w, _ := c.MainCulprit()
+			return w.Name
+		}
+		assert.Equal(t, "batch/du", culprit(nil, db, du))
+		assert.Equal(t, "batch/du", culprit(new(0.7), db, du))
+		assert.Empty(t, culprit(new(0.69), db, du), "too little of the use is counted")
+		assert.Empty(t, culprit(nil, db, lease.Workload{Name: "batch/du", Ratio: 0.19}), "too small")
+		assert.Empty(t, culprit(nil, db), "it does not wait because of itself")
+		assert.Empty(t, culprit(nil))
 	})
 }
 
@@ -76,6 +79,11 @@ func TestNode(t *testing.T) {
 		assert.NotNil(t, none.Contention)
 		assert.Empty(t, none.Problem)
 		assert.False(t, none.Judged)
+	})
+	t.Run("what is not judged, or only reported, is no all-clear", func(t *testing.T) {
+		n := of(0, map[string]string{lease.NodeAnnotation: `{"reported":{"cpu":"soft"},"notJudged":["memory"]}`})
+		assert.Equal(t, map[string]string{"cpu": "soft"}, n.Reported)
+		assert.Equal(t, []string{"memory"}, n.NotJudged)
 	})
 	t.Run("what cannot be read is named", func(t *testing.T) {
 		n := of(0, map[string]string{lease.NodeAnnotation: "{", lease.ContentionAnnotation: "{"})

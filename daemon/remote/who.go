@@ -22,7 +22,7 @@ type Contentions struct {
 	More int `json:"more,omitempty"`
 	// Nodes that were asked for. Of Silent and Unreported ones nothing is known;
 	// on Unknown ones the kernel does not report which workload waits for some
-	// resource.
+	// resource, except links, for which none does.
 	Nodes      int      `json:"nodes"`
 	Silent     []string `json:"silent,omitempty"`
 	Unreported []string `json:"unreported,omitempty"`
@@ -42,7 +42,7 @@ func (o *Overview) Contentions(namespace string) Contentions {
 		case n.Contention == nil:
 			all.Unreported = append(all.Unreported, n.Name)
 			continue
-		case len(n.Contention.Unknown) > 0:
+		case len(n.Contention.Unseen()) > 0:
 			all.Unknown = append(all.Unknown, n.Name)
 		}
 		all.More += n.Contention.More

@@ -318,8 +318,11 @@ func (d *detail) verdict(v *plugins.Verdict) {
 func evidenceText(e *plugins.Evidence) string {
 	quantity := func(x float64) string { return view.Quantity(x, e.Unit) }
 	met := "not met"
-	if e.Met {
+	switch {
+	case e.Met:
 		met = "met"
+	case e.Observed.IsZero():
+		met = "unknown"
 	}
 	text := e.Rule.String() + ": " + e.What + " " + view.Optional(e.Observed, quantity) + ", " + e.Operator + " " + quantity(e.Threshold) + ": " + met
 	if e.Absent != "" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
@@ -121,13 +122,16 @@ func TestLinesEviction(t *testing.T) {
 	dry := &view.Eviction{Decision: "d2", Time: scenes.Start(), Name: "shop/cart", Reason: "working set 3.0 GiB", DryRun: true}
 	assert.Equal(t, []string{stamp + "dry run: would evict shop/cart: working set 3.0 GiB (decision d2)"}, Lines(with(&gone), with(dry)))
 	assert.Empty(t, Lines(with(dry), with(nil)), "one that is kept no more is no news")
+	migrates := *first
+	migrates.Code = evict.CodeInProgress
+	assert.Equal(t, []string{stamp + "eviction of shop/cart requested: working set 3.0 GiB; not carried out yet (decision d1)"}, Lines(with(nil), with(&migrates)))
 }
 
 func TestLinesDryRunCandidates(t *testing.T) {
 	up := Lines(scenes.Evicted(), scenes.DryRun())
 	assert.Contains(t, up, stamp+"Memory: candidate: pod 8d1c2f6e, working set 5.0 GiB")
 	assert.Contains(t, up[len(up)-1], "dry run: would evict shop/cart-66b8d-mm4qz")
-	assert.Contains(t, Lines(nil, scenes.DryRun())[0], "DRY RUN: decides, but writes nothing")
+	assert.Contains(t, Lines(nil, scenes.DryRun())[0], "DRY RUN of evictions: no mark, no eviction")
 }
 
 func TestLinesProbeNote(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -369,6 +370,16 @@ func TestScreenDetail(t *testing.T) {
 		text := plainText(press(t, screenOf(scenes.Contended(), 40, 200), KeyTab, KeyEnter))
 		assert.NotContains(t, text, "…")
 	})
+}
+
+func TestEvidenceText(t *testing.T) {
+	for want, e := range map[string]plugins.Evidence{
+		"met":     {Observed: snapshot.Some(2.0), Met: true},
+		"not met": {Observed: snapshot.Some(0.5)},
+		"unknown": {},
+	} {
+		assert.True(t, strings.HasSuffix(evidenceText(&e), ": "+want), "%s: %s", want, evidenceText(&e))
+	}
 }
 
 func TestScreenCulprit(t *testing.T) {

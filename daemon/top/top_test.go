@@ -173,13 +173,16 @@ func TestTopNarrowTableDropsColumns(t *testing.T) {
 }
 
 func TestTopHeaderMode(t *testing.T) {
+	stuck := scenes.Evicted()
+	stuck.Cluster.RoundsStuckSeconds = 90
 	for _, c := range []struct {
 		state *view.State
 		want  string
 	}{
 		{scenes.Calm(), "standalone mode: evictions disabled"},
-		{scenes.DryRun(), "DRY RUN: decides, but writes nothing"},
+		{scenes.DryRun(), "DRY RUN of evictions: no mark, no eviction"},
 		{scenes.Evicted(), "cluster: 2 pods on this node"},
+		{stuck, "cluster: rounds stuck for 1 min 30 s, no pod is evicted"},
 		{scenes.Disconnected(), "cluster: no connection to the API server since 12:00:30 UTC, evictions paused"},
 	} {
 		second := strings.Split(frameOf(c.state, 80, 24, false), "\n")[1]
@@ -188,6 +191,7 @@ func TestTopHeaderMode(t *testing.T) {
 	marked := "\x1b[1;33m"
 	assert.NotContains(t, strings.Split(frameOf(scenes.Evicted(), 80, 24, true), "\n")[1], marked)
 	assert.Contains(t, strings.Split(frameOf(scenes.DryRun(), 80, 24, true), "\n")[1], marked)
+	assert.Contains(t, strings.Split(frameOf(stuck, 80, 24, true), "\n")[1], marked)
 }
 
 func TestTopLastEviction(t *testing.T) {

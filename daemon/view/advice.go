@@ -3,7 +3,9 @@ package view
 import (
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
@@ -52,6 +54,14 @@ func ConnectionAlarm(age, why string) Alarm {
 	return Alarm{
 		"No connection to the API server for " + age + why + ": evictions are paused.",
 		Advice{"Check the network to the API server and the agent's token; it connects again by itself.", "alerts.md#plimsollheartbeatfails"},
+	}
+}
+
+// RoundsAlarm is about rounds that are stuck.
+func RoundsAlarm(seconds float64) Alarm {
+	return Alarm{
+		"No round has ended for " + Age(time.Duration(seconds*float64(time.Second))) + ": conditions and the data mover budget below are as old, throttles may be too, and no pod is evicted.",
+		Advice{"See in the log of the agent what it waits for: the disk of state.dir, the API server, or a file of the kernel.", "alerts.md#plimsollroundsstuck"},
 	}
 }
 
@@ -160,6 +170,9 @@ func ContentionAdvice(s *State, c *snapshot.Contention) (Advice, bool) {
 	case snapshot.ContentionBusy:
 		return Advice{}, false
 	case snapshot.ContentionUnknown:
+		if c.Resource == snapshot.SharedNetwork {
+			return Advice{"No kernel tells who waits for a link: see the verdict about it.", about}, true
+		}
 		return Advice{"Let the kernel count what is missing: plimsoll doctor on the node says how.", "troubleshooting.md#by-the-row-of-plimsoll-doctor"}, true
 	case snapshot.ContentionPresent:
 	}
@@ -224,20 +237,15 @@ func restrain(who string, r snapshot.SharedResource) string {
 	return "Limit the IO of " + who + ", or move it to another disk or node."
 }
 
-// mainShare is the share from which the largest culprit is the main one: to end a
-// smaller one ends no contention.
-const mainShare = 0.2
-
-// MainCulprit is the largest one that is not the main sufferer itself; false: none is
-// large enough, or too little of the use is counted to tell.
+// MainCulprit is that of lease.ResourceContention, of what the agent measures itself.
 func MainCulprit(c *snapshot.Contention) (snapshot.Culprit, bool) {
-	if coverage, known := c.Coverage.Get(); known && coverage < plugins.DefaultDiskContention().Coverage {
+	if coverage, known := c.Coverage.Get(); known && coverage < lease.MinCoverage {
 		return snapshot.Culprit{}, false
 	}
 	s, some := MainSufferer(c)
 	for _, p := range c.Culprits {
 		if !some || p.Party != s.Party {
-			return p, p.Share >= mainShare
+			return p, p.Share >= lease.MainShare
 		}
 	}
 	return snapshot.Culprit{}, false

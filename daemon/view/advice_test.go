@@ -24,7 +24,7 @@ func resources() []plugins.Resource {
 func allAdvice() []Advice {
 	s := &State{Snapshot: &snapshot.Snapshot{NICs: []snapshot.NICState{{NIC: snapshot.NIC{Name: "eth0"}}}}, Levels: &plugins.Levels{}}
 	list := []Advice{
-		StaleAlarm("").Advice, ConfigAlarm("").Advice, ConnectionAlarm("", "").Advice, MissedAlarm(1).Advice, ProbesAdvice(), RivalsAdvice(),
+		StaleAlarm("").Advice, ConfigAlarm("").Advice, ConnectionAlarm("", "").Advice, RoundsAlarm(1).Advice, MissedAlarm(1).Advice, ProbesAdvice(), RivalsAdvice(),
 		UnjudgedAdvice(s, &plugins.Unjudged{Resource: plugins.Disk}), CulpritAdvice("memory", "pod", "shop/ReplicaSet/cart"), CulpritAdvice("disk", "service", "copy.service"),
 	}
 	for _, v := range []plugins.Verdict{{Level: plugins.Soft}, {Level: plugins.Hard}, {Level: plugins.Soft, PerWorkload: true}, {Partial: true}, {Absent: "x"}, {Absent: "x", Scope: "eth0"}} {
@@ -103,6 +103,10 @@ func TestAdvice(t *testing.T) {
 	c.Coverage = snapshot.Opt[float64]{}
 	a, _ = ContentionAdvice(s, &c)
 	assert.Contains(t, a.Do, "du", "of several links the coverage is not known")
+	for resource, doctor := range map[snapshot.SharedResource]bool{snapshot.SharedNetwork: false, snapshot.SharedDisk: true} {
+		a, _ = ContentionAdvice(s, &snapshot.Contention{Resource: resource, State: snapshot.ContentionUnknown})
+		assert.Equal(t, doctor, strings.Contains(a.Do, "plimsoll doctor"), "no kernel tells who waits for a link: %s", a.Do)
+	}
 	_, some = ContentionAdvice(s, &snapshot.Contention{State: snapshot.ContentionBusy})
 	assert.False(t, some)
 }

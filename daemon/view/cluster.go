@@ -9,7 +9,8 @@ import (
 
 // Cluster is the agent's state in its cluster; nil for a standalone agent.
 type Cluster struct {
-	// DryRun: no condition, taint or eviction is written.
+	// DryRun of evictions: no condition, taint or eviction is written. Throttles and
+	// DataMovers have their own.
 	DryRun bool `json:"dryRun"`
 	// Pods of this node; no pod is evicted before they were listed once.
 	Pods       int  `json:"pods"`
@@ -20,6 +21,9 @@ type Cluster struct {
 	// the list of pods is current.
 	StaleSince  time.Time `json:"staleSince,omitzero"`
 	StaleReason string    `json:"staleBecause,omitempty"`
+	// RoundsStuckSeconds is how long ago the last round ended, if that is too long, else
+	// 0. What rounds decide, Conditions and DataMovers among it, is as old.
+	RoundsStuckSeconds float64 `json:"roundsStuckSeconds,omitempty"`
 	// Conditions are the desired ones of the Node.
 	Conditions []evict.Condition `json:"conditions"`
 	// StatusWrites counts, by reason, how often conditions were written.

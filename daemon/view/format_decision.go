@@ -15,6 +15,9 @@ type Eviction struct {
 	// Decision is the ID of the Decision.
 	Decision string    `json:"decision"`
 	Time     time.Time `json:"time"`
+	// Code is that of the candidate: in-progress until another component carries the
+	// eviction out, which may not end the pod at all.
+	Code evict.Code `json:"code,omitempty"`
 	// DryRun: the pod was not evicted.
 	DryRun bool `json:"dryRun,omitempty"`
 	// Name is the pod's, with its namespace.
@@ -27,18 +30,18 @@ type Eviction struct {
 // Text is the eviction in a few words, without its time: "evicted web/a: why;
 // terminated after 12 s".
 func (e *Eviction) Text() string {
-	verb := "evicted "
-	if e.DryRun {
-		verb = "dry run: would evict "
-	}
-	text := verb + Printable(e.Name) + ": " + Printable(e.Reason)
+	name, why := Printable(e.Name), ": "+Printable(e.Reason)
+	text, outcome := "evicted "+name+why, "still terminating"
 	switch {
 	case e.DryRun:
-		return text
-	case e.TerminatedAt.IsZero():
-		return text + "; still terminating"
+		return "dry run: would evict " + name + why
+	case e.Code == evict.CodeInProgress:
+		text, outcome = "eviction of "+name+" requested"+why, "not carried out yet"
 	}
-	return text + "; terminated after " + Age(e.TerminatedAt.Sub(e.Time))
+	if !e.TerminatedAt.IsZero() {
+		outcome = "terminated after " + Age(e.TerminatedAt.Sub(e.Time))
+	}
+	return text + "; " + outcome
 }
 
 // latestEviction is nil if no decision evicts a pod.
@@ -46,7 +49,7 @@ func latestEviction(decisions []evict.Decision) *Eviction {
 	for i := range decisions {
 		d := &decisions[i]
 		if c, some := d.FirstEvicted(); some {
-			return &Eviction{Decision: d.ID, Time: d.Time, DryRun: d.DryRun, Name: c.Name, Reason: c.Why, TerminatedAt: d.TerminatedAt}
+			return &Eviction{Decision: d.ID, Time: d.Time, Code: c.Code, DryRun: d.DryRun, Name: c.Name, Reason: c.Why, TerminatedAt: d.TerminatedAt}
 		}
 	}
 	return nil

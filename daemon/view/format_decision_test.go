@@ -41,7 +41,7 @@ func TestStateLastEviction(t *testing.T) {
 	list := scenes.Decisions(false)
 	got := scenes.Calm().WithCluster(nil, list).LastEviction
 	assert.Equal(t, &view.Eviction{
-		Decision: list[1].ID, Time: list[1].Time, Name: "shop/cart-66b8d-mm4qz", Reason: "working set 3.0 GiB", TerminatedAt: list[1].Time.Add(14 * time.Second),
+		Decision: list[1].ID, Time: list[1].Time, Code: evict.CodeEvicted, Name: "shop/cart-66b8d-mm4qz", Reason: "working set 3.0 GiB", TerminatedAt: list[1].Time.Add(14 * time.Second),
 	}, got)
 	assert.Nil(t, scenes.Calm().WithCluster(nil, list[2:]).LastEviction, "no pod evicted")
 }
@@ -110,13 +110,21 @@ func TestTerminatedText(t *testing.T) {
 func TestModeText(t *testing.T) {
 	state := func(c *view.Cluster) *view.State { return &view.State{Agent: view.Agent{Mode: "cluster"}, Cluster: c} }
 	since := scenes.Start()
-	const dry = "DRY RUN: decides, but writes nothing"
+	const dry = "DRY RUN of evictions: no mark, no eviction"
 	assert.Equal(t, "cluster", state(nil).ModeText())
 	assert.Equal(t, "cluster: 1 pod on this node", state(&view.Cluster{Pods: 1, PodsSynced: true}).ModeText())
 	assert.Equal(t, "cluster: 0 pods on this node", state(&view.Cluster{PodsSynced: true}).ModeText())
 	assert.Equal(t, "cluster: pods not listed yet, evictions paused", state(&view.Cluster{}).ModeText())
 	assert.Equal(t, "cluster: no connection to the API server since 12:00:00 UTC, evictions paused", state(&view.Cluster{PodsSynced: true, StaleSince: since}).ModeText())
+	assert.Equal(t, "cluster: rounds stuck for 1 min 30 s, no pod is evicted", state(&view.Cluster{PodsSynced: true, RoundsStuckSeconds: 90}).ModeText())
 	assert.Equal(t, dry, state(&view.Cluster{PodsSynced: true, DryRun: true}).ModeText())
+	for _, dryRun := range [][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} { // of other pods, and of data movers
+		want, c := dry, view.Cluster{PodsSynced: true, DryRun: true, Throttles: &view.Throttles{DryRun: dryRun[0]}, DataMovers: &view.DataMovers{DryRun: dryRun[1]}}
+		if !dryRun[0] || !dryRun[1] {
+			want += "; pods are throttled"
+		}
+		assert.Equal(t, want, state(&c).ModeText())
+	}
 	assert.Equal(t, dry+" · pods not listed yet, evictions paused", state(&view.Cluster{DryRun: true}).ModeText())
 }
 

@@ -168,9 +168,9 @@ func (s *State) ModeText() string {
 	paused := c.evictionsPaused()
 	switch {
 	case c.DryRun && paused != "":
-		return dryRunText + " · " + paused
+		return c.dryRunText() + " · " + paused
 	case c.DryRun:
-		return dryRunText
+		return c.dryRunText()
 	case paused != "":
 		return "cluster: " + paused
 	case c.Pods == 1:
@@ -179,11 +179,27 @@ func (s *State) ModeText() string {
 	return "cluster: " + Count(uint64(c.Pods)) + " pods on this node"
 }
 
-const dryRunText = "DRY RUN: decides, but writes nothing"
+// dryRunText is what a dry run of evictions leaves undone, and what is done beside it.
+func (c *Cluster) dryRunText() string {
+	const text = "DRY RUN of evictions: no mark, no eviction"
+	if c.Throttling() {
+		return text + "; pods are throttled"
+	}
+	return text
+}
 
-// evictionsPaused is why evictions are paused; empty while the list of pods is current.
+// Throttling tells whether pods that cause a pressure are throttled. That has dry runs of its
+// own: one for data movers, and one for all other pods.
+func (c *Cluster) Throttling() bool {
+	return c.Throttles != nil && !c.Throttles.DryRun || c.DataMovers != nil && !c.DataMovers.DryRun
+}
+
+// evictionsPaused is why evictions are paused; empty while rounds end and the list of
+// pods is current.
 func (c *Cluster) evictionsPaused() string {
 	switch {
+	case c.RoundsStuckSeconds > 0:
+		return "rounds stuck for " + Age(time.Duration(c.RoundsStuckSeconds*float64(time.Second))) + ", no pod is evicted"
 	case !c.PodsSynced:
 		return "pods not listed yet, evictions paused"
 	case !c.StaleSince.IsZero():

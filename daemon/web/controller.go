@@ -41,18 +41,23 @@ type ControllerState struct {
 	// Capabilities of the cluster. Those of its Velero are told by the leader, if it has
 	// something to do with Velero.
 	Capabilities []capability.Capability
-	// QueueEnabled: the controller starts Backups (the backup queue).
-	QueueEnabled bool
-	// Queues, one for each Velero; empty on a standby replica.
-	Queues []backup.Report
-	Counts backup.Counts
+	// QueueEnabled: the backup queue is enabled. CannotQueue: it has no effect, because the
+	// installed Velero cannot queue Backups.
+	QueueEnabled, CannotQueue bool
+	// Queues, one for each Velero; empty on a standby replica, and before the leader has
+	// decided about the Backups (QueueDecided).
+	Queues       []backup.Report
+	QueueDecided bool
+	Counts       backup.Counts
 	// DeadlinesEnabled: the controller forecasts the night. Nights, one for each Velero;
 	// empty on a standby replica.
 	DeadlinesEnabled bool
 	Nights           []backup.Night
-	// Agents is the report about the agents; nil on a standby replica.
-	Agents      *agents.Report
-	AgentCounts agents.Counts
+	// AgentsEnabled: the controller watches the agents. Agents is the report about them; nil
+	// on a standby replica, and before the leader has listed them.
+	AgentsEnabled bool
+	Agents        *agents.Report
+	AgentCounts   agents.Counts
 	// AdmissionEnabled: the admission of data mover loads. Loads has a report for
 	// each Velero; empty on a standby replica.
 	AdmissionEnabled bool
@@ -127,12 +132,26 @@ func (c *Controller) capabilities(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, append([]capability.Capability{}, c.State().Capabilities...))
 }
 
-// agents is /api/v1/agents; a standby replica answers 503.
+// agents is /api/v1/agents; without a report it answers 503.
 func (c *Controller) agents(w http.ResponseWriter, _ *http.Request) {
 	s := c.State()
 	if s.Agents == nil {
-		http.Error(w, "agents: this replica is not the leader; the leader is "+cmp.Or(s.Leader, "unknown"), http.StatusServiceUnavailable)
+		http.Error(w, "agents: "+s.withoutAgents(), http.StatusServiceUnavailable)
 		return
 	}
 	writeJSON(w, s.Agents)
 }
+
+// withoutAgents is why there is no report about the agents.
+func (s *ControllerState) withoutAgents() string {
+	switch {
+	case !s.AgentsEnabled:
+		return "agents.enabled is false: the controller does not watch them"
+	case !s.IsLeader:
+		return "this replica is not the leader; the leader is " + cmp.Or(s.Leader, "unknown")
+	}
+	return "Nodes and Leases are not listed yet"
+}
+
+// runsQueue tells whether the controller starts Backups in order, and not Velero.
+func (s *ControllerState) runsQueue() bool { return s.QueueEnabled && !s.CannotQueue }

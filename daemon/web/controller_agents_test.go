@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func watching() ControllerState {
 	for i := range 120 {
 		r.Missing = append(r.Missing, agents.MissingAgent{Node: fmt.Sprintf("n%03d", i), State: agents.Silent, SilenceSeconds: 61, Tainted: true, Reason: "its taints stay while the kubelet's Ready is False"})
 	}
-	return ControllerState{Version: "v1", Started: r.Time, Identity: "a_1", Leader: "a_1", IsLeader: true, Agents: &r, AgentCounts: agents.Counts{}.Clone()}
+	return ControllerState{Version: "v1", Started: r.Time, Identity: "a_1", Leader: "a_1", IsLeader: true, AgentsEnabled: true, Agents: &r, AgentCounts: agents.Counts{}.Clone()}
 }
 
 func TestControllerPageThousandsOfAgents(t *testing.T) {
@@ -76,9 +77,24 @@ func TestControllerPageFullDisruption(t *testing.T) {
 	assert.Contains(t, page, "whose eviction requests are refused: files")
 	assert.Contains(t, page, "Eviction requests of node odd are refused: its Lease cannot be parsed: annotation &lt;b&gt;.")
 	assert.Contains(t, page, "Evictions in a zone are braked: 6 of 50 nodes of zone &#34;a&#34; are tainted, 5 may be.")
-	status, why := fetched(t, served(t, ControllerState{Leader: "b_2"}, "127.0.0.1:0", Exposure{}, nil)+"/api/v1/agents")
-	assert.Equal(t, http.StatusServiceUnavailable, status)
-	assert.Contains(t, why, "the leader is b_2")
+}
+
+func TestControllerWithoutAgents(t *testing.T) {
+	for _, row := range []struct {
+		state     ControllerState
+		why, page string
+	}{
+		{ControllerState{Leader: "b_2", AgentsEnabled: true}, "the leader is b_2", "on standby; the leader is b_2"},
+		{ControllerState{IsLeader: true, AgentsEnabled: true}, "not listed yet", "The agents are not listed yet: nothing is known of them."},
+		{ControllerState{IsLeader: true}, "agents.enabled is false", "The agents are not watched (agents.enabled: false)"},
+	} {
+		status, why, _ := askController(t, row.state, "/api/v1/agents")
+		assert.Equal(t, http.StatusServiceUnavailable, status)
+		assert.Contains(t, why, row.why)
+		_, page, _ := askController(t, row.state, "/")
+		assert.Contains(t, page, row.page)
+		assert.Equal(t, !row.state.AgentsEnabled, strings.Contains(page, "not watched"), row.why)
+	}
 }
 
 func TestControllerAgentMetrics(t *testing.T) {

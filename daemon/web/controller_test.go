@@ -26,7 +26,7 @@ import (
 func leading() ControllerState {
 	made := time.Date(2026, 3, 1, 2, 0, 0, 0, time.UTC)
 	return ControllerState{
-		Version: "v1", Started: made, Identity: "a_1", Leader: "a_1", IsLeader: true, QueueEnabled: true,
+		Version: "v1", Started: made, Identity: "a_1", Leader: "a_1", IsLeader: true, AgentsEnabled: true, QueueEnabled: true, QueueDecided: true,
 		Queues: []backup.Report{{
 			Namespace: "velero", Limit: 2, Running: 1,
 			Active: []backup.Active{{Name: "nightly", Phase: backup.InProgress, Created: made}, {Name: "left", Phase: backup.Ready, Created: made, ReadySince: made, Stuck: true}},
@@ -120,6 +120,26 @@ func TestControllerPageOfStandby(t *testing.T) {
 	assert.Equal(t, "backups: not listed yet\n", why)
 	_, body := fetched(t, url+"/api/v1/backups")
 	assert.Contains(t, body, `"queues": []`)
+}
+
+// What is not known is no all-clear, and what Velero starts is not of this queue.
+func TestControllerPageWithoutQueues(t *testing.T) {
+	const none, unlisted, velero = "No Backup is queued or running.", "The Backups are not listed yet", "The installed Velero cannot queue Backups and starts them itself"
+	for want, s := range map[string]ControllerState{
+		none:     {IsLeader: true, QueueEnabled: true, QueueDecided: true},
+		unlisted: {IsLeader: true, QueueEnabled: true},
+		velero:   {IsLeader: true, QueueEnabled: true, QueueDecided: true, CannotQueue: true},
+	} {
+		_, page, _ := askController(t, s, "/")
+		for _, text := range []string{none, unlisted, velero} {
+			assert.Equal(t, text == want, strings.Contains(page, text), "%s: %s", want, text)
+		}
+		metric := "\nplimsoll_backup_queue_enabled 1\n"
+		if want == velero {
+			metric = "\nplimsoll_backup_queue_enabled 0\n"
+		}
+		assert.Contains(t, string(appendController(&s)), metric, want)
+	}
 }
 
 func TestLoopbackHostHeader(t *testing.T) {

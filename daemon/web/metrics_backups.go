@@ -27,8 +27,8 @@ func appendController(s *ControllerState) []byte {
 			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.IsLeader) },
 		},
 		{
-			"plimsoll_backup_queue_enabled", gauge, "1 when the controller starts Backups in order, 0 when Velero does.",
-			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.QueueEnabled) },
+			"plimsoll_backup_queue_enabled", gauge, "1 when the controller starts Backups in order, 0 when Velero does: backups.enabled is false, or the installed Velero cannot queue them.",
+			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.runsQueue()) },
 		},
 	})
 	b = appendFamilies(b, APIProblemKinds(), func(b []byte, k *APIProblemKind) []byte { return appendLabel(b, "problem", string(*k)) }, []family[APIProblemKind]{

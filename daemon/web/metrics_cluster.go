@@ -51,11 +51,15 @@ func appendPods(b []byte, s *view.State) []byte {
 			func(b []byte, s *view.State) []byte { return appendBool(b, s.Cluster.PodsSynced) },
 		},
 		{
-			"plimsoll_api_server_stale_seconds", gauge, "How long the API server has been unreachable, at the last tick; 0 while it is reachable. No pod is evicted meanwhile.",
+			"plimsoll_api_server_stale_seconds", gauge, "How long the API server has been unreachable, at the last tick; 0 while it is reachable, absent before its first answer. No pod is evicted meanwhile.",
 			appendStale,
 		},
 		{
-			"plimsoll_eviction_dry_run", gauge, "1 in a dry run: the agent decides and writes nothing, else 0.",
+			"plimsoll_rounds_stuck_seconds", gauge, "How long no round has ended, where that is too long; 0 while rounds end in time. No pod is evicted meanwhile, and conditions and the data mover budget are as old.",
+			func(b []byte, s *view.State) []byte { return appendFloat(b, s.Cluster.RoundsStuckSeconds) },
+		},
+		{
+			"plimsoll_eviction_dry_run", gauge, "1 in a dry run of evictions: no condition or taint is written and no pod is evicted, else 0. Throttling has dry runs of its own.",
 			func(b []byte, s *view.State) []byte { return appendBool(b, s.Cluster.DryRun) },
 		},
 	})
@@ -64,9 +68,9 @@ func appendPods(b []byte, s *view.State) []byte {
 func appendStale(b []byte, s *view.State) []byte {
 	since := s.Cluster.StaleSince
 	switch {
-	case since.IsZero():
+	case since.IsZero() && s.Cluster.PodsSynced:
 		return append(b, '0')
-	case s.Snapshot == nil:
+	case since.IsZero(), s.Snapshot == nil:
 		return b
 	}
 	return appendFloat(b, max(0, s.Age(since).Seconds()))

@@ -158,7 +158,7 @@ func TestMetricsPodsNotListedAbsent(t *testing.T) {
 func TestMetricsAPIServerStaleSeconds(t *testing.T) {
 	now := scenes.Start()
 	silent := func(since time.Time, snapshot *snapshot.Snapshot) map[string]float64 {
-		s := &view.State{Snapshot: snapshot, Cluster: &view.Cluster{StaleSince: since}}
+		s := &view.State{Snapshot: snapshot, Cluster: &view.Cluster{PodsSynced: true, StaleSince: since}}
 		return valuesOf(t, s, "plimsoll_api_server_stale_seconds", "")
 	}
 	at := &snapshot.Snapshot{Time: now}
@@ -166,6 +166,13 @@ func TestMetricsAPIServerStaleSeconds(t *testing.T) {
 	assert.Equal(t, map[string]float64{"": 95}, silent(now.Add(-95*time.Second), at))
 	assert.Equal(t, map[string]float64{"": 0}, silent(now.Add(time.Second), at), "it fell silent after the tick")
 	assert.Empty(t, silent(now, nil), "absent before a tick")
+	assert.Empty(t, valuesOf(t, &view.State{Snapshot: at, Cluster: &view.Cluster{}}, "plimsoll_api_server_stale_seconds", ""), "absent before the first answer")
+}
+
+func TestMetricsRoundsStuckSeconds(t *testing.T) {
+	for _, seconds := range []float64{0, 95} {
+		assert.Equal(t, map[string]float64{"": seconds}, valuesOf(t, inCluster(&view.Cluster{RoundsStuckSeconds: seconds}), "plimsoll_rounds_stuck_seconds", ""))
+	}
 }
 
 func TestMetricsDryRun(t *testing.T) {

@@ -52,7 +52,7 @@ func appendThrottles(b []byte, s *view.State) []byte {
 	}
 	b = appendFamilies(b, []view.Throttles{*l}, noLabels, []family[view.Throttles]{
 		{
-			"plimsoll_throttle_dry_run", gauge, "1 in a dry run of throttle: pods other than data movers are not throttled, else 0.",
+			"plimsoll_throttle_dry_run", gauge, "1 in a dry run of throttle, or while it is disabled: pods other than data movers are not throttled, else 0.",
 			func(b []byte, l *view.Throttles) []byte { return appendBool(b, l.DryRun) },
 		},
 		{

@@ -209,7 +209,7 @@ func TestMetricsFamilyNames(t *testing.T) {
 		"plimsoll_network_transmit_bytes_total", "plimsoll_network_transmit_drops_total", "plimsoll_network_transmit_errors_total",
 		"plimsoll_network_transmit_packets_total", "plimsoll_network_utilization_ratio", "plimsoll_node_condition", "plimsoll_node_status_writes_total",
 		"plimsoll_numa_memory_available_bytes", "plimsoll_numa_memory_total_bytes", "plimsoll_oom_kills_total", "plimsoll_plugin_up", "plimsoll_pods", "plimsoll_pods_synced", "plimsoll_pressure_ratio", "plimsoll_pressure_stalled_seconds_total",
-		"plimsoll_pressure_waiting_seconds_total", "plimsoll_probe_duration_seconds", "plimsoll_probe_success", "plimsoll_resized_pods", "plimsoll_resource_judged",
+		"plimsoll_pressure_waiting_seconds_total", "plimsoll_probe_duration_seconds", "plimsoll_probe_success", "plimsoll_resized_pods", "plimsoll_resource_judged", "plimsoll_rounds_stuck_seconds",
 		"plimsoll_softnet_squeezed_total", "plimsoll_start_time_seconds", "plimsoll_threshold_met", "plimsoll_throttle_dry_run", "plimsoll_throttle_failed", "plimsoll_throttled_pods",
 		"plimsoll_tick_duration_seconds", "plimsoll_ticks_missed_total",
 		"plimsoll_vgdp_budget", "plimsoll_vgdp_dry_run", "plimsoll_vgdp_hold_until_timestamp_seconds", "plimsoll_vgdp_movers", "plimsoll_would_throttle_pods",

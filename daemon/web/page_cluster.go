@@ -94,8 +94,12 @@ func podsFact(c *view.Cluster) fact {
 }
 
 func apiServerFact(s *view.State, c *view.Cluster) fact {
-	if c.StaleSince.IsZero() {
+	switch {
+	case !c.StaleSince.IsZero():
+	case c.PodsSynced:
 		return fact{"API server", cell{Text: "connected"}, "the list of pods is up to date"}
+	default:
+		return fact{"API server", cell{Text: "no answer yet"}, "the pods of this node are not listed yet"}
 	}
 	return fact{"API server", highlightIf(cell{Text: "no connection for " + view.Age(s.Age(c.StaleSince))}, true), "since " + view.Clock(c.StaleSince) + " UTC" + inParentheses(c.StaleReason)}
 }

@@ -25,7 +25,8 @@ type pageData struct {
 	// many more there are.
 	NotJudged     []view.Alarm
 	NotJudgedMore int
-	DryRun        bool
+	DryRun        bool // of evictions; Throttling: pods are throttled in spite of it
+	Throttling    bool
 	Eviction      string // the newest one, empty for none
 	Facts         []string
 	Alarms        []view.Alarm
@@ -119,7 +120,7 @@ func (p *page) data(open bool) pageData {
 	unfolded := unfolded(decisions)
 	verdicts, calm := separateCalm(pageVerdicts(s, open))
 	return pageData{
-		Open: open, DryRun: s.Cluster != nil && s.Cluster.DryRun, Cluster: newPageCluster(s), Eviction: lastEviction(s),
+		Open: open, DryRun: s.Cluster != nil && s.Cluster.DryRun, Throttling: s.Cluster != nil && s.Cluster.Throttling(), Cluster: newPageCluster(s), Eviction: lastEviction(s),
 		Node: view.Printable(s.Agent.Node), Headline: text, Level: class, Mode: s.ModeText(),
 		NotJudged: adviseOnce(notJudged[:min(notJudgedShown, len(notJudged))]), NotJudgedMore: max(0, len(notJudged)-notJudgedShown),
 		Facts: agentFacts(s), Alarms: alarms(s, p.now()), Notes: printables(s.Agent.Restrictions),
@@ -237,6 +238,9 @@ func alarms(s *view.State, now time.Time) []view.Alarm {
 	}
 	if c := s.Cluster; c != nil && !c.StaleSince.IsZero() && s.Age(c.StaleSince) > disconnectTolerance {
 		list = append(list, view.ConnectionAlarm(view.Age(s.Age(c.StaleSince)), inParentheses(c.StaleReason)))
+	}
+	if c := s.Cluster; c != nil && c.RoundsStuckSeconds > 0 {
+		list = append(list, view.RoundsAlarm(c.RoundsStuckSeconds))
 	}
 	if s.Agent.TicksMissed > 0 {
 		list = append(list, view.MissedAlarm(s.Agent.TicksMissed))

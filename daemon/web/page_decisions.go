@@ -143,7 +143,7 @@ func newConsidered(c *evict.Considered) consideredRow {
 func answers(c *evict.Considered) []string {
 	list := make([]string, len(c.Answers))
 	for i, a := range c.Answers {
-		list[i] = view.Clock(a.Time) + " UTC " + view.AnswerText(a, c.Reason)
+		list[i] = view.Clock(a.Time) + " UTC, " + view.AnswerSource(a) + ": " + view.AnswerText(a, c.Reason)
 	}
 	return list
 }

@@ -49,9 +49,9 @@ func TestPageEviction(t *testing.T) {
 	text, _ := getPage(t, scenes.Evicted(), "", 0)
 	for _, want := range []string{
 		`<span class="badge hard">evicted</span>`, ">shop/cart-66b8d-mm4qz</a></b> · Burstable · priority 100 · ReplicaSet cart-66b8d · requests 1.0 GiB of memory",
-		"UID 41aa9e07-0000-4000-8000-00000000000a", "3.0 GiB (working set 3.0 GiB)", "12:00:55 UTC evicted (201)",
+		"UID 41aa9e07-0000-4000-8000-00000000000a", "3.0 GiB (working set 3.0 GiB)", "<dt>Answer</dt><dd>12:00:55 UTC, API server: evicted (201)",
 		"12:01:09 UTC, 14 s after the decision", "memory-stall: hard → none, 41.0 % (threshold &gt;= 25.0 %) → &lt;0.1 % (threshold &gt;= 10.0 %)",
-		"Other candidates, with the reason each was skipped: 3", "needs 1 healthy pods and has 1 currently", "blocked (429)",
+		"Other candidates, with the reason each was skipped: 3", "needs 1 healthy pods and has 1 currently", "answer 12:00:55 UTC, API server: blocked (429)",
 		"protected: DaemonSet collector would recreate it on this node",
 	} {
 		assert.True(t, strings.Contains(text, want), want)
@@ -68,6 +68,27 @@ func TestPageDryRunFirst(t *testing.T) {
 	assert.True(t, strings.Contains(text, "dry run: would evict</span>"), "dry run: would evict")
 	assert.True(t, strings.Contains(text, "no: dry run"), "no: dry run")
 	assert.False(t, strings.Contains(text, `hard">evicted</span>`), "nothing says that a pod was evicted")
+	assert.False(t, strings.Contains(text, "It throttles pods."), "throttling is a dry run, too")
+	throttles := *scenes.DryRun()
+	c := *throttles.Cluster
+	c.Throttles = &view.Throttles{}
+	throttles.Cluster = &c
+	text, _ = getPage(t, &throttles, "", 0)
+	assert.True(t, strings.Contains(text, "evicts no pod. It throttles pods."), "of evictions only")
+}
+
+// The chart's agents ask the controller, which has reasons of its own to refuse.
+func TestPageAnswersOfController(t *testing.T) {
+	s, list := scenes.Evicted(), scenes.Decisions(false)
+	for i := range list[1].Candidates {
+		for k := range list[1].Candidates[i].Answers {
+			list[1].Candidates[i].Answers[k].Via = evict.ViaController
+		}
+	}
+	w := httptest.NewRecorder()
+	newPage(func() *view.State { return s }, func() []evict.Decision { return list }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	assert.True(t, strings.Contains(w.Body.String(), "<dt>Answer</dt><dd>12:00:55 UTC, controller: evicted (201)"), "the victim's")
+	assert.True(t, strings.Contains(w.Body.String(), "answer 12:00:55 UTC, controller: blocked (429)"), "a skipped candidate's")
 }
 
 func TestPageAPIServerLost(t *testing.T) {
@@ -78,10 +99,15 @@ func TestPageAPIServerLost(t *testing.T) {
 	s.Cluster.StaleSince = s.Snapshot.Time.Add(-4 * time.Second)
 	text, _ = getPage(t, s, "", 0)
 	assert.False(t, strings.Contains(text, "No connection to the API server"), "a watch that begins again is no alarm")
-	s.Cluster.PodsSynced, s.Cluster.StaleSince = false, time.Time{}
+	s.Cluster.PodsSynced, s.Cluster.StaleSince, s.Cluster.RoundsStuckSeconds = true, time.Time{}, 90
+	text, _ = getPage(t, s, "", 0)
+	assert.True(t, strings.Contains(text, "No round has ended for 1 min 30 s"), "what is shown is old")
+	assert.True(t, strings.Contains(text, "rounds stuck for 1 min 30 s, no pod is evicted"), "the mode says so too")
+	s.Cluster.PodsSynced, s.Cluster.RoundsStuckSeconds = false, 0
 	text, _ = getPage(t, s, "", 0)
 	assert.True(t, strings.Contains(text, "pods not listed yet, evictions paused"), "pods not listed yet")
 	assert.True(t, strings.Contains(text, `title="not listed yet`), "what is not known is no number")
+	assert.True(t, strings.Contains(text, "no answer yet"), "nor is it known to be connected")
 }
 
 func TestPageConditions(t *testing.T) {

@@ -2,6 +2,7 @@
 throttles pods, and only a privileged container can write cgroups. Evictions
 and marks are writes to the API server. */ -}}
 {{- define "plimsoll.agent.needs" -}}
+{{- include "plimsoll.configs" . -}}
 {{- $movers := .Values.agent.config.vgdp | default dict -}}
 {{- $others := .Values.agent.config.throttle | default dict -}}
 {{- if eq .Values.profile "observe" -}}
@@ -15,8 +16,9 @@ seeing
 {{- end -}}
 {{- end -}}
 
-{{- /* The AgentConfiguration: where the host's file systems are mounted, and the
-values. A privileged container has the host's cgroups at their own place. */ -}}
+{{- /* The AgentConfiguration: where the host's file systems are mounted, the namespaces
+of the Veleros that the controller is told of, which are never evicted, and the values.
+A privileged container has the host's cgroups at their own place. */ -}}
 {{- define "plimsoll.agent.config" -}}
 {{- $needs := include "plimsoll.agent.needs" . }}
 {{- $paths := dict "sysfs" "/host/sys" }}
@@ -26,9 +28,24 @@ values. A privileged container has the host's cgroups at their own place. */ -}}
 {{- if ne $needs "acting" }}
 {{- $_ := set $paths "cgroupfs" "/host/sys/fs/cgroup" }}
 {{- end }}
+{{- $config := mergeOverwrite (dict "paths" $paths) (deepCopy .Values.agent.config) }}
+{{- with .Values.controller.config.velero }}
+{{- $eviction := $config.eviction | default dict }}
+{{- $protect := $eviction.protect | default dict }}
+{{- $namespaces := list "kube-system" "velero" "openshift-adp" "plimsoll-system" }}
+{{- if kindIs "slice" $protect.namespaces }}
+{{- $namespaces = $protect.namespaces }}
+{{- end }}
+{{- range . }}
+{{- $namespaces = append $namespaces .namespace }}
+{{- end }}
+{{- $_ := set $protect "namespaces" ($namespaces | compact | uniq) }}
+{{- $_ := set $eviction "protect" $protect }}
+{{- $_ := set $config "eviction" $eviction }}
+{{- end }}
 apiVersion: plimsoll.dev/v1alpha1
 kind: AgentConfiguration
-{{ mergeOverwrite (dict "paths" $paths) (deepCopy .Values.agent.config) | toYaml }}
+{{ toYaml $config }}
 {{- end -}}
 
 {{- /* The pod of an agent, or of its examination: a dict of the root, the container's
@@ -41,6 +58,9 @@ and the containers beside it. */ -}}
 serviceAccountName: plimsoll-agent
 priorityClassName: plimsoll
 hostPID: {{ not $observe }}
+{{- if $observe }}
+securityContext: {{- include "plimsoll.unprivilegedPod" . | nindent 2 }}
+{{- end }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}

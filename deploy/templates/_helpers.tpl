@@ -30,6 +30,14 @@ v1beta1
 {{- end -}}
 {{- end -}}
 
+{{- /* An empty configuration for a key "config" without a value. What reads a
+configuration includes this first. */ -}}
+{{- define "plimsoll.configs" -}}
+{{- range list .Values.agent .Values.controller -}}
+{{- $_ := set . "config" (.config | default dict) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "plimsoll.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
@@ -67,9 +75,49 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
+{{- /* The security context of the pod of such a process: its group may read files of
+volumes that other users may not (defaultMode: 0440). */ -}}
+{{- define "plimsoll.unprivilegedPod" -}}
+fsGroup: 65532
+{{- end -}}
+
 {{- /* A post-delete hook, in the order of its weight. */ -}}
 {{- define "plimsoll.release" -}}
 helm.sh/hook: post-delete
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
+
+{{- /* On OpenShift, whose API server admits a pod only under a
+SecurityContextConstraints that its account may use: that right. A list of the root,
+the account, the SecurityContextConstraints and the annotations. */ -}}
+{{- define "plimsoll.scc" -}}
+{{- $root := index . 0 -}}
+{{- if $root.Capabilities.APIVersions.Has "security.openshift.io/v1" }}
+{{- $metadata := dict "name" (printf "%s-scc" (index . 1)) "namespace" "plimsoll-system" "labels" (include "plimsoll.labels" $root | fromYaml) }}
+{{- with index . 3 }}
+{{- $_ := set $metadata "annotations" . }}
+{{- end }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {{- toYaml $metadata | nindent 2 }}
+rules:
+  - apiGroups: [security.openshift.io]
+    resources: [securitycontextconstraints]
+    resourceNames: [{{ index . 2 }}]
+    verbs: [use]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {{- toYaml $metadata | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ $metadata.name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ index . 1 }}
+    namespace: plimsoll-system
+{{- end }}
 {{- end -}}

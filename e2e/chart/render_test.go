@@ -13,12 +13,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/chart"
+	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
 var update = flag.Bool("update", false, "write deploy/plimsoll.yaml anew")
@@ -171,7 +173,8 @@ func TestChartRightsFollowConfig(t *testing.T) {
 // it where data mover loads are held and no policy releases hidden ones.
 func TestPlainManifest(t *testing.T) {
 	h := chart.NewHelm(t, "")
-	plain(t, "plimsoll.yaml", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: "+chart.Namespace+"\n",
+	plain(t, "plimsoll.yaml", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: "+chart.Namespace+
+		"\n  labels:\n    # Its agents mount directories of the host.\n    pod-security.kubernetes.io/enforce: privileged\n",
 		h.Run("template", "plimsoll", chart.Dir, "--no-hooks", "--kube-version", "1.30.0"))
 	plain(t, "release-hidden.yaml", "",
 		h.Run("template", "plimsoll", chart.Dir, "--kube-version", "1.30.0", "--set", "controller.config.vgdp.enabled=true", "--show-only", "templates/release-hidden.yaml"))
@@ -211,6 +214,8 @@ func TestChartRefusesBadValues(t *testing.T) {
 		"controller.config.eviction.dryRun=true":                "at '/controller/config': additional properties 'eviction' not allowed",
 		"agent.podAnnotations.a[0]=b":                           "want string",
 		"podMonitor.enabled=true,serviceMonitor.enabled=true":   "enable one of them",
+		"controller.config.election.namespace=elsewhere":        "controller.config.election.namespace: the controller has rights on its Lease in plimsoll-system alone",
+		"controller.config.election.enabled=false":              "controller.config.election.enabled=false: two replicas",
 	} {
 		_, err := h.Try("template", "plimsoll", chart.Dir, "--set", set)
 		require.ErrorContains(t, err, says, set)
@@ -235,14 +240,43 @@ func TestChartConfigsValid(t *testing.T) {
 	}
 }
 
+// A key config without a value is an empty configuration.
+func TestChartWithoutConfigs(t *testing.T) {
+	h := chart.NewHelm(t, "")
+	for _, set := range []string{"agent.config=null", "controller.config=null", "agent.config=null,controller.config=null"} {
+		h.Run("install", "mine", chart.Dir, "--dry-run=client", "--set", set)
+	}
+}
+
+// The agents protect the Veleros that the controller is told of, in addition to what they
+// protect by default, or are told to.
+func TestChartProtectsVeleros(t *testing.T) {
+	h := chart.NewHelm(t, "")
+	const velero = "controller.config.velero[0].namespace=backup,controller.config.velero[1].namespace=velero"
+	for set, want := range map[string][]string{
+		"profile=full": nil, // the program's own
+		velero:         append(pods.DefaultRules().Namespaces, "backup"),
+		velero + ",agent.config.eviction.protect.namespaces={mine}": {"mine", "backup", "velero"},
+	} {
+		text, _, err := unstructured.NestedString(named(t, h.Render("--set", set), "ConfigMap plimsoll-system/plimsoll-agent").Object, "data", "agent.yaml")
+		require.NoError(t, err)
+		var config struct {
+			Eviction struct{ Protect pods.Rules }
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(text), &config))
+		assert.Equal(t, want, config.Eviction.Protect.Namespaces, set)
+	}
+}
+
 func TestChartNotes(t *testing.T) {
 	h := chart.NewHelm(t, "")
+	const label = "kubectl label namespace plimsoll-system pod-security.kubernetes.io/enforce=privileged"
 	const act, full, acts, movers, gate = "--set agent.config.eviction.dryRun=false", "--set profile=full", "The agents act", "--set agent.config.vgdp.dryRun=false", "--set gate.enabled=true"
 	for name, c := range map[string]struct {
 		set       string
 		says, not []string
 	}{
-		"by default":     {"profile=full", []string{act, movers, "helm upgrade mine CHART"}, []string{full, acts, gate}},
+		"by default":     {"profile=full", []string{act, movers, label, "helm upgrade mine CHART"}, []string{full, acts, gate}},
 		"observe":        {"profile=observe,agent.config.eviction.dryRun=false", []string{full}, []string{act, acts, movers}},
 		"it acts":        {"agent.config.eviction.dryRun=false,agent.config.vgdp.dryRun=false,agent.config.throttle.dryRun=false", []string{acts}, []string{"dry run", act, movers}},
 		"without a gate": {"gate.enabled=false,controller.config.vgdp.enabled=true", []string{gate}, nil},
@@ -312,6 +346,87 @@ func podOf(t *testing.T, o *unstructured.Unstructured) *corev1.PodTemplateSpec {
 	var pod corev1.PodTemplateSpec
 	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(template, &pod))
 	return &pod
+}
+
+// podSpec of an object, hooks and CronJobs too; nil: it has none.
+func podSpec(t *testing.T, o *unstructured.Unstructured) *corev1.PodSpec {
+	t.Helper()
+	for _, at := range [][]string{{"spec", "template", "spec"}, {"spec", "jobTemplate", "spec", "template", "spec"}, {"spec"}} {
+		found, is, err := unstructured.NestedMap(o.Object, at...)
+		require.NoError(t, err)
+		if is && found["containers"] != nil {
+			var spec corev1.PodSpec
+			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(found, &spec))
+			return &spec
+		}
+	}
+	return nil
+}
+
+// allPods are the pods of an installation that has each of them, by the names of what
+// makes them.
+func allPods(t *testing.T, all []*unstructured.Unstructured) map[string]*corev1.PodSpec {
+	t.Helper()
+	list := map[string]*corev1.PodSpec{}
+	for _, o := range all {
+		if spec := podSpec(t, o); spec != nil {
+			list[o.GetName()] = spec
+		}
+	}
+	require.Len(t, list, 5, "agent, doctor, controller, and two that release")
+	return list
+}
+
+// Files that only the group of a process may read (defaultMode: 0440) are its pod's.
+func TestFSGroup(t *testing.T) {
+	h := chart.NewHelm(t, "")
+	for profile, want := range map[string]int{"full": 3, "observe": 5} {
+		n := 0
+		for name, pod := range allPods(t, h.Render("--kube-version", "1.35.0", "--set", "controller.config.vgdp.enabled=true,profile="+profile)) {
+			if rules := pod.Containers[0].SecurityContext; rules.RunAsNonRoot != nil && *rules.RunAsNonRoot {
+				n++
+				if assert.NotNil(t, pod.SecurityContext, name) {
+					assert.Equal(t, rules.RunAsGroup, pod.SecurityContext.FSGroup, name)
+				}
+			}
+		}
+		assert.Equal(t, want, n, profile)
+	}
+}
+
+// OpenShift makes no pod whose account may not use a SecurityContextConstraints that
+// allows it. The right of a hook's account is there before the hook.
+func TestChartOnOpenShift(t *testing.T) {
+	args := []string{"--kube-version", "1.35.0", "--set", "controller.config.vgdp.enabled=true"}
+	h := chart.NewHelm(t, "")
+	for _, o := range h.Render(args...) {
+		assert.NotContains(t, o.GetName(), "-scc", "no other cluster has the kind")
+	}
+	all := h.Render(append(args, "--api-versions", "security.openshift.io/v1")...)
+	uses := map[string]string{}
+	for _, o := range all {
+		var binding rbacv1.RoleBinding
+		if o.GetKind() != "RoleBinding" || !strings.HasSuffix(o.GetName(), "-scc") {
+			continue
+		}
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &binding))
+		var role rbacv1.Role
+		of := named(t, all, "Role.rbac.authorization.k8s.io "+binding.Namespace+"/"+binding.RoleRef.Name)
+		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(of.Object, &role))
+		assert.Equal(t, o.GetAnnotations(), of.GetAnnotations())
+		require.Len(t, role.Rules, 1)
+		require.Len(t, role.Rules[0].ResourceNames, 1)
+		assert.Equal(t, rbacv1.PolicyRule{
+			APIGroups: []string{"security.openshift.io"}, Resources: []string{"securitycontextconstraints"}, Verbs: []string{"use"}, ResourceNames: role.Rules[0].ResourceNames,
+		}, role.Rules[0])
+		uses[binding.Subjects[0].Name] = role.Rules[0].ResourceNames[0] + " " + o.GetAnnotations()["helm.sh/hook"] + o.GetAnnotations()["helm.sh/hook-weight"]
+	}
+	assert.Equal(t, map[string]string{
+		"plimsoll-agent": "privileged ", "plimsoll-controller": "nonroot-v2 ", "plimsoll-release-hidden": "nonroot-v2 ", "plimsoll-release": "nonroot-v2 post-delete-1",
+	}, uses)
+	for name, pod := range allPods(t, all) {
+		assert.Contains(t, uses, pod.ServiceAccountName, name)
+	}
 }
 
 // What installations differ in stands in the pods, beside what the chart has.

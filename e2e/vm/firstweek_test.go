@@ -171,7 +171,7 @@ func (w *week) playedAll() {
 
 func (w *week) installs() {
 	saw := w.play("Day 1: install and record")
-	assert.Contains(w.t, saw, "Dry run: the agents report what they would do and change nothing.")
+	assert.Contains(w.t, saw, "Dry run of evictions: the agents mark no Node and evict no pod, and report what they would do.")
 	assert.Regexp(w.t, `(?m)^testvm +ok +`, saw, "nodes")
 	assert.NotContains(w.t, saw, "FAIL", "doctor")
 	assert.Contains(w.t, saw, "Plimsoll  testvm", "top")

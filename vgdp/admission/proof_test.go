@@ -75,6 +75,15 @@ func TestDiscoverTenantPodProvesNothing(t *testing.T) {
 	assert.EqualValues(t, 2*(1+len(Kinds())), asked("tenant"))
 }
 
+func TestIsVelero(t *testing.T) {
+	r, _ := veleroServer(t, "velero/backups", "restores/datadownloads")
+	for namespace, want := range map[string]bool{"velero": true, "restores": true, "tenant": false} {
+		is, err := r.IsVelero(t.Context(), namespace)
+		require.NoError(t, err)
+		assert.Equal(t, want, is, namespace)
+	}
+}
+
 func TestDiscoverConfiguredVelero(t *testing.T) {
 	r, asked := veleroServer(t)
 	r.Of = []Velero{{Namespace: "velero"}, {Namespace: "restores"}}

@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/remote"
+	"github.com/plimsoll-dev/plimsoll/lease"
+)
+
+func TestNodeLine(t *testing.T) {
+	for want, n := range map[string]remote.Node{
+		"none":                          {Judged: true},
+		"none; not judged: cpu, memory": {Judged: true, NotJudged: []string{"cpu", "memory"}},
+		"cpu soft (reported)":           {Judged: true, Reported: map[string]string{"cpu": "soft"}},
+		"disk hard, cpu soft (reported); not judged: memory": {Judged: true, Pressure: map[string]string{"disk": "hard"}, Reported: map[string]string{"cpu": "soft"}, NotJudged: []string{"memory"}},
+		"unknown, was none; not judged: cpu":                 {Judged: true, Silent: true, NotJudged: []string{"cpu"}},
+		"unknown":                                            {},
+	} {
+		assert.Equal(t, want, strings.Split(nodeLine(&n, false), "\t")[3])
+	}
+	for want, unknown := range map[string][]string{"none": {"Network eth0"}, "unknown: Disk sda": {"Disk sda", "Network eth0"}} {
+		n := remote.Node{Contention: &lease.NodeContention{Unknown: unknown}}
+		assert.Equal(t, want, strings.Split(nodeLine(&n, false), "\t")[4], "no kernel tells who waits for a link")
+	}
+}
+
+func TestWhoLine(t *testing.T) {
+	line := func(coverage float64, culprits ...lease.Workload) []string {
+		r := remote.Contention{Node: "worker-2", ResourceContention: lease.ResourceContention{
+			Resource: "disk", Device: "sda", Coverage: &coverage, Culprits: culprits, Sufferers: []lease.Workload{{Name: "shop/db-0", Ratio: 0.38}},
+		}}
+		return strings.Split(whoLine(&r, true), "\t")[4:]
+	}
+	dns, db := lease.Workload{Name: "kube-system/coredns", Ratio: 0.01}, lease.Workload{Name: "shop/db-0", Ratio: 0.2}
+	du := lease.Workload{Name: "batch/du", Ratio: 0.71, Throttled: 20}
+	assert.Equal(t, []string{"batch/du", "71.0 %, throttled to 20 %", "94.0 %", "-", "shop/db-0 20.0 %"}, line(0.94, du, db))
+	assert.Equal(t, []string{"-", "-", "12.0 %", "-", "kube-system/coredns 1.0 %"}, line(0.12, dns), "it is no culprit")
+}
+
+func TestReportPrintable(t *testing.T) {
+	var b strings.Builder
+	report(&b, errors.Join(fmt.Errorf("\x1b[2J: no"), errors.New("second")))
+	assert.Equal(t, "plimsoll: \\x1b[2J: no\nplimsoll: second\n", b.String())
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/state"
+)
+
+// The script of the packages, in a directory of its own and without the accounts of this
+// machine.
+func TestPurgeKeepsStateInUse(t *testing.T) {
+	text, err := os.ReadFile("../postremove.sh")
+	require.NoError(t, err)
+	bin := t.TempDir()
+	for _, tool := range []string{"getent", "systemctl"} {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, tool), []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	}
+	for how, kept := range map[string]map[string]bool{"purge": {"": false, "locked": true}, "0": {"": false, "locked": true}, "remove": {"": true}} {
+		for lock, want := range kept {
+			root := t.TempDir()
+			dir := filepath.Join(root, "var/lib/plimsoll/state")
+			agent, err := state.Acquire(dir, time.Now(), state.ByPod)
+			require.NoError(t, err)
+			if lock == "" {
+				agent.Release()
+			}
+			here := strings.NewReplacer("/var/lib/plimsoll", filepath.Join(root, "var/lib/plimsoll"), "/run/", filepath.Join(root, "run")+"/").Replace(string(text))
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", here, "postremove", how)
+			cmd.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			_, gone := os.Stat(dir)
+			assert.Equal(t, want, gone == nil, "%s %s", how, lock)
+			assert.Equal(t, lock != "", strings.Contains(string(out), "stays: another agent uses it"), "%s %s", how, lock)
+			agent.Release()
+		}
+	}
+}
