@@ -42,18 +42,22 @@ func (n *someWorkloads) tick(at time.Duration) *Sample {
 			grow(&w.ThrottledMicroseconds, 4*busy)
 		}
 		if n.random.IntN(busy) == 0 {
-			io := append([]WorkloadIO{}, w.IO...)
-			if len(io) < 4 && n.random.IntN(8) == 0 {
-				io = append(io, WorkloadIO{Number: fmt.Sprintf("8:%d", 16*n.random.IntN(3)+len(io))})
-			}
-			for j := range io {
-				io[j].Reads += uint64(n.random.IntN(50))
-			}
-			w.IO = io
+			w.IO = n.moreIO(w.IO)
 		}
 		s.Workloads = append(s.Workloads, *w)
 	}
 	return s
+}
+
+func (n *someWorkloads) moreIO(was []WorkloadIO) []WorkloadIO {
+	io := append([]WorkloadIO{}, was...)
+	if len(io) < 4 && n.random.IntN(8) == 0 {
+		io = append(io, WorkloadIO{Number: fmt.Sprintf("8:%d", 16*n.random.IntN(3)+len(io))})
+	}
+	for j := range io {
+		io[j].Reads += uint64(n.random.IntN(50))
+	}
+	return io
 }
 
 // TestColumnsEqualSamples compares each window of each Snapshot, also of old ones, with
