@@ -19,7 +19,7 @@ func Split(in Input) []Input {
 	forReal.exclude = func(v plugins.Verdict) bool { return in.Config.isDryRun(v) }
 	for _, part := range []*Input{&forReal, &dry} {
 		part.Before = part.WithLevels(in.Before).Levels
-		part.Levels = part.WithLevels(in.Levels).Levels
+		*part = part.WithLevels(in.Levels)
 	}
 	if len(dry.Levels.Verdicts) == 0 && (dry.Before == nil || len(dry.Before.Verdicts) == 0) {
 		return []Input{forReal}

@@ -1,8 +1,10 @@
 package evict
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -148,6 +150,60 @@ func TestDryRunPluginKeepsRealRequest(t *testing.T) {
 				in = then(in, 5, restarted(t, m))
 			}
 		})
+	}
+}
+
+// A plugin in a dry run that names the condition of a real one removes no mark of its,
+// while the real one is away for a moment.
+func TestDryRunPluginKeepsOtherMark(t *testing.T) {
+	for what, dry := range map[string]func(*Input, *plugins.Verdict){
+		"by configuration": func(in *Input, _ *plugins.Verdict) { in.Config.DryRunPlugins = []string{"a"} },
+		"beside a rival":   func(_ *Input, v *plugins.Verdict) { v.Beside = plugins.BesideReport },
+	} {
+		t.Run(what, func(t *testing.T) {
+			judging, next := naming("p", "C", plugins.Hard), naming("a", "C", plugins.None)
+			in := round(0, nil, next, judging) // it was the first to name the condition
+			dry(&in, &in.Levels.Verdicts[0])
+			marks, m := Mark(in)
+			want := effects(marks)
+			require.Len(t, want, 1)
+			in = then(in, 5, restarted(t, m))
+			in.Levels.Verdicts = in.Levels.Verdicts[:1]
+			marks, m = Mark(in)
+			assert.Equal(t, want, effects(marks))
+			assert.Equal(t, at(0), m.Marks["C"].TaintedAt)
+		})
+	}
+}
+
+// However many plugins are in a dry run, the rules in force stay so.
+func TestDryRunPluginsKeepRulesInForce(t *testing.T) {
+	in := round(0, nil, pressing(), files())
+	for i := range maxRules {
+		v := pressing()
+		v.Plugin = fmt.Sprint("dry-", i)
+		in.Levels.Verdicts = append(in.Levels.Verdicts, v)
+	}
+	in.Config.DryRunPlugins, in.Config.ReportOnly = []string{"*", "-memory-stall", "-files"}, time.Hour
+	in.Rules = map[string]plugins.Rule{"memory-stall": {Hash: "changed"}}
+	in.State.Rules = map[string]Rule{
+		"memory-stall": {Hash: "changed", InForce: true}, "files": {InForce: true}, "disk-contention": {Hash: "disabled", InForce: true},
+	}
+	for range 3 {
+		in.State.Rules["gone"] = Rule{InForce: true}
+		_, m := both(t, in, &api{})
+		for _, name := range []string{"memory-stall", "files", "disk-contention"} {
+			assert.True(t, m.Rules[name].InForce, name)
+		}
+		assert.NotContains(t, m.Rules, "gone")
+		in = then(in, 5, restarted(t, m))
+	}
+	in.State.Covered = map[string]time.Time{}
+	for _, v := range in.Levels.Verdicts {
+		in.State.Covered[verdictKey(v)] = at(-1)
+	}
+	for _, part := range Split(in) {
+		assert.Equal(t, in.State.Covered, part.State.observe(part).Covered)
 	}
 }
 

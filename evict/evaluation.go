@@ -171,23 +171,36 @@ func (r *evaluation) evictableFor(v plugins.Verdict, c *Considered) bool {
 }
 
 // optedOutOf reports whether the candidate opted out, or tolerates our taint, and the
-// verdict is not hard. A hard verdict beside it does not change that.
+// verdict is not hard for it. A hard verdict beside it does not change that.
 func (r *evaluation) optedOutOf(v plugins.Verdict, c *Considered) bool {
-	return !hard(v) && c.Pod != nil && (c.Pod.OptedOut != "" || tolerated(r.Levels, c.Pod) != "")
+	return levelFor(v, c) < plugins.Hard && c.Pod != nil && (c.Pod.OptedOut != "" || tolerated(r.Levels, c.Pod) != "")
+}
+
+// levelFor is the level of a verdict for one of its candidates.
+func levelFor(v plugins.Verdict, c *Considered) plugins.Level {
+	return candidateLevel(v, v.Level, forces(v, c))
+}
+
+// candidateLevel is a level of a verdict as it holds for one of its candidates: one that
+// is named without a threshold and not forced is at soft, whatever others are forced.
+func candidateLevel(v plugins.Verdict, level plugins.Level, forced bool) plugins.Level {
+	if v.Named && !forced {
+		return min(level, plugins.Soft)
+	}
+	return level
 }
 
 // forcedBy reports whether a verdict forces the candidate's eviction, whatever
 // temporary reasons there are to wait.
 func (r *evaluation) forcedBy(v plugins.Verdict, c *Considered) bool {
-	if !active(v) || r.suppressed[verdictKey(v)].alsoForced {
-		return false
-	}
-	for _, o := range v.Candidates {
-		if o.Forced && o.Refused == "" && workloadKey(o) == workloadKey(c.Candidate) {
-			return true
-		}
-	}
-	return false
+	return active(v) && !r.suppressed[verdictKey(v)].alsoForced && forces(v, c)
+}
+
+// forces reports whether a verdict names the candidate as forced.
+func forces(v plugins.Verdict, c *Considered) bool {
+	return slices.ContainsFunc(v.Candidates, func(o plugins.Candidate) bool {
+		return o.Forced && o.Refused == "" && workloadKey(o) == workloadKey(c.Candidate)
+	})
 }
 
 // chooseVerdict chooses the verdict for which the eviction is requested, and returns why it
@@ -200,7 +213,7 @@ func (r *evaluation) chooseVerdict(m State, c *Considered, counts func(plugins.V
 		if !counts(v) {
 			continue
 		}
-		a := VerdictRef{v.Plugin, v.MetLevel, v.Resource, v.Urgent}
+		a := VerdictRef{v.Plugin, candidateLevel(v, v.MetLevel, forces(v, c)), v.Resource, v.Urgent}
 		if none || cmp.Or(trueFirst(!r.refusedByController(m, a, c), !r.refusedByController(m, c.For, c)), a.before(c.For)) < 0 {
 			c.For, none = a, false
 		}

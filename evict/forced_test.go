@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
@@ -106,22 +107,46 @@ func TestForcedFirst(t *testing.T) {
 	assert.Equal(t, CodeNext, d.Candidates[2].Code)
 }
 
+// A pod that is named and not forced is at soft, also where the verdict is hard because
+// another pod is forced, or was: it must not lose its owner's opt-out by that.
 func TestSoftForcedOnePerRound(t *testing.T) {
-	v := asking(named("a", 0), named("b", 0), named("c", 0))
-	v.Level, v.MetLevel = plugins.Soft, plugins.Soft
-	in := round(0, []pods.Pod{pod("a", optedOut), pod("b"), pod("c")}, v)
-	in.Config.Limits.PerRound = 3
-	a := api{}
-	d, m := play(in, &a)
-	assert.Equal(t, map[string]Code{"a": CodeOptedOut, "b": CodeEvicted, "c": CodeNotNeeded}, codes(d))
-	d, _ = play(then(in, 5, m), &a)
-	assert.Equal(t, CodeTerminating, d.Code)
-	v.Target = some(10)
-	v.Candidates = []plugins.Candidate{named("b", 10), named("c", 10)}
-	v.Target, v.Whole = some(20), some(20)
-	in.Levels.Verdicts = []plugins.Verdict{v}
-	d, _ = play(in, &a)
-	assert.Equal(t, CodeRoundLimit, codes(d)["c"], "though more is missing")
+	for _, level := range []plugins.Level{plugins.Soft, plugins.Hard} {
+		v := asking(named("a", 0), named("b", 0), named("c", 0), named("d", 0))
+		v.Level, v.MetLevel, v.Condition = level, level, "C"
+		tolerates := func(p *pods.Pod) { p.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }
+		in := round(0, []pods.Pod{pod("a", optedOut), pod("b"), pod("c"), pod("d", tolerates)}, v)
+		in.Config.Limits.PerRound = 3
+		a := api{}
+		d, m := play(in, &a)
+		assert.Equal(t, map[string]Code{"a": CodeOptedOut, "b": CodeEvicted, "c": CodeNotNeeded, "d": CodeTolerates}, codes(d))
+		evicted, _ := d.FirstEvicted()
+		assert.Equal(t, plugins.Soft, evicted.For.Level)
+		d, _ = play(then(in, 5, m), &a)
+		assert.Equal(t, CodeTerminating, d.Code)
+		v.Candidates = []plugins.Candidate{named("b", 10), named("c", 10)}
+		v.Target, v.Whole = some(20), some(20)
+		in.Levels.Verdicts = []plugins.Verdict{v}
+		d, _ = play(in, &a)
+		assert.Equal(t, CodeRoundLimit, codes(d)["c"], "though more is missing")
+		in.Levels.Verdicts = append(in.Levels.Verdicts, softDisk(named("d", 11)))
+		d, _ = Decide(in)
+		assert.Equal(t, []string{"d", "b", "c"}, order(d), "of equal severity the larger relief")
+	}
+	both := asking(forced(named("x", 0)), named("y", 0))
+	both.Level, both.MetLevel, both.Plugin = plugins.Hard, plugins.Hard, "p"
+	in := round(0, []pods.Pod{pod("x", protected(pods.Protection{Code: pods.DaemonSet})), pod("y", optedOut)}, both)
+	in.Levels, in.State = RecallNamed(in)
+	d, m := play(in, &api{})
+	assert.Equal(t, map[string]Code{"x": pods.DaemonSet, "y": CodeOptedOut}, codes(d))
+	in = then(in, 5, m)
+	both.Level, both.MetLevel, both.Candidates = plugins.Soft, plugins.Soft, both.Candidates[1:]
+	in.Levels.Verdicts = []plugins.Verdict{both}
+	in.Levels, in.State = RecallNamed(in)
+	d, _ = play(in, &api{})
+	assert.Equal(t, map[string]Code{"x": pods.DaemonSet, "y": CodeOptedOut}, codes(d), "x is recalled")
+	in.Levels.Verdicts = append(in.Levels.Verdicts, pressing(named("y", 1)))
+	d, _ = play(in, &api{})
+	assert.Equal(t, CodeTooSmall, codes(d)["y"], "a hard rule beside it does not change that")
 }
 
 func TestGraceAskedByPluginBounded(t *testing.T) {

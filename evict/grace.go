@@ -15,11 +15,21 @@ import (
 type GraceTimers map[string]GraceTimer
 
 // GraceTimer is since when a threshold has been met. Missed: the plugin did not answer
-// the last time.
+// the last time. Process reported it (plugins.Verdict.Process), last at Reported.
 type GraceTimer struct {
-	Since  time.Time
-	Missed bool
+	Since, Reported time.Time
+	Missed          bool
+	Process         string
 }
+
+const (
+	// reconnectTime is how long a process that only connects anew may be away: so long is
+	// its last answer used.
+	reconnectTime = 15 * time.Second
+	// timerTTL is longer than the calls of a round may take. A timer that is older is of a
+	// plugin that is gone, such as one under ever new names.
+	timerTTL = 10 * time.Minute
+)
 
 // Observe records a plugin's verdict and returns when the grace period ends; zero
 // for a threshold that is not met. Soft and hard share one timer.
@@ -36,14 +46,18 @@ func (g GraceTimers) Observe(v plugins.Verdict, now time.Time) (GraceTimers, tim
 	if !waits || was.Since.After(now) { // a clock that was set back
 		was.Since = now
 	}
-	next[v.Plugin] = GraceTimer{Since: was.Since}
+	next[v.Plugin] = GraceTimer{Since: was.Since, Reported: now, Process: v.Process}
 	return next, was.Since.Add(time.Duration(v.GraceSeconds) * time.Second)
 }
 
-// Without removes a plugin's timer: its name may now be another process's.
-func (g GraceTimers) Without(plugin string) GraceTimers {
+// Registered removes the timer of a plugin that has just been registered, unless it is the
+// process that had the name before and has only connected anew.
+func (g GraceTimers) Registered(plugin, process string, now time.Time) GraceTimers {
 	next := maps.Clone(g)
-	delete(next, plugin)
+	maps.DeleteFunc(next, func(name string, t GraceTimer) bool {
+		age := now.Sub(t.Reported).Abs()
+		return age >= timerTTL || name == plugin && (t.Process != process || age >= reconnectTime)
+	})
 	return next
 }
 
@@ -56,7 +70,8 @@ func (g GraceTimers) MissedAnswer(plugin string) GraceTimers {
 	case was.Missed:
 		delete(next, plugin)
 	default:
-		next[plugin] = GraceTimer{Since: was.Since, Missed: true}
+		was.Missed = true
+		next[plugin] = was
 	}
 	return next
 }

@@ -79,6 +79,39 @@ func TestGracePerPlugin(t *testing.T) {
 	assert.Equal(t, graceStart.Add(time.Minute), due)
 }
 
+// Only the process that reported the threshold just before goes on where it was.
+func TestGraceOfRegistered(t *testing.T) {
+	met := plugins.Verdict{Plugin: "p", Scope: "s", Level: plugins.Hard, GraceSeconds: 60, Process: "first"}
+	var g GraceTimers
+	g, _ = g.Observe(met, graceStart)
+	g, _ = g.Observe(met, graceStart.Add(20*time.Second))
+	for what, row := range map[string]struct {
+		process string
+		after   time.Duration // since the start
+		goesOn  bool
+	}{
+		"connected anew":           {"first", 20*time.Second + reconnectTime - 1, true},
+		"away for longer":          {"first", 20*time.Second + reconnectTime, false},
+		"another process":          {"second", 21 * time.Second, false},
+		"the clock was set back":   {"first", -time.Hour, false},
+		"it had missed one answer": {"first", 25 * time.Second, true},
+	} {
+		now, before := graceStart.Add(row.after), g
+		if what == "it had missed one answer" {
+			before = before.MissedAnswer("p")
+		}
+		_, due := before.Registered("p", row.process, now).Observe(met, now)
+		want := now
+		if row.goesOn {
+			want = graceStart
+		}
+		assert.Equal(t, want.Add(time.Minute), due, what)
+	}
+	assert.Len(t, g, 1, "what was given is not changed")
+	assert.Len(t, g.Registered("q", "other", graceStart.Add(20*time.Second+timerTTL-1)), 1)
+	assert.Empty(t, g.Registered("q", "other", graceStart.Add(20*time.Second+timerTTL)), "one that is gone is forgotten")
+}
+
 // slowDue looks back through all words for the first of those that were met
 // without a break: a word that is not met, or two that are missing, are one.
 func slowDue(words []word, grace time.Duration) time.Time {

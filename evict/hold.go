@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
 // holdRound is why no pod is evicted in this round, whatever the candidates; empty if
@@ -84,15 +82,13 @@ func (in Input) holdByLevel() (Code, string) {
 	return "", ""
 }
 
-func hard(v plugins.Verdict) bool { return v.Level == plugins.Hard }
-
 // Standalone is why an agent without a cluster evicts no pod.
 const Standalone = "standalone mode: evictions are disabled"
 
 // holdByAge is why the measurements are too old: an agent that was frozen or
 // starved wakes up with old ones, and a changed clock makes their age unknown.
 func (in Input) holdByAge() (Code, string) {
-	limit := max(in.Config.MaxAge, 3*in.Config.Round)
+	limit := in.Config.OldestMeasurement()
 	switch age := in.Time.Sub(in.Levels.Time); {
 	case age > limit:
 		return CodeStale, "no measurement since " + clock(in.Levels.Time)

@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -69,6 +70,9 @@ func DefaultConfig() Config {
 	}
 }
 
+// OldestMeasurement is the age up to which pods are evicted by a measurement.
+func (c *Config) OldestMeasurement() time.Duration { return max(c.MaxAge, 3*c.Round) }
+
 // maxReliefWait bounds what delays an eviction for milder measures.
 const maxReliefWait = time.Minute
 
@@ -125,8 +129,10 @@ type Input struct {
 	// State is the state that the round before left.
 	State State
 
-	// exclude matches verdicts that are not in this part of the round; nil: none.
+	// exclude matches verdicts that are not in this part of the round; nil: none. whole has
+	// those of all parts; nil: Levels has.
 	exclude func(plugins.Verdict) bool
+	whole   *plugins.Levels
 	// terminated are candidates of this round that no longer exist.
 	terminated []Considered
 }
@@ -199,11 +205,17 @@ func kubeletCondition(r plugins.Resource) (condition string, known bool) {
 
 // WithLevels is the same part of a round with other levels.
 func (in Input) WithLevels(l *plugins.Levels) Input {
-	in.Levels = l
+	in.Levels, in.whole = l, l
 	if l != nil && in.exclude != nil {
 		in.Levels = &plugins.Levels{Time: l.Time, Verdicts: slices.DeleteFunc(slices.Clone(l.Verdicts), in.exclude)}
 	}
 	return in
+}
+
+// judged reports whether a verdict of this round matches, in whichever part. The state is
+// that of all parts: none forgets what it has for the verdicts of another.
+func (in Input) judged(match func(plugins.Verdict) bool) bool {
+	return slices.ContainsFunc(cmp.Or(in.whole, in.Levels).Verdicts, match)
 }
 
 // besideOthers reports whether this is the dry run of some plugins, beside the part of

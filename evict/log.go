@@ -7,7 +7,9 @@ import (
 	"sync"
 )
 
-// Log is a bounded ring of the newest decisions.
+// Log is a bounded ring of the newest decisions. Those that requested an eviction are not
+// pushed out by others, however many these are, nor others by them: each kind has half of
+// the ring at least.
 type Log struct {
 	// Max is how many are kept.
 	Max int
@@ -37,10 +39,32 @@ func (l *Log) Add(d Decision) bool {
 	l.last[d.DryRun] = signature
 	d.omit()
 	l.list = append(l.list, d)
-	if over := len(l.list) - l.Max; over > 0 {
-		l.list = slices.Clone(l.list[over:])
-	}
+	l.trim()
 	return true
+}
+
+// trim removes the oldest decisions beyond the maximum, of the kind that has more than half.
+func (l *Log) trim() {
+	over := len(l.list) - l.Max
+	if over <= 0 {
+		return
+	}
+	requests, half := 0, l.Max/2
+	for i := range l.list {
+		if l.list[i].Requested() {
+			requests++
+		}
+	}
+	if l.list[len(l.list)-1].Requested() { // the newest one always stays
+		half = l.Max - half
+	}
+	surplus := requests - min(requests, max(half, l.Max-(len(l.list)-requests)))
+	drop := map[bool]int{true: surplus, false: over - surplus}
+	l.list = slices.DeleteFunc(slices.Clone(l.list), func(d Decision) bool {
+		kind := d.Requested()
+		drop[kind]--
+		return drop[kind] >= 0
+	})
 }
 
 // Update changes the decision with that ID, if it is still stored, and reports
@@ -76,9 +100,7 @@ func (l *Log) Restore(list []Decision) {
 		at[d.ID] = len(l.list)
 		l.list = append(l.list, d)
 	}
-	if over := len(l.list) - l.Max; over > 0 {
-		l.list = slices.Clone(l.list[over:])
-	}
+	l.trim()
 }
 
 // List returns the decisions, newest first. They are copies, but for what they
@@ -106,6 +128,9 @@ func (d *Decision) signature() string {
 	}
 	return strings.Join(words, "|")
 }
+
+// Requested reports whether the eviction of a pod was requested, not in a dry run.
+func (d *Decision) Requested() bool { return !d.DryRun && d.asked() }
 
 func (d *Decision) asked() bool {
 	return slices.ContainsFunc(d.Candidates, func(c Considered) bool { return len(c.Answers) > 0 })

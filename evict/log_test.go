@@ -34,6 +34,7 @@ func TestLog(t *testing.T) {
 	t.Run("candidates bounded", logCandidatesBounded)
 	t.Run("survives restart", logSurvivesRestart)
 	t.Run("dry run beside real", logDryRunBesideReal)
+	t.Run("requests have half", logRequestsHaveHalf)
 }
 
 func logKeepsNews(t *testing.T) {
@@ -185,5 +186,50 @@ func logDryRunBesideReal(t *testing.T) {
 	for range 3 {
 		assert.False(t, l.Add(counts))
 		assert.False(t, l.Add(dry))
+	}
+}
+
+// A plugin may report another scope, or level, in each round.
+func logRequestsHaveHalf(t *testing.T) {
+	scopes := func(l *Log, n int) {
+		for i := range n {
+			d := caused("s", CodeSoft, plugins.Soft)
+			d.Causes[0].Plugin, d.Causes[0].Scope = "outer", fmt.Sprint(i)
+			require.True(t, l.Add(d))
+		}
+	}
+	request := func(id string) Decision {
+		d := caused(id, CodeEvicted, plugins.Hard)
+		d.Candidates = []Considered{{Code: CodeEvicted, Pod: &pods.Pod{UID: id}, Answers: []Answer{{Outcome: Evicted}}}}
+		return d
+	}
+	l := Log{Max: 5}
+	require.True(t, l.Add(request("1")))
+	scopes(&l, 300)
+	assert.Equal(t, "ssss1", ids(&l))
+	dry := request("d")
+	dry.DryRun = true
+	for range 9 {
+		l.Add(dry)
+	}
+	assert.Equal(t, "dddd1", ids(&l), "nor does one in a dry run push it out")
+	for i := range 8 {
+		l.Add(request(fmt.Sprint(i + 2)))
+	}
+	assert.Equal(t, "987dd", ids(&l))
+	scopes(&l, 2)
+	assert.Equal(t, "ss98d", ids(&l))
+	l = Log{Max: 2}
+	soft := func(id string) Decision { return caused(id, CodeSoft, plugins.Soft) }
+	l.Restore([]Decision{soft("a"), request("8"), request("9"), soft("b"), soft("c")})
+	assert.Equal(t, "c9", ids(&l))
+	for n := range 2 {
+		l = Log{Max: n + 1}
+		for i := range 4 {
+			l.Add(request(fmt.Sprint(i)))
+			assert.Equal(t, fmt.Sprint(i), l.List()[0].ID, "the newest stays")
+			scopes(&l, 1)
+			assert.Equal(t, "s", l.List()[0].ID)
+		}
 	}
 }

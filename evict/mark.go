@@ -73,6 +73,7 @@ func (m State) recordMet(in Input) {
 			continue
 		}
 		seen := m.Marks[v.Condition].recordEffects(v, in)
+		seen.Plugin = v.Plugin
 		if at := &seen.LastMet[v.Level-plugins.Soft]; in.Time.Sub(*at) >= metResolution(in.Config.Transition) {
 			*at = in.Time
 		}
@@ -113,12 +114,13 @@ func (m State) updateTaints(in Input) {
 	}
 }
 
-// dropDryRunMarks removes at once the marks that only plugins in a dry run judge.
+// dropDryRunMarks removes at once the marks that plugins in a dry run set before, and that
+// no other plugin judges.
 func (m State) dropDryRunMarks(forReal Input, dry []Input) {
 	for _, in := range dry {
 		for _, v := range in.Levels.Verdicts {
 			same := func(o plugins.Verdict) bool { return o.Condition == v.Condition }
-			if !slices.ContainsFunc(forReal.Levels.Verdicts, same) {
+			if m.Marks[v.Condition].Plugin == v.Plugin && !slices.ContainsFunc(forReal.Levels.Verdicts, same) {
 				delete(m.Marks, v.Condition)
 			}
 		}
@@ -218,6 +220,8 @@ func effectOf(l plugins.Level) corev1.TaintEffect {
 // taint.
 type MarkState struct {
 	LastMet [2]time.Time `json:"met"`
+	// Plugin is the one whose verdict met it last, of several the last of that round.
+	Plugin string `json:"by,omitempty"`
 	// TaintLevel is the level of the taint that is on. On and Off are when it was last
 	// set and removed; Flaps counts how often it came back soon.
 	TaintLevel  plugins.Level `json:"worn,omitempty"`

@@ -51,7 +51,7 @@ func (r further) notNeeded(c *Considered) (Code, string) {
 		case r.forcedBy(v, c):
 			return "", ""
 		case r.stillNeededBy(v, c):
-			misses = max(misses, v.Level)
+			misses = max(misses, levelFor(v, c))
 		}
 	}
 	switch misses {

@@ -10,9 +10,6 @@ import (
 )
 
 const (
-	// forcedTTL is how long a forced eviction stays wanted that the plugin does not
-	// repeat: short, so that an old wish is not carried out after an outage.
-	forcedTTL = 5 * time.Minute
 	// namedTTL is how long a pod stays named for a threshold that the plugin still
 	// reports as met: each answer confirms the threshold, so that only the choice of
 	// the pod ages. It outlasts eviction.reportOnly, and the cooldowns of plugins
@@ -87,7 +84,7 @@ func newestOf(list []NamedPod) []NamedPod {
 func (n *NamedPod) expired(in Input) bool {
 	ttl := namedTTL
 	if n.forced() {
-		ttl = forcedTTL
+		ttl = plugins.ForcedTTL
 	}
 	if in.Time.Sub(n.At) >= ttl || n.At.After(in.Time.Add(ttl)) {
 		return true

@@ -83,7 +83,7 @@ func recallForcedUntilTerminated(t *testing.T) {
 	r.there = []string{"b"}
 	assert.Equal(t, []string{"b"}, r.next(forcing()))
 	assert.Equal(t, []string{"b"}, r.next(), "the plugin has gone")
-	r.now = r.now.Add(forcedTTL)
+	r.now = r.now.Add(plugins.ForcedTTL)
 	assert.Empty(t, r.next())
 	assert.Empty(t, r.memory.Named)
 }
@@ -246,7 +246,7 @@ func recallTimeToAMinute(t *testing.T) {
 	}
 	pressed := withName([]NamedPod{{Plugin: "p", Scope: plugins.ScopeNamed, UID: "a", At: start}}, start, forcing(), forcing("a").Candidates[0], true)
 	assert.True(t, pressed[0].WithThreshold)
-	for ago, want := range map[time.Duration]bool{forcedTTL - 1: false, forcedTTL: true, -forcedTTL: false, -forcedTTL - 1: true} {
+	for ago, want := range map[time.Duration]bool{plugins.ForcedTTL - 1: false, plugins.ForcedTTL: true, -plugins.ForcedTTL: false, -plugins.ForcedTTL - 1: true} {
 		assert.Equal(t, want, (&NamedPod{Scope: plugins.ScopeNamed, At: start.Add(-ago)}).expired(Input{Time: start}), ago)
 	}
 }

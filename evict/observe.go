@@ -31,8 +31,8 @@ func (m State) observe(in Input) State {
 		return in.Config.DryRun && level < plugins.Hard || !in.Config.DryRun && judged
 	})
 	maps.DeleteFunc(m.Covered, func(scope string, since time.Time) bool {
-		_, judged := levels[scope]
-		return in.Time.Sub(since) >= coveredMaxAge || !judged && len(m.Covered) > maxRules
+		judges := func(v plugins.Verdict) bool { return verdictKey(v) == scope }
+		return in.Time.Sub(since) >= coveredMaxAge || len(m.Covered) > maxRules && !in.judged(judges)
 	})
 	if in.clusterKnown() {
 		m = m.observeTerminating(in).observeElsewhere(in).observeVictims(in).observeKubeletEvictions(in)

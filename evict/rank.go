@@ -40,7 +40,7 @@ func mentions(in Input, m State) []mention {
 			of = weightIdle
 		}
 		for i, c := range v.Candidates {
-			n := mention{c, v.Plugin, v.MetLevel, i, of}
+			n := mention{c, v.Plugin, candidateLevel(v, v.MetLevel, c.Forced), i, of}
 			if c.Refused != "" {
 				n.weight, n.Forced = weightRefused, false
 			}
@@ -90,12 +90,17 @@ type ranked struct {
 	rank     int
 }
 
-// identify finds the pod of a workload.
+// identify finds the pod of a workload, by the UID of its cgroup, or by the pod's own, as
+// outer plugins name it: a static pod has two.
 func (r *ranked) identify(cluster *Cluster) {
 	if cluster == nil {
 		return
 	}
-	if p, ok := cluster.Pods.ByCgroupUID(r.PodUID); ok {
+	p, ok := cluster.Pods.ByCgroupUID(r.PodUID)
+	if !ok {
+		p, ok = byUID(cluster.Pods, r.PodUID)
+	}
+	if ok {
 		r.Pod = &p
 		r.Name = p.Namespace + "/" + p.Name
 	}

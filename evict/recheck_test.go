@@ -159,7 +159,7 @@ func TestSkipToleratingAtSoftOnly(t *testing.T) {
 	} {
 		in := stillInput()
 		v := &in.Levels.Verdicts[0]
-		v.Level, v.MetLevel, v.Named = level, level, true
+		v.Level, v.MetLevel, v.Named = level, level, level == plugins.Soft
 		in.Cluster.Pods.Pods[0].Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 		in.Cluster.Pods.Pods[1].Tolerations = []corev1.Toleration{{Key: "plimsoll.dev/DiskContention", Operator: corev1.TolerationOpExists}}
 		d, _ := Decide(in)

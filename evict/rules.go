@@ -3,6 +3,8 @@ package evict
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -22,15 +24,14 @@ type Rule struct {
 	InForce bool `json:"armed,omitempty"`
 }
 
-// maxRules bounds the number of rules in the state once plugins are removed.
+// maxRules bounds the number of rules in the state once outer plugins are removed.
 const maxRules = 64
 
 // observeRules records which rules are new or were changed, and for which the
 // report-only time is over.
 func observeRules(rules map[string]Rule, in Input, boot string) map[string]Rule {
 	rules = cloned(rules)
-	judging := hashes(in)
-	for name, hash := range judging {
+	for name, hash := range hashes(in) {
 		r, known := rules[name]
 		switch {
 		case !known || hash != "" && r.Hash != hash:
@@ -42,11 +43,10 @@ func observeRules(rules map[string]Rule, in Input, boot string) map[string]Rule 
 		r.InForce = r.InForce || in.Uptime-r.Since >= reportOnlyFor(in, name)
 		rules[name] = r
 	}
-	for name := range rules {
-		if _, judges := judging[name]; len(rules) > maxRules && !judges {
-			delete(rules, name)
-		}
-	}
+	maps.DeleteFunc(rules, func(name string, _ Rule) bool {
+		return len(rules) > maxRules && !slices.Contains(plugins.Names(), name) &&
+			!in.judged(func(v plugins.Verdict) bool { return v.Plugin == name })
+	})
 	return rules
 }
 

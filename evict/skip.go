@@ -55,11 +55,12 @@ func (c *Config) optOutHoldsAtHard(namespace string) bool {
 	return slices.Contains(c.OptOutHard, namespace) || slices.Contains(c.OptOutHard, "*")
 }
 
-// onlySoft reports whether only soft verdicts name the candidate and none forces it.
+// onlySoft reports whether only verdicts that are soft for the candidate name it, and none
+// forces it.
 func (r *evaluation) onlySoft(c *Considered) bool {
 	return !c.Forced && !slices.ContainsFunc(r.Levels.Verdicts, func(v plugins.Verdict) bool {
 		_, named := reliefBy(v, c)
-		return named && hard(v)
+		return named && levelFor(v, c) == plugins.Hard
 	})
 }
 

@@ -114,6 +114,9 @@ func skipProtections(t *testing.T) {
 		assert.Empty(t, a.asked)
 		assert.Empty(t, m.Victims)
 	}
+	mirror := pod("a", protected(pods.Protection{Code: pods.Static}), func(p *pods.Pod) { p.CgroupUID = "hash" })
+	d, _ := Decide(round(0, []pods.Pod{mirror}, asking(forced(named("a", 0)))))
+	assert.Equal(t, map[string]Code{"a": pods.Static}, codes(d), "an outer plugin names it by its own UID")
 }
 
 func skipProtectionFirst(t *testing.T) {

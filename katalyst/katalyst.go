@@ -19,6 +19,7 @@ package katalyst
 import (
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,13 +41,14 @@ func CheckInfo(info *registration.PluginInfo) error {
 	case !slices.Contains(info.GetSupportedVersions(), wire.Version):
 		return fmt.Errorf("versions %q, want %s", Clip(strings.Join(info.GetSupportedVersions(), ",")), wire.Version)
 	case !validName(info.GetName()):
-		return fmt.Errorf("name %q: want up to 128 letters, digits, and . _ - /", Clip(info.GetName()))
+		return fmt.Errorf("name %q: want up to 128 letters, digits, and . _ - /, and no part that is ., .. or empty", Clip(info.GetName()))
 	}
 	return nil
 }
 
+// validName: a name is also the path of a file, that of its token; each file has one name.
 func validName(name string) bool {
-	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$`).MatchString(name)
+	return path.Clean(name) == name && regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$`).MatchString(name)
 }
 
 // MaxText is the longest text of a plugin that is kept, in bytes.

@@ -162,8 +162,14 @@ func (b *Heartbeat) call(ctx context.Context, r *rest.Request, into runtime.Obje
 		return err
 	case errors.As(err, &answer):
 		f := &failure{outcome: Rejected, err: err}
-		if apierrors.IsTooManyRequests(err) {
+		switch {
+		case apierrors.IsTooManyRequests(err):
 			f.outcome = Throttled
+		case apierrors.IsUnauthorized(err):
+			f.outcome = Unauthorized
+			if old := b.Connection.credentials.problem(); old != nil {
+				f.err = fmt.Errorf("%w; %w", err, old)
+			}
 		}
 		if s, suggested := apierrors.SuggestsClientDelay(err); suggested {
 			f.after = time.Duration(s) * time.Second

@@ -35,15 +35,16 @@ const (
 )
 
 // Connection is a heartbeat's own connection to the API server: one at a time, not shared.
-// It is opened and closed only by dial and Close, never implicitly by a request.
+// It is opened and closed only by dial and Close, never implicitly by a request. Neither
+// waits for the disk.
 type Connection struct {
 	// Dials counts the attempts to connect since the start.
 	Dials atomic.Uint64
 
-	config  *rest.Config
-	address string
-	leases  rest.Interface
-	nodes   rest.Interface
+	credentials credentials
+	address     string
+	leases      rest.Interface
+	nodes       rest.Interface
 
 	mu   sync.Mutex // guards conn
 	conn *conn      // nil: not connected
@@ -58,32 +59,36 @@ type conn struct {
 // NewConnection prepares a connection to the API server of the configuration how; it does
 // not connect.
 func NewConnection(how *rest.Config) (*Connection, error) {
-	l := &Connection{config: rest.CopyConfig(how)}
-	l.config.ContentType = runtime.ContentTypeProtobuf
-	l.config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	l.config.QPS = -1 // the rhythm limits the rate, not a queue in the client
-	l.config.WarningHandler = rest.NoWarnings{}
-	at, _, err := rest.DefaultServerUrlFor(l.config)
+	how = rest.CopyConfig(how)
+	l := &Connection{credentials: credentials{read: func() (*identity, error) { return readIdentity(how) }}}
+	config := rest.CopyConfig(how)
+	config.BearerToken, config.BearerTokenFile = "", "" // RoundTrip adds the token
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.QPS = -1 // the rhythm limits the rate, not a queue in the client
+	config.WarningHandler = rest.NoWarnings{}
+	at, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
 	if l.address, err = addressOf(at); err != nil {
 		return nil, err
 	}
-	wrapped, err := rest.HTTPWrappersForConfig(l.config, l)
+	wrapped, err := rest.HTTPWrappersForConfig(config, l)
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
 	client := &http.Client{Transport: wrapped}
-	leases, err := coordinationv1client.NewForConfigAndClient(l.config, client)
+	leases, err := coordinationv1client.NewForConfigAndClient(config, client)
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
-	nodes, err := corev1client.NewForConfigAndClient(l.config, client)
+	nodes, err := corev1client.NewForConfigAndClient(config, client)
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
 	l.leases, l.nodes = leases.RESTClient(), nodes.RESTClient()
+	l.credentials.reread() // they are there when the first attempt is due
 	return l, nil
 }
 
@@ -119,13 +124,11 @@ func (l *Connection) dial(ctx context.Context) error {
 }
 
 func (l *Connection) connect(ctx context.Context) (*conn, error) {
-	config, err := rest.TLSConfigFor(l.config) // each time: certificates may have been rotated
+	is, err := l.credentials.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if config == nil { // no TLS options: the system's CAs
-		config = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
+	config := is.tls.Clone()
 	config.NextProtos = []string{http2.NextProtoTLS}
 	if config.ServerName == "" {
 		config.ServerName, _, _ = net.SplitHostPort(l.address) // joined by addressOf
@@ -175,13 +178,21 @@ func (l *Connection) Close() {
 // errNotConnected is for a request without a connection.
 var errNotConnected = errors.New("no connection")
 
-// RoundTrip sends a request on the connection, and never dials.
+// RoundTrip sends a request on the connection, with the token, and never dials.
 func (l *Connection) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Lock()
 	c := l.conn
 	l.mu.Unlock()
 	if c == nil {
 		return nil, errNotConnected
+	}
+	is, err := l.credentials.current(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	if is.token != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+is.token)
 	}
 	return c.h2.RoundTrip(r)
 }

@@ -10,11 +10,12 @@
 //	err := status.Run(ctx) // until ctx is done
 //
 //	line, err := lease.NewConnection(config) // a connection of its own
-//	beat := &lease.Heartbeat{Node: "n1", Namespace: lease.Namespace, Holder: "n1", Line: line, Interval: …}
+//	beat := &lease.Heartbeat{Node: "n1", Namespace: lease.Namespace, Holder: "n1", Connection: line, Interval: …}
 //	err = beat.Run(ctx)
 //
 // # Concurrency
 //
-// Run belongs to one goroutine, in which it also calls Conditions, Carry and
-// Beaten. Wake, Reread and Writes may be called from any.
+// Run belongs to one goroutine, in which it also calls Conditions, Annotations and
+// OnAttempt. Wake, Reread and Writes may be called from any. A Connection reads its files
+// in another one, which ends with the read.
 package lease

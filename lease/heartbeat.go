@@ -138,13 +138,13 @@ func (b *Heartbeat) attemptOnce(ctx context.Context) {
 		f.outcome = Rejected
 	}
 	a := Attempt{Time: start, Took: b.Uptime() - began, Outcome: f.outcome, Err: err}
-	if !a.Outcome.keepsConnection() {
+	b.pulse = b.rhythm.end(b.pulse, b.Uptime(), a.Outcome, f.after)
+	if b.pulse.redial {
 		b.Connection.Close()
 	}
 	if b.stored != nil {
 		a.Annotations = b.stored.annotations
 	}
-	b.pulse = b.rhythm.end(b.pulse, b.Uptime(), a.Outcome, f.after)
 	if b.OnAttempt != nil {
 		b.OnAttempt(a)
 	}

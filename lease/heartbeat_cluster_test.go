@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
@@ -30,8 +31,9 @@ func bootTime() time.Duration {
 // beating is a Beat on a real API server, with the agent's own rights.
 type beating struct {
 	*Heartbeat
-	t *testing.T
-	c *cluster.Cluster
+	t   *testing.T
+	c   *cluster.Cluster
+	how *rest.Config
 
 	mu       sync.Mutex // guards attempts
 	attempts []Attempt
@@ -46,7 +48,7 @@ func newBeating(t *testing.T, node string) *beating {
 	how.UserAgent = "beat-of-" + node
 	line, err := NewConnection(how)
 	require.NoError(t, err)
-	b := &beating{t: t, c: c}
+	b := &beating{t: t, c: c, how: how}
 	b.Heartbeat = &Heartbeat{
 		Node: node, Namespace: Namespace, Holder: "us", Connection: line,
 		Interval: 100 * time.Millisecond, Duration: 40 * time.Second, Uptime: bootTime, OnAttempt: b.beaten,
@@ -227,6 +229,21 @@ func TestHeartbeatClockBehind(t *testing.T) {
 		})
 	}
 	assert.EqualValues(t, 0, *before.Spec.LeaseTransitions, "it is the same holder")
+}
+
+func TestHeartbeatWithdrawn(t *testing.T) {
+	b := newBeating(t, "beat-withdrawn")
+	b.node()
+	agent, err := kubernetes.NewForConfig(b.how)
+	require.NoError(t, err)
+	require.NoError(t, Withdraw(t.Context(), agent.CoordinationV1(), b.Node), "there is none")
+	stop := b.start()
+	b.came(0, Renewed)
+	stop()
+	require.NoError(t, Withdraw(t.Context(), agent.CoordinationV1(), b.Node))
+	b.until("withdrawn", func(l *coordinationv1.Lease) bool { return l.Spec.RenewTime == nil })
+	defer b.start()()
+	b.until("renewed again", func(l *coordinationv1.Lease) bool { return l.Spec.RenewTime != nil })
 }
 
 func TestHeartbeatUrgentAnnotation(t *testing.T) {

@@ -1,8 +1,27 @@
 package lease
 
 import (
+	"context"
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
+
+// Withdraw removes renewTime from the Lease of a node whose agent renews none: no client waits
+// for the next renewal then. Where there is no Lease, there is nothing to do.
+func Withdraw(ctx context.Context, leases coordinationv1client.LeasesGetter, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
+	defer cancel()
+	_, err := leases.Leases(Namespace).Patch(ctx, node, types.MergePatchType, []byte(`{"spec":{"renewTime":null}}`), metav1.PatchOptions{FieldManager: fieldManager})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("remove renewTime of lease %s/%s: %w", Namespace, node, err)
+	}
+	return nil
+}
 
 // RemovalPatch is the JSON patch of a Node's status that removes the conditions of an
 // agent, for the controller and the uninstaller; some is false if there are none. It

@@ -2,10 +2,7 @@ package lease
 
 import (
 	"encoding/json"
-	"encoding/pem"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -15,7 +12,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 )
 
 func TestRenewalPatch(t *testing.T) {
@@ -133,23 +129,14 @@ func TestRenewalSendsChangedAnnotations(t *testing.T) {
 // back since would stand until the beat after the next.
 func TestRenewalAfterFailureSendsAll(t *testing.T) {
 	var sent []renewal
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	line, err := NewConnection(apiServer(t, func(r *http.Request) int {
 		var patch renewal
 		assert.NoError(t, json.NewDecoder(r.Body).Decode(&patch))
 		if sent = append(sent, patch); len(sent) == 1 {
-			w.WriteHeader(http.StatusInternalServerError)
-			return
+			return http.StatusInternalServerError
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_, err := io.WriteString(w, `{"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"annotations": {"same": "1"}}}`)
-		assert.NoError(t, err)
+		return 0
 	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	line, err := NewConnection(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
-		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}})
 	require.NoError(t, err)
 	require.NoError(t, line.dial(t.Context()))
 	defer line.Close()

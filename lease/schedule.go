@@ -50,11 +50,14 @@ const (
 	Unreachable Outcome = "unreachable" // connecting failed
 	NoNode      Outcome = "no_node"     // there is no Node, so no Lease is created
 	Held        Outcome = "held"        // another holder renews this Lease
+	// Unauthorized: the API server does not accept the credentials (401). A client
+	// certificate belongs to its connection: a new one needs a new connection.
+	Unauthorized Outcome = "unauthorized"
 )
 
 // Outcomes returns all outcomes.
 func Outcomes() []Outcome {
-	return []Outcome{Renewed, Created, Throttled, Rejected, Slow, Lost, Unreachable, NoNode, Held}
+	return []Outcome{Renewed, Created, Throttled, Rejected, Slow, Lost, Unreachable, NoNode, Held, Unauthorized}
 }
 
 // Good reports whether the Lease was renewed.
@@ -96,11 +99,16 @@ type attemptState struct {
 	failed, dials int
 	// retryTokensUsed is the number of retry tokens in use, as of began.
 	retryTokensUsed float64
+	// keepUntil is until when a connection that answers is kept although attempts fail,
+	// and keepUnauthorized although they are not authorized.
+	keepUntil, keepUnauthorized time.Duration
+	// redial: the connection is given up, and the next attempt dials.
+	redial bool
 }
 
 // first schedules the first attempt of an agent that starts at now.
 func (r schedule) first(now time.Duration) attemptState {
-	return attemptState{due: now + r.phase/firstFraction, timeout: minTimeout, began: now}
+	return attemptState{due: now + r.phase/firstFraction, timeout: minTimeout, began: now, keepUntil: now + r.duration - r.interval - r.phase}
 }
 
 // firstFraction: the first beats of agents that start at the same time are spread over
@@ -115,6 +123,7 @@ func (r schedule) begin(p attemptState, now time.Duration, dials bool) attemptSt
 		p.retryTokensUsed++
 	}
 	if dials {
+		p.keepUnauthorized = now + time.Duration(r.random()*float64(dialBackoff(p.dials)))
 		p.dials++
 	}
 	return p
@@ -127,6 +136,7 @@ func (r schedule) end(p attemptState, now time.Duration, outcome Outcome, after 
 		return attemptState{
 			due: r.nextSlot(now), timeout: min(max(2*(now-p.began), minTimeout), maxTimeout),
 			began: p.began, expires: now + r.duration, retryTokensUsed: p.retryTokensUsed,
+			keepUntil: now + r.duration - r.interval,
 		}
 	}
 	p.failed++
@@ -134,8 +144,13 @@ func (r schedule) end(p attemptState, now time.Duration, outcome Outcome, after 
 		p.timeout = min(2*p.timeout, maxTimeout)
 	}
 	if outcome == NoNode || outcome == Held {
-		p.due = r.nextSlot(now) // a retry would find the same
+		p.redial, p.due = false, r.nextSlot(now) // a retry would find the same
 		return p
+	}
+	p.redial = !outcome.keepsConnection() || outcome == Unauthorized && now >= p.keepUnauthorized
+	if outcome.keepsConnection() && now >= p.keepUntil {
+		p.redial, p.failed = true, 1 // the new connection is tried at once
+		p.keepUntil = now + r.duration + time.Duration(r.random()*float64(r.interval))
 	}
 	delay := max(r.retry(p.failed), min(after, longestRetry))
 	if p.retryTokensUsed+1 > retryTokens {
@@ -179,9 +194,14 @@ func (r schedule) dial(p attemptState, now time.Duration) time.Duration {
 		return 0
 	}
 	some := r.random()
-	delay := time.Duration(some * float64(backoff.Exponential{First: firstDial, Longest: longestDial}.Doubled(p.dials-1)))
+	delay := time.Duration(some * float64(dialBackoff(p.dials-1)))
 	if left := p.expires - now; left > 0 {
 		delay = min(delay, max(0, left-r.interval)+time.Duration(some*float64(urgentDial)))
 	}
 	return delay
+}
+
+// dialBackoff is the longest time between a dial and the next, after so many dials before it.
+func dialBackoff(dials int) time.Duration {
+	return backoff.Exponential{First: firstDial, Longest: longestDial}.Doubled(dials)
 }

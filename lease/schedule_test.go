@@ -29,6 +29,9 @@ func TestSchedule(t *testing.T) {
 	t.Run("retries within tokens", scheduleRetriesWithinTokens)
 	t.Run("dials spread", scheduleDialsSpread)
 	t.Run("expiring lease is quick", scheduleExpiringLeaseIsQuick)
+	t.Run("connection given up", scheduleConnectionGivenUp)
+	t.Run("sick API server left", scheduleSickAPIServerLeft)
+	t.Run("sick API servers dialled rarely", scheduleSickAPIServersDialledRarely)
 	t.Run("urgent once per second", scheduleUrgentOncePerSecond)
 	t.Run("nodes spread", scheduleNodesSpread)
 	t.Run("first beat spread", scheduleFirstBeatSpread)
@@ -101,16 +104,124 @@ func scheduleAfterFailure(t *testing.T) {
 		{"the same after a connection that died young", attemptState{dials: 3}, Lost, 0, 0, 20 * time.Second, 0},
 		{"but not on a connection that lives", attemptState{dials: 3}, Slow, 0, 0, 100 * ms, 0},
 		{"nor where it answers", attemptState{dials: 3}, Rejected, 0, 0, 100 * ms, 0},
+		{"nor where a token may be new", attemptState{dials: 3}, Unauthorized, 0, 0, 100 * ms, 0},
 		{"without a node there is nothing to try again", attemptState{}, NoNode, 0, 2800 * ms, 3200 * ms, 0},
 		{"nor where somebody else renews", attemptState{}, Held, 0, 2800 * ms, 3200 * ms, 0},
 		{"a budget that is spent is waited for", attemptState{retryTokensUsed: 5}, Rejected, 0, 2 * time.Second, 2 * time.Second, 0},
 		{"no shorter than without it", attemptState{retryTokensUsed: 4.05, failed: 9}, Rejected, 0, 100 * ms, 2 * time.Second, 0},
 	} {
-		c.before.began = now
+		c.before.began, c.before.keepUntil = now, now+time.Hour
 		low, high := steady(0).end(c.before, now, c.outcome, c.after), steady(1-1e-12).end(c.before, now, c.outcome, c.after)
 		assert.InDelta(t, c.least, low.due-now, float64(ms), "%s: at the least", c.name)
 		assert.InDelta(t, c.most, high.due-now, float64(ms), "%s: at the most", c.name)
 		assert.Equal(t, c.wait, low.timeout, c.name)
+	}
+}
+
+// A connection that answers is left when the Lease is about to expire, and then once per lease
+// period: another may lead to another API server.
+func scheduleConnectionGivenUp(t *testing.T) {
+	r, now := steady(0.5), 1000*time.Second
+	renewed := r.end(attemptState{}, now, Renewed, 0)
+	assert.False(t, renewed.redial)
+	last := now + r.duration - r.interval
+	for _, outcome := range []Outcome{Throttled, Rejected, Slow} {
+		assert.False(t, r.end(renewed, last-1, outcome, 0).redial, "%s: there is time", outcome)
+		p := r.end(renewed, last, outcome, 0)
+		assert.True(t, p.redial, outcome)
+		failed := attemptState{failed: 9, dials: 9, keepUntil: last, began: last, expires: last + r.interval}
+		assert.LessOrEqual(t, r.end(failed, last, outcome, 0).due, last+firstRetry, "%s: it is tried at once", outcome)
+		p = r.end(p, last+r.duration, outcome, 0)
+		assert.False(t, p.redial, "%s: the new one is kept as long", outcome)
+		assert.True(t, r.end(p, last+r.duration+r.interval, outcome, 0).redial, outcome)
+	}
+	for _, outcome := range []Outcome{Lost, Unreachable, Unauthorized} {
+		assert.True(t, r.end(renewed, now, outcome, 0).redial, outcome)
+	}
+	for dials, kept := range []time.Duration{firstDial / 2, firstDial, 2 * firstDial, longestDial / 2} {
+		p := r.begin(attemptState{dials: dials, keepUntil: time.Hour}, now, true)
+		assert.False(t, r.end(p, now+kept-1, Unauthorized, 0).redial, "dials back off")
+		assert.True(t, r.end(p, now+kept, Unauthorized, 0).redial, "after %d dials", dials)
+	}
+	for _, outcome := range []Outcome{NoNode, Held} {
+		assert.False(t, r.end(attemptState{redial: true}, last, outcome, 0).redial, "%s: every API server would answer the same", outcome)
+	}
+	assert.False(t, r.end(r.first(now), now+10*time.Second, Rejected, 0).redial, "an agent that starts waits as well")
+	assert.True(t, r.end(r.first(now), now+r.duration, Rejected, 0).redial)
+}
+
+// sickness is what attempts on a connection end with from a time on: with one API server of two
+// on the connection that is open then, else on each.
+type sickness struct {
+	from    time.Duration
+	outcome Outcome
+	one     bool
+}
+
+// live lets an agent live until end, and returns when it dialled and when it renewed.
+func (s sickness) live(r schedule, end time.Duration) (dials, renewals []time.Duration) {
+	up := false
+	for p := r.first(0); p.due < end; {
+		now, outcome, took := p.due, Renewed, 5*ms
+		p = r.begin(p, now, !up)
+		if !up {
+			dials = append(dials, now)
+		}
+		if now >= s.from && !(s.one && dials[len(dials)-1] >= s.from) {
+			if outcome = s.outcome; outcome == Slow {
+				took = p.timeout
+			}
+		}
+		p = r.end(p, now+took, outcome, 0)
+		if up = !p.redial; outcome.Good() {
+			renewals = append(renewals, now+took)
+		}
+	}
+	return dials, renewals
+}
+
+func manyAgents(n int) []schedule {
+	list := make([]schedule, n)
+	for i := range list {
+		list[i] = steady(0)
+		list[i].random = rand.New(rand.NewPCG(uint64(i), 1)).Float64
+		list[i].phase = phaseOf(fmt.Sprintf("node-%03d", i), list[i].interval)
+	}
+	return list
+}
+
+// One API server of several fails, or hangs while its connections live.
+func scheduleSickAPIServerLeft(t *testing.T) {
+	for _, outcome := range []Outcome{Throttled, Rejected, Slow, Unauthorized} {
+		longest := time.Duration(0)
+		for i, r := range manyAgents(500) {
+			dials, renewals := sickness{from: time.Minute, outcome: outcome, one: true}.live(r, 5*time.Minute)
+			assert.Len(t, dials, 2, "%s, agent %d: the first, and away from the sick one", outcome, i)
+			for i := range renewals[1:] {
+				longest = max(longest, renewals[i+1]-renewals[i])
+			}
+		}
+		t.Logf("%s: longest gap %s", outcome, longest)
+		assert.LessOrEqual(t, longest, steady(0).duration, outcome)
+	}
+}
+
+// All API servers answer and refuse, for 5 min: thousands of agents must not dial together.
+func scheduleSickAPIServersDialledRarely(t *testing.T) {
+	const agents, from, minutes = 1000, time.Minute, 5
+	for outcome, most := range map[Outcome]int{Throttled: 8, Rejected: 8, Slow: 8, Unauthorized: 25} {
+		perSecond, n := map[time.Duration]int{}, 0
+		for _, r := range manyAgents(agents) {
+			dials, _ := sickness{from: from, outcome: outcome}.live(r, from+minutes*time.Minute)
+			for _, at := range dials[1:] {
+				perSecond[at/time.Second]++
+				n++
+			}
+		}
+		busiest := slices.Max(slices.Collect(maps.Values(perSecond)))
+		t.Logf("%s: %.1f dials per agent, %d in the busiest second", outcome, float64(n)/agents, busiest)
+		assert.LessOrEqual(t, n, most*agents, outcome)
+		assert.LessOrEqual(t, busiest, 3*agents/10, outcome)
 	}
 }
 
@@ -202,10 +313,7 @@ func scheduleDialsSpread(t *testing.T) {
 	perSecond := map[time.Duration]int{}
 	inVain := 0
 	var slowest time.Duration
-	for i := range agents {
-		r := steady(0)
-		r.random = rand.New(rand.NewPCG(uint64(i), 1)).Float64
-		r.phase = phaseOf(fmt.Sprintf("node-%03d", i), r.interval)
+	for i, r := range manyAgents(agents) {
 		dials, renewals := o.live(r, o.to+time.Minute)
 		inVain += len(dials)
 		after := slices.IndexFunc(renewals, func(at time.Duration) bool { return at >= o.to })

@@ -72,6 +72,10 @@ const (
 // ScopeNamed is the scope of pods that an outer plugin names without a threshold.
 const ScopeNamed = "pods"
 
+// ForcedTTL is how long a forced eviction stays wanted that the plugin does not repeat:
+// short, so that an old request is not carried out after an outage.
+const ForcedTTL = 5 * time.Minute
+
 // Verdict is what one plugin concludes of one scope at one time. The plugin gets it
 // back with the next View, so it is also all the state a plugin has.
 type Verdict struct {

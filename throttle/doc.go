@@ -20,5 +20,6 @@
 //
 // # Concurrency
 //
-// Decisions are values. A Journal belongs to one goroutine.
+// Decisions are values. A Journal belongs to one goroutine; with a Timeout it calls its Files
+// in others, for one knob or disk in one at a time.
 package throttle

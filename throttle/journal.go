@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
@@ -71,8 +72,9 @@ func (k Knob) Resource() snapshot.SharedResource {
 	return snapshot.SharedCPU
 }
 
+// compare orders those of disks last: one of them may hang.
 func (k Knob) compare(o Knob) int {
-	return cmp.Or(cmp.Compare(k.Cgroup, o.Cgroup), cmp.Compare(k.Name, o.Name), cmp.Compare(k.Device, o.Device), k.Container.compare(o.Container))
+	return cmp.Or(cmp.Compare(k.Device, o.Device), cmp.Compare(k.Cgroup, o.Cgroup), cmp.Compare(k.Name, o.Name), k.Container.compare(o.Container))
 }
 
 // Limit is a knob that the agent has set. 0 means no limit, as everywhere in this
@@ -129,17 +131,24 @@ type Journal struct {
 	Save func([]Limit) error
 	// Limits, at most one of each knob.
 	Limits []Limit
+	// Timeout is how long a Set waits for Files; 0: as long as they take.
+	Timeout time.Duration
 
-	saved []Limit // by this journal; nil: nothing yet
+	saved   []Limit       // by this journal; nil: nothing yet
+	until   time.Time     // when the Set that runs stops waiting
+	hanging map[Knob]hang // what hangs, by worker
 }
 
 // Set makes these limits the agent's own, and removes all its others. Numbers are bytes
 // per second, cores, or bytes. What fails is retried by the next Set.
 func (b *Journal) Set(want map[Knob]float64) error {
+	b.until = time.Now().Add(b.Timeout)
 	before := slices.Clone(b.Limits)
 	restored, errs := b.planRestore(want)
+	planned := map[Knob]bool{}
 	for _, k := range slices.SortedFunc(maps.Keys(want), Knob.compare) {
-		errs = append(errs, b.ignoreGone(k, func() error { return b.plan(k, want[k]) })...)
+		failed := b.ignoreGone(k, func() error { return b.plan(k, want[k]) })
+		errs, planned[k] = append(errs, failed...), failed == nil
 	}
 	if slices.Equal(before, b.Limits) && !slices.ContainsFunc(b.Limits, Limit.pending) {
 		return errors.Join(errs...)
@@ -151,9 +160,8 @@ func (b *Journal) Set(want map[Knob]float64) error {
 	if !slices.ContainsFunc(b.Limits, Limit.pending) {
 		return errors.Join(errs...)
 	}
-	for _, l := range slices.Clone(b.Limits) {
-		_, wanted := want[l.Knob]
-		if l.pending() && (restored[l.Knob] || wanted && err == nil) { // what is restored need not be saved before
+	for _, l := range slices.SortedFunc(slices.Values(b.Limits), func(l, o Limit) int { return l.Knob.compare(o.Knob) }) {
+		if l.pending() && (restored[l.Knob] || planned[l.Knob] && err == nil) { // what is restored need not be saved before
 			errs = append(errs, b.ignoreGone(l.Knob, func() error { return b.write(l) })...)
 		}
 	}
@@ -201,7 +209,7 @@ func (b *Journal) planRestore(want map[Knob]float64) (planned map[Knob]bool, err
 			continue
 		}
 		errs = append(errs, b.ignoreGone(l.Knob, func() error {
-			now, err := b.Files.Get(l.Knob)
+			now, err := b.get(l.Knob)
 			switch {
 			case err != nil:
 				return err
@@ -219,11 +227,11 @@ func (b *Journal) planRestore(want map[Knob]float64) (planned map[Knob]bool, err
 
 // plan records what is to be written for a knob, if anything.
 func (b *Journal) plan(k Knob, per float64) error {
-	want, err := b.Files.Effective(k, per)
+	want, err := b.call(k, func() (uint64, error) { return b.Files.Effective(k, per) })
 	if err != nil {
 		return err
 	}
-	now, err := b.Files.Get(k)
+	now, err := b.get(k)
 	if err != nil {
 		return err
 	}
@@ -254,7 +262,7 @@ func (b *Journal) plan(k Knob, per float64) error {
 
 // write a value. A limit whose value before is restored is the agent's no longer.
 func (b *Journal) write(l Limit) error {
-	if err := b.Files.Set(l.Knob, l.Value); err != nil {
+	if _, err := b.call(l.Knob, func() (uint64, error) { return 0, b.Files.Set(l.Knob, l.Value) }); err != nil {
 		return err
 	}
 	if l.Restores() {

@@ -67,8 +67,10 @@ type Agent struct {
 	counters         evict.Counters
 
 	// throttling guards the throttles, which the rounds and the throttle loop use; throttled is
-	// the state that was used last.
+	// the state that was used last. resizing is locked before it, for as long as the API server
+	// takes.
 	throttling      sync.Mutex
+	resizing        sync.Mutex
 	throttled       *view.State
 	throttlingEnded bool
 
@@ -88,8 +90,8 @@ type Agent struct {
 	loggedTriggers []string // notes about triggers that were logged last
 
 	state         atomic.Pointer[view.State]
-	lastSample    atomic.Int64     // when the last sample ended, in Unix nanoseconds
-	roundLiveness process.Liveness // when the last round ended
+	lastSample    atomic.Pointer[time.Time] // when the last sample ended
+	roundLiveness process.Liveness          // when the last round ended
 	missed        atomic.Uint64
 	levelRose     chan struct{} // wakes the round loop: a level rose
 	throttleDue   chan struct{} // wakes the throttle loop: a level rose, or memory runs out
@@ -133,7 +135,7 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	a.movers, a.throttles = newMoverBudget(c.State.Dir, log), newThrottles(c.State.Dir, bootID(c.Paths.Procfs), host, log)
 	a.outer = newOuterHost(c, a.Config.Current, a.Log)
 	a.triggers = newTriggers(c, a.Config.Current, func() { wake(a.pace.woken) })
-	a.lastSample.Store(time.Now().UnixNano())
+	a.sampled()
 	if a.About.CgroupFlavour, err = host.CgroupFlavour(); err != nil {
 		log.Warn("cannot find the cgroup hierarchy; workloads are not measured", "error", err)
 	}
@@ -189,6 +191,7 @@ func (a *Agent) Join() error {
 		}
 	}
 	cl.requester.LateAnswer = func() { wake(a.levelRose) }
+	cl.requester.Round = func() time.Duration { return a.Config.Current().Eviction.Round }
 	if a.savedState.Pending(time.Now()) == "" {
 		cl.requester.Withdraw() // requests that an earlier agent left in the Lease
 	}
@@ -344,14 +347,22 @@ func (a *Agent) ready() error {
 	if age := a.sampleAge(); age > readyTicks*a.Config.Current().Tick {
 		return fmt.Errorf("sample: the last one is %s old", age.Round(100*time.Millisecond))
 	}
-	c := a.Config.Current()
-	if err := a.roundLiveness.Check(process.NotReadyAfter, map[string]time.Duration{loopRounds: c.Eviction.Round + c.Plugins.Deadline}); err != nil {
-		return err
+	if age := a.roundsStuck(); age > 0 {
+		return fmt.Errorf("%s: stuck for %s", loopRounds, age.Round(time.Second))
 	}
 	if a.cluster != nil {
 		return a.cluster.ready()
 	}
 	return nil
+}
+
+// roundsStuck is how long ago the last round ended, if that is too long; else 0.
+func (a *Agent) roundsStuck() time.Duration {
+	c := a.Config.Current()
+	if age := a.roundLiveness.Age(loopRounds); age > process.NotReadyAfter+c.Eviction.Round+c.Plugins.Deadline {
+		return age
+	}
+	return 0
 }
 
 func (a *Agent) viewCluster() *view.Cluster {
@@ -360,13 +371,17 @@ func (a *Agent) viewCluster() *view.Cluster {
 	}
 	v := a.cluster.view(a.Config.Current().Eviction, &a.counters)
 	v.DataMovers, v.Throttles = a.movers.shown.Load(), a.throttles.shown.Load()
+	v.RoundsStuckSeconds = a.roundsStuck().Seconds()
 	return v
 }
 
 // newestState is the last published state with the outer plugins; nil before the first.
 func (a *Agent) newestState() *view.State { return a.state.Load().WithOuter(a.viewOuter()) }
 
-func (a *Agent) sampleAge() time.Duration { return time.Since(time.Unix(0, a.lastSample.Load())) }
+// sampled records that a sample has ended. Its age goes by the monotonic clock, which is not set.
+func (a *Agent) sampled() { a.lastSample.Store(new(time.Now())) }
+
+func (a *Agent) sampleAge() time.Duration { return time.Since(*a.lastSample.Load()) }
 
 // startRecording writes samples in a goroutine of its own. end waits until the
 // last ones are written, or StopTimeout is over.

@@ -21,6 +21,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/agents/client"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
@@ -70,7 +71,8 @@ type cluster struct {
 	facts       atomic.Pointer[snapshot.Cluster]
 	podsChanged chan struct{}
 	reclaimed   *reclaimedReader
-	// leases are read once, at startup, by waitUntilAlone.
+	// leases are used once, at startup: by waitUntilAlone or, where lease.enabled is false, by
+	// withdrawLease.
 	leases coordinationv1client.LeasesGetter
 	// needsReclaimed tells whether a rule needs the reclaimed resources. terminationBound is how
 	// long a deleted pod counts as terminating for the rules (credit).
@@ -98,8 +100,12 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 	if err != nil {
 		return nil, fmt.Errorf("create Kubernetes client: %w", err)
 	}
+	leases, err := coordinationv1client.NewForConfig(how)
+	if err != nil {
+		return nil, fmt.Errorf("create Kubernetes client: %w", err)
+	}
 	cl := &cluster{
-		node: node, bootID: bootID(c.Paths.Procfs), core: core, nodes: core, log: log, marked: make(chan struct{}),
+		node: node, bootID: bootID(c.Paths.Procfs), core: core, nodes: core, leases: leases, log: log, marked: make(chan struct{}),
 		pods: &pods.Watcher{Node: node, Pods: core, Claims: core, Volumes: core, Log: log, PluginPods: pods.PluginPods{
 			Enabled: true, Full: c.Plugins.FullPods, Annotations: c.Plugins.AnnotationKeys(""),
 		}, OptOuts: c.Eviction.OptOuts},
@@ -130,9 +136,6 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 // addHeartbeats creates the heartbeat of the agent's own Lease and, with
 // lease.target: node, that of the Node's Lease.
 func (c *cluster) addHeartbeats(of config.Lease, how *rest.Config) (err error) {
-	if c.leases, err = coordinationv1client.NewForConfig(how); err != nil {
-		return fmt.Errorf("create Kubernetes client: %w", err)
-	}
 	if c.heartbeat, err = newHeartbeat(of, c.node, how, c.log); err != nil {
 		return err
 	}
@@ -145,6 +148,21 @@ func (c *cluster) addHeartbeats(of config.Lease, how *rest.Config) (err error) {
 	}
 	c.nodeLease.nodeChanged = c.status.Reread
 	return nil
+}
+
+// withoutLease answers for the controller where no Lease carries requests to it: a reload
+// switched both on, and the Lease begins with a restart.
+type withoutLease struct{ direct agents.Evictor }
+
+// Evict implements agents.Evictor.
+func (e withoutLease) Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer {
+	if v.Fallback {
+		return e.direct.Evict(ctx, v, dryRun)
+	}
+	return evict.Answer{
+		Time: time.Now(), Outcome: evict.UnknownOutcome, DryRun: dryRun, Via: evict.ViaController,
+		Text: "lease.enabled takes effect after a restart: requests cannot be sent",
+	}
 }
 
 // heartbeats are the heartbeats that are configured.
@@ -167,6 +185,9 @@ func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 		}
 		return c.status.Run(ctx)
 	})
+	if c.heartbeat == nil {
+		g.Go(func() error { withdrawLease(ctx, c.leases, c.node, c.log); return nil })
+	}
 	for _, h := range c.heartbeats() {
 		g.Go(func() error { return h.run(ctx) })
 		g.Go(func() error { return h.logChanges(ctx) })

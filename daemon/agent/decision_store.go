@@ -3,17 +3,18 @@ package agent
 import (
 	"log/slog"
 	"path/filepath"
+	"slices"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
-// decisionStore store decisions across restarts; a decision that changes is stored
-// again.
+// decisionStore stores decisions across restarts; a decision that changes is stored
+// again. As in evict.Log, those that requested an eviction are not pushed out by others.
 type decisionStore struct {
-	ring   state.Ring[evict.Decision]
-	writer state.Writer // of ring
+	requests, others state.Ring[evict.Decision]
+	writer           state.Writer // of both
 }
 
 // maxQueuedRecords is how many decisions are queued while the disk hangs: those
@@ -25,27 +26,38 @@ const maxQueuedRecords = 64
 const writesPerDecision = 4
 
 func newRecords(c config.State) *decisionStore {
-	return &decisionStore{ring: state.Ring[evict.Decision]{
-		Dir: filepath.Join(c.Dir, "decisions"), Max: writesPerDecision * c.Decisions, MaxBytes: int64(min(c.DecisionsSize, 1<<40)),
-	}, writer: state.Writer{MaxQueued: maxQueuedRecords}}
+	ring := func(dir string) state.Ring[evict.Decision] {
+		return state.Ring[evict.Decision]{
+			Dir: filepath.Join(c.Dir, dir), Max: writesPerDecision * c.Decisions, MaxBytes: int64(min(c.DecisionsSize, 1<<40) / 2),
+		}
+	}
+	return &decisionStore{requests: ring("evictions"), others: ring("decisions"), writer: state.Writer{MaxQueued: maxQueuedRecords}}
 }
 
 // load returns the decisions of earlier agents, oldest first.
-func (r *decisionStore) load(log *slog.Logger) []evict.Decision {
-	list, spoiled, err := r.ring.Load()
-	if err != nil {
-		log.Warn("cannot read saved decisions; starting without them", "reason", err)
+func (r *decisionStore) load(log *slog.Logger) (all []evict.Decision) {
+	for _, ring := range []*state.Ring[evict.Decision]{&r.others, &r.requests} {
+		list, spoiled, err := ring.Load()
+		if err != nil {
+			log.Warn("cannot read saved decisions; starting without them", "reason", err)
+		}
+		if spoiled > 0 {
+			log.Warn("dropped unreadable saved decisions", "lost", spoiled, "read", len(list), "dir", ring.Dir)
+		}
+		all = append(all, list...)
 	}
-	if spoiled > 0 {
-		log.Warn("dropped unreadable saved decisions", "lost", spoiled, "read", len(list), "dir", r.ring.Dir)
-	}
-	return list
+	slices.SortStableFunc(all, func(a, b evict.Decision) int { return a.Time.Compare(b.Time) })
+	return all
 }
 
 // append stores a decision. It waits no longer than saveTimeout: a decision that
 // is not stored is still in memory, in the log and in the Events.
 func (r *decisionStore) append(d evict.Decision, log *slog.Logger) {
-	add, err := r.ring.Prepare(d)
+	ring := &r.others
+	if d.Requested() {
+		ring = &r.requests
+	}
+	add, err := ring.Prepare(d)
 	if err == nil {
 		err = r.writer.Do(saveTimeout, add)
 	}

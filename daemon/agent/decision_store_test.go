@@ -2,10 +2,12 @@ package agent
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -34,14 +36,23 @@ func TestDecisionsSurviveRestart(t *testing.T) {
 	first.append(later, log)
 	require.Empty(t, said.String())
 
-	file := filepath.Join(c.Dir, "decisions", "newer.jsonl")
+	file := filepath.Join(c.Dir, "evictions", "newer.jsonl")
 	b, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, append(b, "0badc0de {\"id\":"...), 0o600))
+	c.Decisions = 2
 	next := newRecords(c)
 	assert.Equal(t, []evict.Decision{made, later}, next.load(log))
 	assert.Contains(t, said.String(), "dropped unreadable saved decisions")
 	assert.Contains(t, said.String(), "lost=1 read=2")
+
+	for i := range 4 * writesPerDecision * c.Decisions { // others push it out neither here
+		other := evict.Decision{ID: "o", Time: time.Unix(int64(i+1), 0).UTC(), Causes: []evict.Cause{{Scope: fmt.Sprint(i)}}}
+		next.append(other, log)
+	}
+	kept := newRecords(c).load(log)
+	assert.Equal(t, []evict.Decision{made, later}, kept[:2], "the oldest first")
+	assert.Less(t, len(kept), 4*writesPerDecision*c.Decisions)
 
 	said.Reset()
 	blocked := newRecords(config.State{Dir: file, Decisions: 1, DecisionsSize: 1 << 20})

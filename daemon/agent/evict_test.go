@@ -20,6 +20,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	agentsclient "github.com/plimsoll-dev/plimsoll/agents/client"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/evict"
@@ -56,6 +57,10 @@ func newCarrying(t *testing.T, names ...string) *carrying {
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
 	})
+	mux.HandleFunc("/api/v1/nodes/n", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(corev1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}})
+	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	client, err := corev1client.NewForConfig(&rest.Config{Host: server.URL})
@@ -75,9 +80,13 @@ func newCarrying(t *testing.T, names ...string) *carrying {
 		}
 		return nil
 	})
-	c.Agent = &Agent{Log: slog.New(slog.DiscardHandler), levelRose: make(chan struct{}, 1), cluster: &cluster{
-		pods: watcher, store: store, evictor: &kube.Evictor{REST: client.RESTClient()}, log: slog.New(slog.DiscardHandler),
+	log := slog.New(slog.DiscardHandler)
+	c.Agent = &Agent{Log: log, levelRose: make(chan struct{}, 1), cluster: &cluster{
+		node: "n", pods: watcher, nodes: client, store: store, evictor: &kube.Evictor{REST: client.RESTClient()}, log: log, marked: make(chan struct{}),
+		tainter: &kube.Tainter{Nodes: client, Node: "n", Log: log}, cnr: &cnr{}, events: kube.NewAnnouncer(client, "n", log),
+		requester: &agentsclient.EvictionRequester{Wake: func() {}},
 	}}
+	t.Cleanup(c.cluster.events.Close)
 	return c
 }
 
@@ -150,4 +159,23 @@ func TestRoundPodGoneSinceChosen(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, kept.Victims, "the next agent must not ask for it either")
 	assert.Len(t, c.levelRose, 1, "the next round comes at once")
+}
+
+// A reload switches on the controller and the Lease, which begins with a restart: the
+// decision says so at once, and the fallback is as without an answer.
+func TestRoundControllerWithoutLease(t *testing.T) {
+	file, path := configured(t, "lease: {enabled: false}\n")
+	writeConfig(t, path, "lease: {enabled: true}\neviction: {via: controller}\n")
+	require.NoError(t, file.Reload())
+	c := newCarrying(t, "culprit")
+	in, d, m := c.chosen(t, c.cluster.pods.List(pods.DefaultRules()))
+	in.Config.Via = file.Current().Eviction.Via
+	m = c.evict(t.Context(), in, &d, m)
+	assert.Equal(t, "eviction of shop/culprit: outcome unknown: lease.enabled takes effect after a restart: requests cannot be sent", d.Reason)
+	assert.Empty(t, c.asked)
+	m.Victims[0].Time, m.RateLimits.Fallback = in.Time.Add(-in.Config.ViaFallbackAfter), in.Uptime-time.Hour
+	in.Config.ViaFallback, in.State = true, m
+	d, m = evict.Decide(in)
+	c.evict(t.Context(), in, &d, m)
+	assert.Equal(t, []string{"culprit kept"}, c.asked, d.Reason)
 }

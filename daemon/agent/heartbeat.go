@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/agents/client"
@@ -30,7 +33,8 @@ type heartbeat struct {
 	log  *slog.Logger
 
 	// nodeChanged is called when the Node's conditions may have changed: after a gap in
-	// the renewals and, if the agent keeps the Node Ready, after each renewal.
+	// the renewals, with a new Lease and, if the agent keeps the Node Ready, after each
+	// renewal.
 	nodeChanged func()
 	// holdsNodeLease tells, if the agent keeps the Node Ready, whether the Lease is the
 	// agent's to renew; known is closed once that is decided.
@@ -43,8 +47,9 @@ type heartbeat struct {
 	requester *client.EvictionRequester
 
 	// renewed is when the Lease was last renewed, on the clock of Beat.Uptime; 0:
-	// never. Owned by the beat's goroutine.
-	renewed time.Duration
+	// never. Up to settled the conditions may become Unknown; 0: they may not. Both are
+	// owned by the beat's goroutine.
+	renewed, settled time.Duration
 
 	// report is what the Lease carries about the node.
 	report client.Report
@@ -151,7 +156,7 @@ func (h *heartbeat) recordAttempt(a lease.Attempt) {
 	h.mu.Unlock()
 	h.decideHolder(a.Outcome)
 	if a.Outcome.Good() {
-		h.checkGap(h.beat.Uptime())
+		h.checkNode(h.beat.Uptime(), a.Outcome)
 		h.requester.ReadAnswers(a.Annotations)
 		h.detectOther(a)
 	}
@@ -174,15 +179,30 @@ func (h *heartbeat) decideHolder(o lease.Outcome) {
 	}
 }
 
-// checkGap calls nodeChanged where a renewal was missed: the controller may have set the
-// conditions to Unknown, after a time that only its own configuration has
-// (agents.monitorGracePeriod).
-func (h *heartbeat) checkGap(now time.Duration) {
+// unknownWithin is how long after a renewal the conditions may still become Unknown: the
+// controller looks at the Lease and then writes, with 5 s for each.
+const unknownWithin = 15 * time.Second
+
+// checkNode calls nodeChanged where the Node may lack the agent's conditions. Before the first
+// renewal, or where one was missed, the controller may have set them to Unknown, after a time
+// that only its own configuration has (agents.monitorGracePeriod), or may just be doing so: the
+// renewals that follow look again. Where the Lease was created, the Node may be a new one.
+func (h *heartbeat) checkNode(now time.Duration, o lease.Outcome) {
+	if h.beat.Exclusive {
+		return
+	}
 	gap := time.Duration(missedRenewals * float64(h.beat.Interval))
-	if h.renewed != 0 && now-h.renewed > gap && !h.beat.Exclusive {
-		h.nodeChanged()
+	if now-h.renewed > gap || o == lease.Created {
+		h.settled = now + unknownWithin
 	}
 	h.renewed = now
+	if h.settled == 0 {
+		return
+	}
+	h.nodeChanged()
+	if now >= h.settled {
+		h.settled = 0
+	}
 }
 
 // holderDecided is closed once it is decided whether the Node's Lease is ours; h may be
@@ -272,4 +292,26 @@ func (h *heartbeat) view() *view.Heartbeat {
 	shown := h.shown.Clone()
 	shown.Dials = h.beat.Connection.Dials.Load()
 	return &shown
+}
+
+// withdrawLease withdraws the Lease that an agent with lease.enabled has left on this node: by it
+// the controller would take this agent for silent, whose only heartbeat is its status. It tries
+// until it can, or ctx is done.
+func withdrawLease(ctx context.Context, leases coordinationv1client.LeasesGetter, node string, log *slog.Logger) {
+	retry, said := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 1, Steps: math.MaxInt32, Cap: 5 * time.Minute}, ""
+	for {
+		err := lease.Withdraw(ctx, leases, node)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if err.Error() != said {
+			said = err.Error()
+			log.Warn("cannot withdraw the Lease of an earlier agent, and the controller may take this one for silent; retrying, or delete the Lease", "namespace", lease.Namespace, "name", node, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retry.Step()):
+		}
+	}
 }

@@ -1,19 +1,40 @@
 package agent
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/agents/client"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
@@ -102,9 +123,9 @@ func TestReadyConditionOnlyOfOwnLease(t *testing.T) {
 	assert.Equal(t, list, nodes.withReady(list))
 }
 
-// A controller may have made the conditions Unknown meanwhile.
+// A controller may have made the conditions Unknown meanwhile, or may be about to.
 func TestHeartbeatGapRereadsNode(t *testing.T) {
-	for _, interval := range []time.Duration{time.Second, 10 * time.Second, 30 * time.Second} {
+	for interval, following := range map[time.Duration]int{time.Second: 15, 10 * time.Second: 2, 30 * time.Second: 1} {
 		t.Run(interval.String(), func(t *testing.T) {
 			up, told := time.Minute, 0
 			c := config.Default().Lease
@@ -112,18 +133,187 @@ func TestHeartbeatGapRereadsNode(t *testing.T) {
 			h, err := newHeartbeat(c, "n1", &rest.Config{Host: "https://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
 			require.NoError(t, err)
 			h.nodeChanged, h.beat.Uptime = func() { told++ }, func() time.Duration { return up }
-			renew := func(after time.Duration) int {
-				up += after
-				h.recordAttempt(lease.Attempt{Outcome: lease.Renewed})
+			beat := func(after time.Duration, o lease.Outcome) (calls int) {
+				up, told = up+after, 0
+				h.recordAttempt(lease.Attempt{Outcome: o})
 				return told
 			}
-			assert.Equal(t, 0, renew(0), "the first says nothing")
-			assert.Equal(t, 0, renew(interval*3/2))
-			assert.Equal(t, 1, renew(interval*3/2+1))
-			up += interval
-			h.recordAttempt(lease.Attempt{Outcome: lease.Rejected})
-			assert.Equal(t, 2, renew(interval), "what was tried is not heard")
-			assert.Equal(t, 2, renew(interval))
+			rereads := func(why string) {
+				t.Helper()
+				for range following {
+					assert.Equal(t, 1, beat(interval, lease.Renewed), why)
+				}
+				assert.Zero(t, beat(interval, lease.Renewed), why)
+			}
+			assert.Equal(t, 1, beat(0, lease.Renewed))
+			rereads("the agent before this one may have been silent")
+			assert.Zero(t, beat(interval*3/2, lease.Renewed))
+			assert.Equal(t, 1, beat(interval*3/2+1, lease.Renewed))
+			rereads("it was missed")
+			assert.Zero(t, beat(interval, lease.Rejected))
+			assert.Equal(t, 1, beat(interval, lease.Renewed), "an attempt alone is no heartbeat")
+			rereads("it was missed, too")
+			assert.Equal(t, 1, beat(interval, lease.Created), "the Lease was collected with its Node")
+			rereads("the Node may be a new one")
 		})
 	}
+}
+
+// conditioned is a Node with one condition.
+type conditioned struct {
+	corev1client.NodeInterface
+	mu   sync.Mutex // guards node
+	node corev1.Node
+}
+
+func (c *conditioned) Nodes() corev1client.NodeInterface { return c }
+
+func (c *conditioned) Get(context.Context, string, metav1.GetOptions) (*corev1.Node, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.node.DeepCopy(), nil
+}
+
+func (c *conditioned) ApplyStatus(_ context.Context, a *applycorev1.NodeApplyConfiguration, _ metav1.ApplyOptions) (*corev1.Node, error) {
+	c.set(*a.Status.Conditions[0].Status)
+	return c.Get(context.Background(), "", metav1.GetOptions{})
+}
+
+// set the condition as of now; none where the status is empty.
+func (c *conditioned) set(status corev1.ConditionStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.node.Status.Conditions = nil
+	if status != "" {
+		c.node.Status.Conditions = []corev1.NodeCondition{{Type: names.Prefix + "Mem", Status: status, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+	}
+}
+
+func (c *conditioned) status() (status corev1.ConditionStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.node.Status.Conditions {
+		status = one.Status
+	}
+	return status
+}
+
+func TestConditionsWrittenAgain(t *testing.T) {
+	for name, happens := range map[string]func(node *conditioned, beat func(after time.Duration, o lease.Outcome)){
+		"the controller writes Unknown after the gap": func(node *conditioned, beat func(time.Duration, lease.Outcome)) {
+			beat(40*time.Second, lease.Renewed)
+			node.set(corev1.ConditionUnknown)
+			beat(10*time.Second, lease.Renewed)
+		},
+		"the controller writes Unknown while the agent starts": func(node *conditioned, beat func(time.Duration, lease.Outcome)) {
+			node.set(corev1.ConditionUnknown)
+			beat(5*time.Second, lease.Renewed)
+		},
+		"the Node is made anew": func(node *conditioned, beat func(time.Duration, lease.Outcome)) {
+			for range 3 {
+				beat(10*time.Second, lease.Renewed)
+			}
+			node.set("")
+			beat(10*time.Second, lease.Created)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start, node := time.Now(), &conditioned{}
+				status := &lease.Status{Node: "n1", Nodes: node, Log: slog.New(slog.DiscardHandler), Conditions: func() []lease.Condition {
+					return []lease.Condition{{Type: names.Prefix + "Mem", Status: corev1.ConditionFalse}}
+				}}
+				h := ownBeat(t)
+				h.nodeChanged, h.beat.Uptime = status.Reread, func() time.Duration { return time.Hour + time.Since(start) }
+				ctx, end := context.WithCancel(t.Context())
+				defer end()
+				go func() { assert.NoError(t, status.Run(ctx)) }()
+				beat := func(after time.Duration, o lease.Outcome) {
+					time.Sleep(after)
+					h.recordAttempt(lease.Attempt{Outcome: o})
+					synctest.Wait()
+				}
+				beat(time.Second, lease.Renewed)
+				require.Equal(t, corev1.ConditionFalse, node.status())
+				happens(node, beat)
+				assert.Equal(t, corev1.ConditionFalse, node.status())
+			})
+		})
+	}
+}
+
+// An earlier agent renewed a Lease, and this one renews none: the controller must not wait for it.
+func TestLeaseWithdrawnWhereDisabled(t *testing.T) {
+	for name, answers := range map[string][]int{
+		"there is a Lease":               {http.StatusOK},
+		"there is none":                  {http.StatusNotFound},
+		"the API server fails the first": {http.StatusInternalServerError, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := make(chan string, 10)
+			next := 0
+			mux := http.NewServeMux()
+			mux.HandleFunc("/apis/coordination.k8s.io/v1/namespaces/plimsoll-node-lease/leases/n", func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				assert.NoError(t, err)
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(answers[next])
+				next++
+				_, err = io.WriteString(w, "{}")
+				assert.NoError(t, err)
+				asked <- r.Method + " " + string(body)
+			})
+			server := httptest.NewServer(mux)
+			defer server.Close()
+			kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+			require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "`+server.URL+`"}}], contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}`), 0o600))
+			file, _ := configured(t, "lease: {enabled: false}\nkubernetes: {kubeconfig: "+kubeconfig+"}\nstate: {dir: "+t.TempDir()+"}\n")
+			cl, err := newCluster(file.Current(), "n", slog.New(slog.DiscardHandler))
+			require.NoError(t, err)
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			var g errgroup.Group
+			cl.run(ctx, &g)
+			for range answers {
+				assert.Equal(t, `PATCH {"spec":{"renewTime":null}}`, <-asked)
+			}
+			end()
+			require.NoError(t, g.Wait())
+		})
+	}
+}
+
+func TestLeaseWithdrawnOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases := &failingLease{failures: 3}
+		var said strings.Builder
+		withdrawLease(t.Context(), leases, "n", slog.New(slog.NewTextHandler(&said, nil)))
+		assert.Equal(t, 4, leases.patches)
+		assert.Equal(t, 1, strings.Count(said.String(), "\n"), "%s", said.String())
+		leases = &failingLease{failures: 1, err: apierrors.NewNotFound(schema.GroupResource{Resource: "leases"}, "n")}
+		withdrawLease(t.Context(), leases, "n", slog.New(slog.DiscardHandler))
+		assert.Equal(t, 1, leases.patches)
+		ctx, end := context.WithTimeout(t.Context(), time.Hour)
+		defer end()
+		leases = &failingLease{failures: 1000}
+		withdrawLease(ctx, leases, "n", slog.New(slog.DiscardHandler))
+		assert.InDelta(t, 14, leases.patches, 8, "an API server that never accepts it is asked every 5 to 10 min")
+	})
+}
+
+// failingLease refuses so many patches.
+type failingLease struct {
+	coordinationv1client.LeasesGetter
+	coordinationv1client.LeaseInterface
+	failures, patches int
+	err               error // nil: any
+}
+
+func (f *failingLease) Leases(string) coordinationv1client.LeaseInterface { return f }
+
+func (f *failingLease) Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*coordinationv1.Lease, error) {
+	if f.patches++; f.patches <= f.failures {
+		return nil, cmp.Or(f.err, errors.New("forbidden"))
+	}
+	return &coordinationv1.Lease{}, nil
 }

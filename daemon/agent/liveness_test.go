@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -11,6 +13,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
 func TestLivenessOfHungRound(t *testing.T) {
@@ -19,15 +23,36 @@ func TestLivenessOfHungRound(t *testing.T) {
 		require.NoError(t, err)
 		a := &Agent{Config: file}
 		a.state.Store(&view.State{})
-		sampled := func() error { a.lastSample.Store(time.Now().UnixNano()); return a.ready() }
+		sampled := func() error { a.sampled(); return a.ready() }
 		require.NoError(t, sampled(), "before the first round")
-		a.roundLiveness.Record(loopRounds)
-		time.Sleep(process.NotReadyAfter + file.Current().Eviction.Round + file.Current().Plugins.Deadline)
+		ctx, end := context.WithCancel(t.Context())
+		go func() { assert.NoError(t, a.roundLoop(ctx)) }()
+		time.Sleep(time.Millisecond) // the first round is due, and none ends
+		end()
+		time.Sleep(process.NotReadyAfter + file.Current().Eviction.Round + file.Current().Plugins.Deadline - time.Millisecond)
 		require.NoError(t, sampled())
+		assert.Zero(t, a.roundsStuck())
 		time.Sleep(time.Second)
-		require.ErrorContains(t, sampled(), "rounds: last pass of its loop was 39s ago")
+		require.ErrorContains(t, sampled(), "rounds: stuck for 39s")
 		assert.NoError(t, a.healthy(), "its Lease says that the node lives")
 		a.roundLiveness.Record(loopRounds)
 		assert.NoError(t, sampled())
+		time.Sleep(time.Minute)
+		a.cluster, a.movers, a.throttles = &cluster{pods: &pods.Watcher{}, status: &lease.Status{}}, &moverBudget{}, &throttles{}
+		assert.InDelta(t, 60, a.viewCluster().RoundsStuckSeconds, 0, "the page and the metrics tell it")
 	})
+}
+
+// A clock that is set forward ends no healthy agent, and one that is set back hides none that hangs.
+func TestHealthOfSetClock(t *testing.T) {
+	file, err := config.Open("", func(*config.Agent) {})
+	require.NoError(t, err)
+	a := &Agent{Config: file}
+	for _, step := range []time.Duration{-time.Hour, time.Hour} {
+		a.sampled()
+		// A time.Time has the seconds of the wall clock from bit 30 of its first word on.
+		*(*uint64)(unsafe.Pointer(a.lastSample.Load())) -= uint64(step/time.Second) << 30
+		require.NoError(t, a.healthy(), "set by %s", step)
+		assert.InDelta(t, 0, a.sampleAge(), float64(time.Minute), "set by %s", step)
+	}
 }

@@ -45,7 +45,8 @@ func (a *Agent) round(ctx context.Context) {
 	if !a.hasNewLevels() {
 		return
 	}
-	a.throttle(true)
+	a.throttle(false)
+	a.resize()
 	a.budgetMovers()
 	said := a.askPlugins(ctx)
 	a.recordVerdicts(said)
@@ -139,6 +140,7 @@ func (a *Agent) throttleLoop(ctx context.Context) error {
 
 // roundLoop runs a round each eviction.round, or at once when a level rises.
 func (a *Agent) roundLoop(ctx context.Context) error {
+	a.roundLiveness.Record(loopRounds) // the first round is due, and may be stuck too
 	for {
 		a.pauseBetweenRounds(ctx)
 		period := time.NewTimer(a.Config.Current().Eviction.Round - evict.MinRound)
@@ -217,7 +219,7 @@ func (a *Agent) publish(snapshot *snapshot.Snapshot, levels *plugins.Levels, too
 		a.Log.Debug("a PSI trigger woke this sample", "sample", snapshot.Time)
 	}
 	a.state.Store(s)
-	a.lastSample.Store(time.Now().UnixNano())
+	a.sampled()
 	wake(a.published)
 	a.pageBell.Notify()
 	rose := before != nil && levels.Rose(before.Levels, plugins.Soft)

@@ -58,10 +58,10 @@ func (s *outerHost) Reported(v plugins.Verdict, at time.Time) time.Time {
 }
 
 // Registered implements outer.GraceTimer.
-func (s *outerHost) Registered(plugin string) {
+func (s *outerHost) Registered(plugin, process string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.grace = s.grace.Without(plugin)
+	s.grace = s.grace.Registered(plugin, process, at)
 }
 
 // Missed implements outer.GraceTimer.

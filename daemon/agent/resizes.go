@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/throttle/resize"
 )
 
-// resizes throttles the CPU of pods by in-place resize. Agent.throttling guards it.
+// resizes throttles the CPU of pods by in-place resize. Agent.throttling guards it; a round
+// changes a clone.
 type resizes struct {
 	api     *resize.API // nil: there is no cluster
 	journal throttle.Journal
@@ -24,6 +26,20 @@ type resizes struct {
 	// last was, or the first began.
 	resizing  map[throttle.Target]throttle.Resizing
 	effective map[throttle.Target]time.Time
+	failed    error // of the last round
+}
+
+// resizeInput is what a round of them decides by, beside the throttles.
+type resizeInput struct {
+	time, booted time.Time // booted is when the machine did, by the clock of time
+	workloads    map[string]throttle.Workload
+	podOf        podOf
+}
+
+func (r *resizes) clone() resizes {
+	c := *r
+	c.journal.Limits, c.effective = slices.Clone(r.journal.Limits), maps.Clone(r.effective)
+	return c
 }
 
 const (
@@ -63,44 +79,43 @@ func (r *resizes) holds(cgroup string) bool {
 	return slices.ContainsFunc(r.journal.Limits, func(l throttle.Limit) bool { return l.Cgroup == cgroup })
 }
 
-// round decides which throttles that have just begun are resized, and makes the limits of
-// all of these the only ones. podOf is the pod of a cgroup. decided: some are not resized.
-func (r *resizes) round(now time.Time, list map[throttle.Target]throttle.Throttle, workloads map[string]throttle.Workload, podOf podOf) (decided bool, err error) {
+// round decides which throttles that have just begun are resized, in list, and makes the
+// limits of all of these the only ones. It tells whether there was anything to do.
+func (r *resizes) round(list map[throttle.Target]throttle.Throttle, in resizeInput) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), resizeTimeout)
 	defer cancel()
-	resized, undecided := r.split(list, workloads)
-	if len(resized)+len(undecided)+len(r.journal.Limits) == 0 {
-		r.resizing, r.effective = nil, nil
-		return false, nil
+	resized, undecided := r.split(list, in.workloads)
+	if len(resized)+len(undecided)+len(r.journal.Limits) == 0 && r.failed == nil {
+		return false
 	}
 	var pass *resize.Pass
 	if r.adopted {
 		pass = r.api.Pass(ctx)
 	}
 	for _, t := range undecided {
-		why := exempt(pass, t, len(resized), podOf)
+		why := exempt(pass, t, len(resized), in.podOf)
 		if why == "" {
 			resized = append(resized, t)
 		}
 		c := list[t]
-		list[t], decided = c.DecideResize(why), decided || why != ""
+		list[t] = c.DecideResize(why)
 	}
 	if pass == nil {
-		return decided, nil
+		return true
 	}
-	r.judge(pass, now, resized)
-	want := map[throttle.Knob]float64{}
+	r.judge(pass, in.time, resized)
+	want, err := map[throttle.Knob]float64{}, error(nil)
 	for _, t := range resized {
-		if !workloads[t.Cgroup].DryRun {
-			err = errors.Join(err, r.add(want, pass, t, list[t], podOf))
+		if !in.workloads[t.Cgroup].DryRun {
+			err = errors.Join(err, r.add(want, pass, t, list[t], in.podOf))
 		}
 	}
-	err = errors.Join(err, r.set(pass, want))
+	r.failed = errors.Join(err, r.set(pass, want))
 	for t, failed := range pass.Refused() {
 		failed.Since = r.effective[t]
 		r.resizing[t] = failed
 	}
-	return decided, err
+	return true
 }
 
 // podOf is the listed pod of a cgroup.

@@ -3,9 +3,12 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	control "github.com/plimsoll-dev/plimsoll/e2e/cluster"
@@ -115,7 +120,7 @@ func (h *resizeFixture) cpu(seconds int, level plugins.Level) {
 	h.t.Helper()
 	h.now = h.now.Add(time.Duration(seconds) * time.Second)
 	uid := h.pods.Pods[0].CgroupUID
-	h.throttles.round(&view.State{
+	state := &view.State{
 		Snapshot: &snapshot.Snapshot{
 			Time: h.now,
 			Workloads: []snapshot.WorkloadState{{
@@ -128,7 +133,11 @@ func (h *resizeFixture) cpu(seconds int, level plugins.Level) {
 			}},
 		},
 		Levels: &plugins.Levels{Time: h.now, Verdicts: []plugins.Verdict{{Resource: plugins.CPU, Scope: "node", Level: level, Reason: "slow"}}},
-	}, &h.config, h.pods, !h.alone)
+	}
+	h.throttles.round(state, &h.config, h.pods)
+	if !h.alone && h.throttles.resize(&sync.Mutex{}) {
+		h.throttles.round(state, &h.config, h.pods)
+	}
 }
 
 func (h *resizeFixture) recorded() []throttle.Limit {
@@ -241,4 +250,44 @@ func TestResizeDryRun(t *testing.T) {
 	assert.Empty(t, h.recorded())
 	assert.Contains(t, h.throttles.shown.Load().Throttled[0].Text(), "0.4 cores by in-place resize, 20 % of its previous use")
 	assert.Zero(t, h.throttles.shown.Load().Resized())
+}
+
+// An API server that does not answer holds up no throttle: it is waited for without the lock.
+// What has changed meanwhile stays.
+func TestResizeWaitsWithoutLock(t *testing.T) {
+	h, asked, of := newThrottleFixture(t), 0, &view.State{}
+	a := &Agent{throttles: h.throttles, throttlingEnded: true}
+	a.Config, _ = configured(t, "")
+	a.state.Store(of)
+	ended, begun := throttle.Target{Cgroup: hogPod}, throttle.Target{Cgroup: "/kubepods/burstable/pod9"}
+	now := throttle.Throttle{Base: throttle.Rates{CPU: 2}, Began: h.now}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.True(t, a.throttling.TryLock(), r.URL.Path)
+		assert.False(t, a.resizing.TryLock(), "the end of the agent waits")
+		if asked++; asked == 1 { // the throttle loop
+			delete(h.throttles.list, ended)
+			h.throttles.list[begun] = now
+		}
+		a.throttling.Unlock()
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	client, err := corev1client.NewForConfig(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	h.throttles.resizes.api, h.throttles.resizes.adopted = &resize.API{Core: client, Node: "n"}, true
+	h.throttles.resizes.journal.Limits = []throttle.Limit{{
+		Knob:     throttle.Knob{Cgroup: "/gone", Name: throttle.Resize, Container: throttle.Container{Namespace: "shop", Pod: "gone", UID: "1", Name: "c"}},
+		Original: 4000, Value: 400, Written: true,
+	}}
+	h.throttles.list[ended] = now
+	resizable := throttle.Workload{Resizable: true}
+	h.throttles.last = resizeInput{h.now, booted, map[string]throttle.Workload{hogPod: resizable, begun.Cgroup: resizable}, func(string) (throttle.Container, bool) { return throttle.Container{}, true }}
+	a.resize()
+	assert.NotZero(t, asked)
+	assert.Empty(t, h.throttles.resizes.journal.Limits, "its pod is gone")
+	assert.Equal(t, map[throttle.Target]throttle.Throttle{begun: now}, h.throttles.list, "it is decided next time")
+	a.throttlingEnded, a.throttled = false, of
+	h.throttles.shown.Store(&view.Throttles{})
+	a.resize()
+	assert.Nil(t, h.throttles.shown.Load(), "what it changed counts at once, by the same sample: standalone nothing is shown")
 }

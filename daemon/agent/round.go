@@ -30,15 +30,14 @@ func (a *Agent) hasNewLevels() bool {
 }
 
 // throttle throttles pods that cause a pressure, before any pod is evicted for it, by the
-// newest sample that is not used yet; resize: pods are resized too, which waits for the API
-// server. It returns the newest state, and the relief that is expected from the limits that
-// are in force then.
-func (a *Agent) throttle(resize bool) (*view.State, []evict.Relief) {
+// newest sample that is not used yet; again: by one that is, too. It returns the newest state,
+// and the relief that is expected from the limits that are in force then.
+func (a *Agent) throttle(again bool) (*view.State, []evict.Relief) {
 	a.throttling.Lock()
 	defer a.throttling.Unlock()
 	state, c := a.state.Load(), a.Config.Current()
 	switch {
-	case a.throttlingEnded || state == a.throttled && !resize:
+	case a.throttlingEnded || state == a.throttled && !again:
 	case a.cluster == nil: // standalone, it is unknown which pods may be throttled
 		a.throttles.disable()
 	default:
@@ -46,18 +45,32 @@ func (a *Agent) throttle(resize bool) (*view.State, []evict.Relief) {
 		if a.throttles.needPods(state) {
 			list = a.cluster.pods.List(c.Eviction.Protect)
 		}
-		a.throttles.round(state, c, list, resize)
+		a.throttles.round(state, c, list)
 	}
 	a.throttled = state
 	return state, slices.Clone(a.throttles.relief)
 }
 
-// endThrottles removes every limit; none is made after it.
+// resize throttles the CPU of pods in the API. No throttle waits for it.
+func (a *Agent) resize() {
+	a.resizing.Lock()
+	defer a.resizing.Unlock()
+	if a.throttles.resize(&a.throttling) {
+		a.throttle(true)
+	}
+}
+
+// endThrottles removes every limit; none is made after it. It gives up on what hangs.
 func (a *Agent) endThrottles() {
+	a.resizing.Lock()
+	defer a.resizing.Unlock()
 	a.throttling.Lock()
 	defer a.throttling.Unlock()
 	a.throttlingEnded = true
 	a.throttles.lift()
+	if left := a.throttles.limits(); len(left) > 0 {
+		a.Log.Warn("gave up removing limits of throttled pods; the next agent removes them, or plimsoll release", "limits", left)
+	}
 }
 
 // adoptResizes takes over the resizes that an earlier agent recorded on the Node.
@@ -209,6 +222,9 @@ func (c *cluster) setConditions(marks evict.Marks) {
 func (c *cluster) evictorFor(via string) agents.Evictor {
 	switch via {
 	case evict.ViaController:
+		if c.heartbeat == nil {
+			return withoutLease{c.evictor}
+		}
 		return c.requester
 	case evict.ViaRequest:
 		return c.requests
@@ -382,7 +398,7 @@ const (
 // that the round can act on it.
 func (a *Agent) askPlugins(ctx context.Context) []plugins.Verdict {
 	c := a.Config.Current()
-	r := outer.Round{Time: time.Now().UTC(), Unevictable: a.unevictable, Graces: a.outer, MaxAge: max(answerMinAge, answerMaxRounds*c.Eviction.Round)}
+	r := outer.Round{Time: time.Now().UTC(), Unevictable: a.unevictable, Graces: a.outer, MaxAge: max(answerMinAge, answerMaxRounds*c.Eviction.Round), EvictAge: c.Eviction.OldestMeasurement()}
 	if a.cluster != nil {
 		if !a.cluster.pods.Synced() {
 			return nil // without the pods no answer can be used

@@ -71,7 +71,7 @@ func (b *beatingLease) Get(context.Context, string, metav1.GetOptions) (*coordin
 }
 
 func aloneHeart() *heartbeat {
-	return &heartbeat{id: "ours", log: slog.New(slog.DiscardHandler), otherAgent: make(chan string, 1), attempts: make(chan lease.Attempt, 1), beat: &lease.Heartbeat{Interval: 10 * time.Second}}
+	return &heartbeat{id: "ours", log: slog.New(slog.DiscardHandler), otherAgent: make(chan string, 1), attempts: make(chan lease.Attempt, 1), nodeChanged: func() {}, beat: &lease.Heartbeat{Interval: 10 * time.Second}}
 }
 
 func TestOtherAgentBlocksStart(t *testing.T) {

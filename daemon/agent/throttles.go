@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +43,7 @@ type throttles struct {
 	// cgroup, both of the newest sample.
 	devices, titles map[string]string
 	relief          []evict.Relief
+	last            resizeInput // of the last round
 	saved           savedThrottles
 	logged          string // the problem that was logged last
 	// told are the throttles that were announced, and whether as a dry run.
@@ -84,7 +86,7 @@ func newThrottles(dir, boot string, host *probes.Host, log *slog.Logger) *thrott
 	m.tree.IO.Dir, m.tree.IO.V1 = host.CgroupHierarchy("blkio")
 	m.tree.CPU.Dir, m.tree.CPU.V1 = host.CgroupHierarchy("cpu")
 	m.tree.Memory.Dir, m.tree.Memory.V1 = host.CgroupHierarchy("memory")
-	m.journal = throttle.Journal{Files: m.tree, Save: func([]throttle.Limit) error { return m.save() }}
+	m.journal = throttle.Journal{Files: m.tree, Timeout: saveTimeout, Save: func([]throttle.Limit) error { return m.save() }}
 	kept, err := m.file.Load()
 	if err != nil && !errors.Is(err, state.ErrNoState) {
 		log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, until the next boot, or until io.max, cpu.max and memory.high are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", err)
@@ -109,22 +111,16 @@ func (m *throttles) needPods(s *view.State) bool {
 	return anyMet(s.Levels) || throttle.RunsOut(s.Snapshot, s.Levels) || len(m.list) > 0
 }
 
-// round decides from the newest sample and applies the limits; resize: those of the API too.
-func (m *throttles) round(s *view.State, c *config.Agent, list pods.List, resize bool) {
+// round decides from the newest sample and applies the limits, but those of the API.
+func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	workloads := c.Throttleable(s.Snapshot, list, m.ofNamespace)
 	m.devices, m.titles = deviceNumbers(s.Snapshot), titles(s.Snapshot)
 	in := throttle.NewInput(s.Snapshot, s.Levels, workloads, m.list)
 	m.followClock(in.Booted)
 	in.Resizing = m.resizes.resizing
 	m.list = throttle.Next(m.list, in)
-	err := m.setCgroups(workloads)
-	if resize {
-		decided, failed := m.resizes.round(in.Time, m.list, workloads, podsOf(s.Snapshot, list))
-		if decided {
-			failed = errors.Join(failed, m.setCgroups(workloads))
-		}
-		err = errors.Join(err, failed)
-	}
+	m.last = resizeInput{in.Time, m.booted, workloads, podsOf(s.Snapshot, list)}
+	err := errors.Join(m.setCgroups(workloads), m.resizes.failed)
 	m.publishCgroups()
 	m.relief = m.reliefOf(s.Levels, workloads, c.Eviction.ReliefWait)
 	m.announce(s, workloads)
@@ -153,6 +149,28 @@ func (m *throttles) setCgroups(workloads map[string]throttle.Workload) error {
 		}
 	}
 	return m.journal.Set(throttle.Limits(written, m.devices, m.tree.IOCgroups))
+}
+
+// resize applies the limits of the API that the last round wants. It takes lock, but waits for
+// the API server without it. due: another round is, as it changed what is known.
+func (m *throttles) resize(lock sync.Locker) (due bool) {
+	lock.Lock()
+	next, list, last := m.resizes.clone(), maps.Clone(m.list), m.last
+	lock.Unlock()
+	if !next.round(list, last) {
+		return false
+	}
+	lock.Lock()
+	defer lock.Unlock()
+	next.moveTimes(throttle.ClockSet(&last.booted, m.booted))
+	m.resizes = next
+	for t, c := range m.list {
+		if w := last.workloads[t.Cgroup]; c.UndecidedResize(t, &w) {
+			c.Resized, c.NotResized = list[t].Resized, list[t].NotResized
+			m.list[t] = c
+		}
+	}
+	return true
 }
 
 // podsOf returns the listed pod of a cgroup.
@@ -360,7 +378,7 @@ func (m *throttles) throttled(t throttle.Target, w throttle.Workload) view.Throt
 }
 
 func (m *throttles) show(in throttle.Input, c *config.Agent, err error) {
-	v := &view.Throttles{DryRun: c.Throttle.DryRun}
+	v := &view.Throttles{DryRun: c.Throttle.DryRun || !c.Throttle.Enabled}
 	for _, t := range targets(m.list) {
 		of, w, limits := m.list[t], in.Workloads[t.Cgroup], m.limitsOf(t)
 		if !of.InForce() {

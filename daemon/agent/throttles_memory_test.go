@@ -77,7 +77,7 @@ func (h *memoryFixture) sample(mib uint64, level plugins.Level) *view.State {
 // calm passes six seconds without pressure, after which no limit is left.
 func (h *memoryFixture) calm(mib uint64) {
 	for range 6 {
-		h.throttles.round(h.sample(mib, plugins.None), &h.config, h.pods, true)
+		h.throttles.round(h.sample(mib, plugins.None), &h.config, h.pods)
 	}
 }
 
@@ -87,7 +87,7 @@ func (h *memoryFixture) eats() *view.State { return h.sample(1400, plugins.Hard)
 func TestMemoryLimited(t *testing.T) {
 	h := newMemoryFixture(t)
 	s := h.eats()
-	h.throttles.round(s, &h.config, h.pods, true)
+	h.throttles.round(s, &h.config, h.pods)
 	assert.Equal(t, "1610616832", h.high(), "what it holds when it is written, which is more than in the sample")
 	require.Len(t, h.throttles.shown.Load().Throttled, 1)
 	const until = ", until the pressure is over, at the latest 12:02:32 UTC"
@@ -97,13 +97,13 @@ func TestMemoryLimited(t *testing.T) {
 	assert.Equal(t, []snapshot.SharedResource{snapshot.SharedMemory}, (*h.throttles.cgroups.Load())[eaterPod], "its stall is our doing")
 	require.Len(t, h.throttles.relief, 1)
 	assert.Equal(t, []any{plugins.Memory, h.now.Add(10 * time.Second)}, []any{h.throttles.relief[0].Resource, h.throttles.relief[0].Until}, "an eviction waits for it, but not longer")
-	h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods, true)
+	h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods)
 	assert.Equal(t, h.now.Add(9*time.Second), h.throttles.relief[0].Until)
 	assert.Equal(t, 100, h.throttles.shown.Load().Percent(eaterPod, "", true))
 	assert.Zero(t, h.throttles.shown.Load().Percent(eaterPod, "", false), "its CPU is not limited")
 
 	h.put("memory.current", "1073741824\n")
-	h.throttles.round(h.sample(1024, plugins.Soft), &h.config, h.pods, true)
+	h.throttles.round(h.sample(1024, plugins.Soft), &h.config, h.pods)
 	assert.Equal(t, "1610616832", h.high(), "never lowered")
 	h.calm(1024)
 	assert.Equal(t, "max", h.high())
@@ -118,7 +118,7 @@ func TestMemoryLimitedBeforeLevel(t *testing.T) {
 	s := h.eats()
 	s.Levels.Verdicts[0].Level = plugins.None
 	require.True(t, h.throttles.needPods(s))
-	h.throttles.round(s, &h.config, h.pods, true)
+	h.throttles.round(s, &h.config, h.pods)
 	assert.Equal(t, "1610616832", h.high())
 	assert.Empty(t, h.throttles.relief, "there is no level, so no eviction waits for it")
 	s = h.sample(1400, plugins.None)
@@ -137,15 +137,15 @@ func TestMemoryLimitEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newMemoryFixture(t)
 			row.change(h)
-			h.throttles.round(h.eats(), &h.config, h.pods, true)
+			h.throttles.round(h.eats(), &h.config, h.pods)
 			for range row.after - 1 {
-				h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods, true)
+				h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods)
 				require.NotEqual(t, "max", h.high())
 			}
-			h.throttles.round(h.sample(1800, plugins.Hard), &h.config, h.pods, true)
+			h.throttles.round(h.sample(1800, plugins.Hard), &h.config, h.pods)
 			assert.Equal(t, "max", h.high())
 			assert.Contains(t, h.events[1], row.why)
-			h.throttles.round(h.sample(2200, plugins.Hard), &h.config, h.pods, true)
+			h.throttles.round(h.sample(2200, plugins.Hard), &h.config, h.pods)
 			assert.Equal(t, "max", h.high(), "the eviction comes next")
 			require.Len(t, h.throttles.shown.Load().Exempt, 1)
 			assert.Contains(t, h.throttles.shown.Load().Exempt[0].Text(), "batch/eater, memory: it lasted as long as it may")
@@ -157,16 +157,16 @@ func TestMemoryLimitEnds(t *testing.T) {
 // an eviction comes before it has taken the rest.
 func TestMemoryLimitRaised(t *testing.T) {
 	h := newMemoryFixture(t)
-	h.throttles.round(h.eats(), &h.config, h.pods, true)
+	h.throttles.round(h.eats(), &h.config, h.pods)
 	for range 29 {
-		h.throttles.round(h.sample(1536, plugins.Soft), &h.config, h.pods, true)
+		h.throttles.round(h.sample(1536, plugins.Soft), &h.config, h.pods)
 		require.Equal(t, "1610616832", h.high())
 	}
 	for range 5 {
-		h.throttles.round(h.sample(1536, plugins.Soft), &h.config, h.pods, true)
+		h.throttles.round(h.sample(1536, plugins.Soft), &h.config, h.pods)
 		require.Equal(t, strconv.Itoa((1536+80/4)<<20), h.high())
 	}
-	h.throttles.round(h.sample(1556, plugins.Soft), &h.config, h.pods, true)
+	h.throttles.round(h.sample(1556, plugins.Soft), &h.config, h.pods)
 	assert.Equal(t, strconv.Itoa((1556+80/4)<<20), h.high())
 	h.calm(1556)
 	assert.Equal(t, "max", h.high(), "and what was there before is restored")
@@ -176,18 +176,18 @@ func TestMemoryLimitRaised(t *testing.T) {
 // meanwhile stays.
 func TestMemoryLimitSurvivesRestart(t *testing.T) {
 	h := newMemoryFixture(t)
-	h.throttles.round(h.eats(), &h.config, h.pods, true)
+	h.throttles.round(h.eats(), &h.config, h.pods)
 	h.start()
-	h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods, true)
+	h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods)
 	assert.Equal(t, "1610616832", h.high())
 	h.start()
 	h.calm(1400)
 	assert.Equal(t, "max", h.high())
 
 	h = newMemoryFixture(t)
-	h.throttles.round(h.eats(), &h.config, h.pods, true)
+	h.throttles.round(h.eats(), &h.config, h.pods)
 	h.put("memory.high", "1048576\n")
-	h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods, true)
+	h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods)
 	assert.Contains(t, h.throttles.shown.Load().Throttled[0].Text(), "another program changed this limit since, it is left unchanged")
 	h.calm(1400)
 	assert.Equal(t, "1048576", h.high())
@@ -197,19 +197,19 @@ func TestMemoryLimitSurvivesRestart(t *testing.T) {
 // the limit when the time is over, as the one before would have.
 func TestMemoryLimitRaisedUnlisted(t *testing.T) {
 	h := newMemoryFixture(t)
-	h.throttles.round(h.eats(), &h.config, h.pods, true)
+	h.throttles.round(h.eats(), &h.config, h.pods)
 	h.start()
 	h.now = h.now.Add(30 * time.Second)
 	unlisted := h.sample(1600, plugins.Hard)
 	unlisted.Snapshot.Workloads[0].Pod = nil
-	h.throttles.round(unlisted, &h.config, pods.List{}, true)
+	h.throttles.round(unlisted, &h.config, pods.List{})
 	assert.Equal(t, strconv.Itoa((1600+80/4)<<20), h.high(), "what it holds, and a quarter of what is available")
 }
 
 func TestMemoryLimitForbiddenByNamespace(t *testing.T) {
 	h := newMemoryFixture(t)
 	h.labels = map[string]string{"batch": "never"}
-	h.throttles.round(h.eats(), &h.config, h.pods, true)
+	h.throttles.round(h.eats(), &h.config, h.pods)
 	assert.Equal(t, "max", h.high())
 	require.Len(t, h.throttles.shown.Load().Exempt, 1)
 	assert.Equal(t, "batch/eater, memory: namespace batch forbids it: label plimsoll.dev/throttle=never", h.throttles.shown.Load().Exempt[0].Text())
@@ -218,7 +218,7 @@ func TestMemoryLimitForbiddenByNamespace(t *testing.T) {
 func TestMemoryLimitDryRun(t *testing.T) {
 	h := newMemoryFixture(t)
 	h.config.Throttle.DryRun = true
-	h.throttles.round(h.eats(), &h.config, h.pods, true)
+	h.throttles.round(h.eats(), &h.config, h.pods)
 	assert.Equal(t, "max", h.high())
 	assert.Contains(t, h.log.String(), "memory limited to 1.4 GiB")
 	assert.Contains(t, h.log.String(), "resource=memory dryRun=true")

@@ -92,6 +92,7 @@ func (h *throttleFixture) start() {
 	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys", Cgroupfs: h.dir}, nil)
 	require.NoError(h.t, err)
 	h.throttles = newThrottles(h.state, h.boot, host, slog.New(slog.NewTextHandler(&h.log, nil)))
+	require.Equal(h.t, saveTimeout, h.throttles.journal.Timeout)
 	h.throttles.saveTimeout = time.Minute // on a busy machine, too
 	h.throttles.ofNamespace = func(namespace string) string { return h.labels[namespace] }
 	h.throttles.event = func(pod evict.Victim, kind, reason, text string) {
@@ -99,7 +100,7 @@ func (h *throttleFixture) start() {
 	}
 	of := throttle.Hierarchy{Dir: h.dir}
 	tree := throttle.Tree{IO: of, CPU: of, Memory: of}
-	h.throttles.journal.Files = files{tree}
+	h.throttles.journal.Files, h.throttles.journal.Timeout = files{tree}, time.Minute
 }
 
 // seen is a sample with a level of the disk, and whether it could be judged.
@@ -120,7 +121,7 @@ func (h *throttleFixture) seen(level plugins.Level, partial bool) *view.State {
 // round passes some seconds and runs one.
 func (h *throttleFixture) round(seconds int, level plugins.Level) {
 	h.now = h.now.Add(time.Duration(seconds) * time.Second)
-	h.throttles.round(h.seen(level, false), &h.config, h.pods, true)
+	h.throttles.round(h.seen(level, false), &h.config, h.pods)
 }
 
 const (
@@ -154,11 +155,11 @@ func TestMoverLimitSurvivesRestart(t *testing.T) {
 	h.start()
 	assert.Equal(t, []snapshot.SharedResource{snapshot.SharedDisk}, (*h.throttles.cgroups.Load())[moverPod], "from the first sample on")
 	h.now = h.now.Add(4 * time.Minute)
-	h.throttles.round(h.seen(plugins.None, true), &h.config, h.pods, true)
+	h.throttles.round(h.seen(plugins.None, true), &h.config, h.pods)
 	assert.Equal(t, fourOf, h.read(), "it has just started and sees nothing yet")
 	h.start()
 	h.now = h.now.Add(time.Minute)
-	h.throttles.round(h.seen(plugins.None, true), &h.config, h.pods, true)
+	h.throttles.round(h.seen(plugins.None, true), &h.config, h.pods)
 	assert.Equal(t, free, h.read())
 }
 
@@ -176,10 +177,10 @@ func TestMoverLimitClockSet(t *testing.T) {
 			h.now, h.set = h.now.Add(set), set
 			s := h.seen(plugins.Hard, false)
 			s.Snapshot.Workloads[0].Rates = snapshot.Some(snapshot.WorkloadRates{IO: []snapshot.WorkloadIORates{{Number: "8:0", ReadBytesPerSecond: 200 << 20}}})
-			h.throttles.round(s, &h.config, h.pods, true)
+			h.throttles.round(s, &h.config, h.pods)
 			assert.Equal(t, limit, h.read(), "set by %s, restarted: %t", set, restart)
 			h.now, h.set = h.now.Add(throttle.Lifetime), set
-			h.throttles.round(h.seen(plugins.None, true), &h.config, h.pods, true)
+			h.throttles.round(h.seen(plugins.None, true), &h.config, h.pods)
 			assert.Equal(t, free, h.read(), "set by %s, restarted: %t", set, restart)
 		}
 	}
@@ -273,7 +274,7 @@ func TestMoverDiskGone(t *testing.T) {
 	gone := h.seen(plugins.None, false)
 	gone.Snapshot.Disks, gone.Snapshot.Contention, gone.Levels.Verdicts = nil, nil, nil
 	h.write("")
-	h.throttles.round(gone, &h.config, h.pods, true)
+	h.throttles.round(gone, &h.config, h.pods)
 	assert.Empty(t, h.throttles.journal.Limits)
 	assert.Empty(t, *h.throttles.cgroups.Load())
 	assert.Empty(t, h.throttles.shown.Load().Throttled)
@@ -282,7 +283,7 @@ func TestMoverDiskGone(t *testing.T) {
 	h.write(free)
 	another := h.seen(plugins.None, false)
 	another.Snapshot.Disks[0].Sequence = snapshot.Some(uint64(2))
-	h.throttles.round(another, &h.config, h.pods, true)
+	h.throttles.round(another, &h.config, h.pods)
 	assert.Equal(t, free, h.read())
 	assert.Empty(t, h.throttles.list)
 }
@@ -293,7 +294,7 @@ func TestThrottledPodEnds(t *testing.T) {
 	h.round(0, plugins.Soft)
 	s := h.seen(plugins.None, false)
 	s.Snapshot.Workloads, s.Snapshot.Contention = nil, nil
-	h.throttles.round(s, &h.config, h.pods, true)
+	h.throttles.round(s, &h.config, h.pods)
 	assert.Contains(t, h.log.String(), `msg="pod no longer throttled" pod=`+moverPod+` disk=sda reason="no longer throttled on sda: its pod has ended"`)
 	assert.Len(t, h.events, 1, "it has no owner to tell any more")
 }
@@ -331,7 +332,7 @@ func TestMoverDryRunRestarted(t *testing.T) {
 	h.start()
 	unlisted := h.seen(plugins.Soft, false)
 	unlisted.Snapshot.Workloads[0].Pod = nil
-	h.throttles.round(unlisted, &h.config, h.pods, true)
+	h.throttles.round(unlisted, &h.config, h.pods)
 	assert.Equal(t, before, h.read())
 	assert.Empty(t, h.throttles.shown.Load().Throttled, "whether it is throttled is not known yet")
 	for range 20 {
@@ -352,7 +353,7 @@ func TestReliefOfNoCulprit(t *testing.T) {
 		h.now = h.now.Add(time.Second)
 		s := h.seen(plugins.Hard, false)
 		s.Snapshot.Contention = nil
-		h.throttles.round(s, &h.config, h.pods, true)
+		h.throttles.round(s, &h.config, h.pods)
 	}
 	require.Equal(t, fourOf, h.read())
 	require.Len(t, h.throttles.relief, 1)
@@ -459,4 +460,14 @@ func TestMoverReliefFromFirstLimit(t *testing.T) {
 	l := h.seen(plugins.Soft, false).Levels
 	l.Verdicts[0].Resource, l.Verdicts[0].Scope = plugins.Memory, "node"
 	assert.Empty(t, h.throttles.reliefOf(l, nil, time.Second), "a limit on a disk is none for memory")
+}
+
+// What is disabled throttles no pod, whatever its dry run says.
+func TestThrottleDisabledShown(t *testing.T) {
+	for _, c := range []struct{ enabled, dryRun bool }{{true, false}, {true, true}, {false, false}, {false, true}} {
+		h := newThrottleFixture(t)
+		h.config.Throttle.Enabled, h.config.Throttle.DryRun = c.enabled, c.dryRun
+		h.round(0, plugins.None)
+		assert.Equal(t, !c.enabled || c.dryRun, h.throttles.shown.Load().DryRun, c)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/coreos/go-systemd/v22/journal"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"k8s.io/klog/v2"
@@ -135,7 +136,8 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return prefixed("config: ", err)
 	}
 	var level slog.LevelVar
-	log := logger(stderr, file.Current().Log, &level)
+	log, flush := logger(stderr, file.Current().Log, &level)
+	defer flush()
 	file.Logger = log
 	klog.SetSlogLogger(log) // logs of client-go become part of ours
 	lock, err := agent.LockStateDir(file.Current().State.Dir, log)
@@ -178,15 +180,27 @@ func terminal(w io.Writer) (fd int, ok bool) {
 func color(w io.Writer) bool { return interactive(w) && os.Getenv("NO_COLOR") == "" }
 
 // logger writes to stderr at the configured level, which a reload changes
-// through level. If stderr is the journal, text logs become journal entries.
-func logger(w io.Writer, c config.Log, level *slog.LevelVar) *slog.Logger {
+// through level. If stderr is the journal, text logs become journal entries. It waits for
+// no reader; flush does.
+func logger(w io.Writer, c config.Log, level *slog.LevelVar) (log *slog.Logger, flush func()) {
 	process.SetLevel(level, c)
+	queue := process.NewLogQueue(func(lines int) {
+		log.Warn("lines of this log are lost: it was not read in time; see whether the disk of the container runtime or the journal hangs", "lines", lines)
+	})
 	o := &slog.HandlerOptions{Level: level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
+	handler := slog.Handler(slog.NewTextHandler(queue.Writer(w), o))
+	switch {
+	case c.Format == "json":
+		handler = slog.NewJSONHandler(queue.Writer(w), o)
+	case w == os.Stderr && systemd.StderrIsJournal():
+		to := systemd.NewJournal(level)
+		send := to.Send
+		to.Send = func(message string, priority journal.Priority, fields map[string]string) error {
+			queue.Add(func() error { return send(message, priority, fields) })
+			return nil
+		}
+		handler = to
 	}
-	if w == os.Stderr && systemd.StderrIsJournal() {
-		return slog.New(systemd.NewJournal(level))
-	}
-	return slog.New(slog.NewTextHandler(w, o))
+	log = slog.New(handler)
+	return log, queue.Flush
 }

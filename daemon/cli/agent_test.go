@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -57,4 +59,19 @@ func TestDoctorStandaloneReadsNoCluster(t *testing.T) {
 	assert.NoError(t, p.ClusterErr)
 	assert.Nil(t, p.Cluster)
 	assert.Error(t, (&agentFlags{}).examination().ClusterErr, "the token of a pod is not there")
+}
+
+// A pipe holds 64 KiB that nobody reads.
+func TestLogToFullPipeReturns(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		unread, pipe, err := os.Pipe()
+		require.NoError(t, err)
+		log, flush := logger(pipe, config.Log{Level: "info", Format: format}, &slog.LevelVar{})
+		for range 100 {
+			log.Info("line", "text", strings.Repeat("a line of a kibibyte", 52))
+		}
+		require.NoError(t, unread.Close())
+		flush()
+		require.NoError(t, pipe.Close())
+	}
 }

@@ -68,7 +68,8 @@ func (f *controllerFlags) run(ctx context.Context, stderr io.Writer) error {
 		return prefixed("config: ", err)
 	}
 	var level slog.LevelVar
-	log := logger(stderr, file.Current().Log, &level)
+	log, flush := logger(stderr, file.Current().Log, &level)
+	defer flush()
 	file.Logger = log
 	klog.SetSlogLogger(log) // logs of client-go become part of ours
 	c, err := controller.New(file, log)

@@ -24,10 +24,8 @@ func isPlimsoll(process string) bool {
 func pluginDirs(procfs string, dirs []string) []Row {
 	const check = "outer plugins"
 	var rows []Row
-	for _, list := range outer.FindRivals(procfs, dirs, isPlimsoll) {
-		for _, r := range list {
-			rows = append(rows, Row{Warn, check, r.String() + ": plugins give some answers only once; stop one of the two hosts, or set plugins.beside"})
-		}
+	for _, r := range outer.FindRivals(procfs, dirs, isPlimsoll) {
+		rows = append(rows, Row{Warn, check, r.String() + ": plugins give some answers only once; stop one of the two hosts, or set plugins.beside"})
 	}
 	for _, dir := range dirs {
 		info, err := os.Stat(dir)

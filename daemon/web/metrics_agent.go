@@ -101,7 +101,7 @@ func appendVerdicts(b []byte, s *view.State) []byte {
 	verdicts, o := s.Levels.Verdicts, s.Outer
 	up := pluginsUp(pluginNames(verdicts), o)
 	b = appendFamilies(b, verdicts, func(b []byte, v *plugins.Verdict) []byte {
-		return appendLabels(b, "plugin", v.Plugin, "scope", v.Scope)
+		return appendLabels(b, "plugin", v.Plugin, "scope", scopeLabel(o, v))
 	}, []family[plugins.Verdict]{
 		{"plimsoll_threshold_met", gauge, "Level of the plugin's verdict: 0 none, 1 soft, 2 hard; absent while a measurement is missing.", appendLevel},
 	})

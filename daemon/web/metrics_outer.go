@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
@@ -42,6 +43,15 @@ func pluginsUp(judging []string, o *view.OuterPlugins) []pluginUp {
 		list = append(list, pluginUp{name, up[name]})
 	}
 	return list
+}
+
+// scopeLabel is the scope of a verdict as a label: an outer plugin may report ever new ones.
+func scopeLabel(o *view.OuterPlugins, v *plugins.Verdict) string {
+	if o == nil {
+		return v.Scope
+	}
+	c := o.Counts[v.Plugin]
+	return c.ScopeLabel(v.Scope)
 }
 
 // pluginCount is a count of one plugin.

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -60,6 +61,11 @@ func TestMetricsOuterPlugins(t *testing.T) {
 		assert.Contains(t, text, line+"\n")
 	}
 	assert.NotContains(t, text, `plimsoll_plugin_up{plugin="taken"}`, "it is left to a rival")
+	many := outers()
+	vendor := many.Counts["vendor"]
+	vendor.Scopes = slices.Repeat([]string{"NUMA 1"}, 100)
+	many.Counts["vendor"] = vendor
+	assert.Contains(t, string(appendMetrics(nil, fullState().WithOuter(many))), `plimsoll_threshold_met{plugin="vendor",scope="other"} 2`)
 	parseMetrics(t, []byte(text))
 	problems, err := promlint.New(bytes.NewReader([]byte(text))).Lint()
 	require.NoError(t, err)

@@ -198,7 +198,7 @@ type atOnce struct{}
 
 func (atOnce) Reported(plugins.Verdict, time.Time) time.Time { return time.Time{} }
 func (atOnce) Missed(string)                                 {}
-func (atOnce) Registered(string)                             {}
+func (atOnce) Registered(string, string, time.Time)          {}
 
 // wired are pods as the agent shows them: of two containers, with probes,
 // volumes and conditions.

@@ -38,7 +38,7 @@ func (h *Host) Ask(ctx context.Context, r Round) []plugins.Verdict {
 	}
 	var verdicts []plugins.Verdict
 	for _, p := range list {
-		verdicts = append(verdicts, p.takeVerdicts(r.Time, r.MaxAge)...)
+		verdicts = append(verdicts, p.takeVerdicts(r)...)
 	}
 	return verdicts
 }

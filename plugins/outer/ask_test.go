@@ -234,21 +234,24 @@ func TestOuterGracePerProcess(t *testing.T) {
 }
 
 type recorder struct {
-	due  time.Time
-	mu   sync.Mutex // guards list
-	list []string
+	due       time.Time
+	mu        sync.Mutex // guards both
+	list      []string
+	processes []string // that were registered, and those that reported
 }
 
 func (r *recorder) Reported(v plugins.Verdict, _ time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.processes = append(r.processes, v.Process)
 	r.list = append(r.list, "reported "+v.Plugin+" "+v.Scope+" "+v.Level.String())
 	return r.due
 }
 
-func (r *recorder) Registered(plugin string) {
+func (r *recorder) Registered(plugin, process string, _ time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.processes = append(r.processes, process)
 	r.list = append(r.list, "registered "+plugin)
 }
 
@@ -531,6 +534,82 @@ func TestOuterUnmarkedCountedAndLogged(t *testing.T) {
 	require.NoError(t, <-w.ended)
 	w.ended <- nil
 	assert.Equal(t, 1, strings.Count(log.String(), "more conditions or effects than the agent writes"), log.String())
+}
+
+// Deployed plugins answer GetEvictPods, or GetTopEvictionPods, with an error: their
+// thresholds count as in Katalyst.
+func TestOuterErrorSilencesNoThreshold(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{"GetEvictPods", "GetTopEvictionPods"} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			w := newPluginEnv(t)
+			f := newFake("p")
+			f.threshold = thresholdOf(hardMet("s"))
+			if method == "GetEvictPods" {
+				f.named = func(*wire.GetEvictPodsRequest) (*wire.GetEvictPodsResponse, error) {
+					return nil, errors.New("not supported")
+				}
+			} else {
+				f.top = func(*wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+					return nil, errors.New("not supported")
+				}
+			}
+			f.serve(t, w.path("p.sock"))
+			w.run().waitFor("p")
+			for range failuresToOpen + 1 {
+				v := verdict(t, w.round("a"), "s")
+				assert.Equal(t, plugins.Hard, v.Level)
+				assert.NotContains(t, v.Absent, "no answer since")
+			}
+			status := w.Status(time.Now())[0]
+			assert.Equal(t, "closed", status.Breaker)
+			assert.Contains(t, status.Failure, method+": ")
+			assert.Contains(t, status.Failure, "not supported", "it is told all the same")
+		})
+	}
+}
+
+// The threshold is as old as the call that measured it, however late the others end.
+func TestOldAnswerEvictsNoPod(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t, func(c *Config) { c.Deadline, c.CallTimeout = 50*time.Millisecond, time.Minute })
+	f := newFake("p")
+	f.threshold = thresholdOf(hardMet("s"))
+	f.named = func(r *wire.GetEvictPodsRequest) (*wire.GetEvictPodsResponse, error) {
+		return &wire.GetEvictPodsResponse{EvictPods: []*wire.EvictPod{{Pod: r.GetActivePods()[0], ForceEvict: true}, {Pod: r.GetActivePods()[1]}}}, nil
+	}
+	release := make(chan struct{})
+	f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		<-release
+		return &wire.GetTopEvictionPodsResponse{TargetPods: r.GetActivePods()[:1]}, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	for what, row := range map[string]struct {
+		age    time.Duration // of the calls when their answers are taken
+		named  []string
+		top    int
+		absent bool
+	}{
+		"in time":                     {10 * time.Second, []string{"a", "b"}, 1, false},
+		"too late":                    {20 * time.Second, []string{"a"}, 0, true},
+		"too late for what is forced": {plugins.ForcedTTL + time.Second, nil, 0, true},
+		"after the clock was set":     {-time.Minute, []string{"a"}, 0, true},
+	} {
+		asked := time.Now()
+		w.round("a", "b")
+		release <- struct{}{}
+		eventually(t, "answered", func() bool { return w.pending("p") })
+		list := w.registry.plugins()[0].takeVerdicts(Round{Time: asked.Add(row.age), MaxAge: 10 * time.Minute, EvictAge: 15 * time.Second})
+		named, v := verdict(t, list, plugins.ScopeNamed), verdict(t, list, "s")
+		taken, _ := uids(named.Candidates)
+		assert.Equal(t, row.named, taken, what)
+		assert.Empty(t, named.Absent, "%s: it withdraws what it does not repeat", what)
+		assert.Equal(t, plugins.Hard, v.Level, "%s: it marks", what)
+		assert.Len(t, v.Candidates, row.top, what)
+		assert.Equal(t, row.absent, strings.Contains(v.Absent, "too long ago"), what)
+	}
 }
 
 func TestOuterUnimplementedMethods(t *testing.T) {

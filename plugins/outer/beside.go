@@ -35,6 +35,13 @@ type listener struct {
 	cgroup string
 }
 
+// same reports whether both are of one program: one process, or processes of one cgroup
+// that is not the root. A process of another PID namespace, which has none here, is known
+// by its cgroup alone.
+func (l listener) same(o listener) bool {
+	return l.pid != 0 && l.pid == o.pid || l.cgroup != "" && l.cgroup != "/" && l.cgroup == o.cgroup
+}
+
 func listenerOf(procfs string, l *connection) listener {
 	pid := int(l.peer.Pid)
 	return listener{pid, cgroupOf(filepath.Join(procfs, strconv.Itoa(pid)))}
@@ -49,11 +56,17 @@ type knownRivals struct {
 	unfinished string
 }
 
-// list returns the rivals by directory.
-func (k knownRivals) list() []Rival {
+// list returns the rivals by directory. One that listens itself on all sockets of a
+// directory of which that is known is none.
+func (k knownRivals) list(listeners map[string][]listener) []Rival {
 	var list []Rival
 	for _, dir := range slices.Sorted(maps.Keys(k.byDir)) {
-		list = append(list, k.byDir[dir]...)
+		for _, r := range k.byDir[dir] {
+			other := func(by listener) bool { return !by.same(listener{r.PID, r.Cgroup}) }
+			if len(listeners[dir]) == 0 || slices.ContainsFunc(listeners[dir], other) {
+				list = append(list, r)
+			}
+		}
 	}
 	return list
 }
@@ -64,11 +77,10 @@ func (k knownRivals) unsearched(dirs []string) bool {
 }
 
 // of returns the rival that asks a plugin, too: a process that watches the directory of
-// its socket and is not the plugin itself, by process or by cgroup where that is not the
-// root.
+// its socket and is not the plugin itself.
 func (k knownRivals) of(path string, by listener) (Rival, bool) {
 	for _, r := range k.byDir[filepath.Dir(path)] {
-		if r.PID != by.pid && (by.cgroup == "" || by.cgroup == "/" || r.Cgroup != by.cgroup) {
+		if !by.same(listener{r.PID, r.Cgroup}) {
 			return r, true
 		}
 	}
@@ -116,6 +128,7 @@ type rivalWatch struct {
 	// Used by Host.Run only.
 	search  rivalSearch
 	awaited string // why not all directories are searched, as it was logged
+	logged  []Rival
 	// unexaminedLogged: a process cannot be examined, and that was logged.
 	unexaminedLogged bool
 }
@@ -130,7 +143,7 @@ func (w *rivalWatch) known() knownRivals {
 
 // update looks for rivals, and reports whether those or the searched directories have
 // changed.
-func (w *rivalWatch) update(ctx context.Context, procfs string, c Config, log *slog.Logger, limit time.Duration) (changed bool) {
+func (w *rivalWatch) update(ctx context.Context, procfs string, c Config, listeners map[string][]listener, log *slog.Logger, limit time.Duration) (changed bool) {
 	self := filepath.Join(procfs, strconv.Itoa(selfIn(procfs)))
 	w.search.procfs, w.search.skip = procfs, func(process string) bool { return process == self }
 	before, at := w.known(), discover(c.Dirs)
@@ -143,7 +156,8 @@ func (w *rivalWatch) update(ctx context.Context, procfs string, c Config, log *s
 	if len(at.sockets) > 0 { // else there is no plugin for which it matters
 		w.logSearch(now, at.dirs, c.Beside, log)
 	}
-	return logRivals(before, now, c.Beside, log) || !maps.Equal(before.searched, now.searched)
+	w.logRivals(now.list(listeners), at, listeners, c.Beside, log)
+	return !maps.EqualFunc(before.byDir, now.byDir, sameRivals) || !maps.Equal(before.searched, now.searched)
 }
 
 // logSearch logs when plugins begin, or end, to wait for the search, and for which
@@ -184,18 +198,24 @@ func untilSearched(beside string) string {
 	return "only report"
 }
 
-// logRivals logs the rivals when they have changed.
-func logRivals(before, now knownRivals, beside string, log *slog.Logger) (changed bool) {
-	same := func(a, b Rival) bool { return a.PID == b.PID && a.Cgroup == b.Cgroup }
-	if maps.EqualFunc(before.byDir, now.byDir, func(a, b []Rival) bool { return slices.EqualFunc(a, b, same) }) {
-		return false
+// sameRivals compares them without their commands.
+func sameRivals(a, b []Rival) bool {
+	return slices.EqualFunc(a, b, func(a, b Rival) bool { return a.Dir == b.Dir && a.PID == b.PID && a.Cgroup == b.Cgroup })
+}
+
+// logRivals logs the rivals when they have changed. While no socket of a directory is
+// connected to, the rival there may be the plugin itself.
+func (w *rivalWatch) logRivals(list []Rival, at scanResult, listeners map[string][]listener, beside string, log *slog.Logger) {
+	list = slices.DeleteFunc(list, func(r Rival) bool { return at.hasSocket(r.Dir) && len(listeners[r.Dir]) == 0 })
+	if sameRivals(w.logged, list) {
+		return
 	}
-	for _, r := range now.list() {
+	w.logged = list
+	for _, r := range list {
 		log.Warn("another process watches a plugin directory; what becomes of its plugins is plugins.beside",
 			"rival", r.String(), "beside", beside)
 	}
-	if len(now.byDir) == 0 {
+	if len(list) == 0 {
 		log.Info("no other process watches a plugin directory any more")
 	}
-	return true
 }

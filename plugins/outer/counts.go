@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/katalyst"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
 // counts has the calls and refusals since the agent started. Those of an
@@ -41,8 +42,23 @@ type Counts struct {
 	// Refused counts refused or clipped parts of its answers, by a word of
 	// Refusals.
 	Refused map[string]uint64
+	// Scopes are the first maxScopes that its thresholds had.
+	Scopes []string
 	// LeftToRival: it is not registered, and its directory is left to a rival.
 	LeftToRival bool
+}
+
+// maxScopes bounds the scopes of a plugin that are labels of metrics: each is a text of
+// the plugin's own.
+const maxScopes = 32
+
+// ScopeLabel is a scope as metrics have it: those that came once there were too many
+// share one label.
+func (c *Counts) ScopeLabel(scope string) string {
+	if scope == plugins.ScopeNamed || len(c.Scopes) < maxScopes || slices.Contains(c.Scopes, scope) {
+		return scope
+	}
+	return "other"
 }
 
 // refusedUnmarked counts conditions that the coordinator does not write.
@@ -126,6 +142,15 @@ func (c *counts) call(name, method, result string, took time.Duration) {
 	}
 }
 
+// scope notes a scope of the plugin.
+func (c *counts) scope(name, scope string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.get(name); len(o.Scopes) < maxScopes && !slices.Contains(o.Scopes, scope) {
+		o.Scopes = append(o.Scopes, scope)
+	}
+}
+
 func (c *counts) refuse(name string) func(what string) {
 	return func(what string) {
 		c.mu.Lock()
@@ -145,7 +170,7 @@ func (c *counts) all(now time.Time, left func(socket string, by listener) bool) 
 		e, gone := c.ended[name]
 		out[name] = Counts{
 			Calls: maps.Clone(o.Calls), Seconds: o.Seconds, Within: slices.Clone(o.Within), Refused: maps.Clone(o.Refused),
-			LeftToRival: gone && left(e.socket, e.listener),
+			Scopes: slices.Clone(o.Scopes), LeftToRival: gone && left(e.socket, e.listener),
 		}
 	}
 	return out

@@ -1,6 +1,7 @@
 package outer
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
 func TestCountsForgottenWithPlugin(t *testing.T) {
@@ -58,6 +64,26 @@ func TestCountsOfManyNewNames(t *testing.T) {
 	assert.EqualValues(t, 1, left["stays"].Refused["unknown pod"])
 	assert.Contains(t, left, fmt.Sprint("new-", 10*maxPlugins-1), "the last are kept")
 	assert.Len(t, c.ended, maxPlugins-1)
+}
+
+// A plugin chooses the codes of its errors, and its scopes.
+func TestCountsOfManyCodesAndScopes(t *testing.T) {
+	w := newPluginEnv(t)
+	p := &plugin{host: w.Host, name: "p"}
+	for i := range 1000 {
+		_, err := call(t.Context(), p, time.Minute, "GetEvictPods", func(context.Context, *wire.GetEvictPodsRequest, ...callOption) (*wire.GetEvictPodsResponse, error) {
+			return nil, status.Error(codes.Code(i), "")
+		}, &wire.GetEvictPodsRequest{})
+		assert.Equal(t, i == int(codes.OK) || i == int(codes.Unimplemented), err == nil)
+		w.registry.counts.scope("p", fmt.Sprint(i%500))
+	}
+	got := w.Counts()["p"]
+	assert.Len(t, got.Calls, 16, "all but Unimplemented, which counts as OK")
+	assert.EqualValues(t, 984, got.Calls[Call{"GetEvictPods", "Unknown"}])
+	assert.Len(t, got.Scopes, maxScopes)
+	assert.Equal(t, []string{"0", "31", "other", plugins.ScopeNamed}, []string{got.ScopeLabel("0"), got.ScopeLabel("31"), got.ScopeLabel("32"), got.ScopeLabel(plugins.ScopeNamed)})
+	got.Scopes = got.Scopes[1:]
+	assert.Equal(t, "32", got.ScopeLabel("32"), "there is a place")
 }
 
 func TestCountsCallBuckets(t *testing.T) {

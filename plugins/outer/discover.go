@@ -44,6 +44,16 @@ type scanResult struct {
 	branches []*branch
 }
 
+// hasSocket reports whether a socket was found in a directory.
+func (f *scanResult) hasSocket(dir string) bool {
+	for path := range f.sockets {
+		if filepath.Dir(path) == dir {
+			return true
+		}
+	}
+	return false
+}
+
 // branch is a configured directory, or a subdirectory of one with all below it.
 // Each vendor has one, and fills only its own.
 type branch struct {

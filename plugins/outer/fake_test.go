@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,8 @@ type fake struct {
 	// that it has none.
 	token      string
 	showsEmpty bool
+	// refuseInfo is what GetInfo fails with once there is one
+	refuseInfo atomic.Pointer[status.Status]
 	// answers, nil for a method that it does not have
 	threshold func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error)
 	top       func(*wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error)
@@ -120,6 +123,9 @@ func (f *fake) registered() bool {
 
 func (f *fake) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	f.call("GetInfo")
+	if s := f.refuseInfo.Load(); s != nil {
+		return nil, s.Err()
+	}
 	return &registration.PluginInfo{
 		Type: f.info.Type, Name: f.info.Name, Endpoint: f.info.Endpoint, SupportedVersions: f.info.SupportedVersions,
 	}, nil
@@ -255,7 +261,7 @@ type noGrace struct{}
 
 func (noGrace) Reported(plugins.Verdict, time.Time) time.Time { return time.Time{} }
 func (noGrace) Missed(string)                                 {}
-func (noGrace) Registered(string)                             {}
+func (noGrace) Registered(string, string, time.Time)          {}
 
 // round asks with pods of these UIDs.
 func (w *pluginEnv) round(pods ...string) []plugins.Verdict {
@@ -280,7 +286,7 @@ func (w *pluginEnv) pending(name string) bool {
 // takeAnswers returns what a round would take now, without a call.
 func (w *pluginEnv) takeAnswers() (list []plugins.Verdict) {
 	for _, p := range w.registry.plugins() {
-		list = append(list, p.takeVerdicts(time.Now(), time.Minute)...)
+		list = append(list, p.takeVerdicts(Round{Time: time.Now(), MaxAge: time.Minute})...)
 	}
 	return list
 }

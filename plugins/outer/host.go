@@ -145,7 +145,7 @@ func (h *Host) scan(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 // directories have changed.
 func (h *Host) updateRivals(ctx context.Context, limit time.Duration) {
 	h.looked = time.Now()
-	if h.rivals.update(ctx, h.Procfs, h.Settings(), h.Log, limit) {
+	if h.rivals.update(ctx, h.Procfs, h.Settings(), h.registry.listeners(), h.Log, limit) {
 		h.registry.retryAll()
 	}
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/live"
@@ -245,12 +247,63 @@ func TestNameOfHungPlugin(t *testing.T) {
 	w.waitFor("child", "failing")
 }
 
+// A plugin that begins to hang after another one was refused its name loses it as soon,
+// however often that one was refused before.
+func TestNameOfPluginThatHangsLater(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t, func(c *Config) { c.Deadline, c.CallTimeout = 100*time.Millisecond, 500*time.Millisecond })
+	first := newFake("p")
+	hang := make(chan struct{})
+	t.Cleanup(func() { close(hang) })
+	var hangs atomic.Bool
+	first.threshold = func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
+		if hangs.Load() {
+			<-hang
+		}
+		return hardMet("s"), nil
+	}
+	first.serve(t, w.path("first.sock"))
+	w.run().waitFor("p")
+	heir := newSocket(t.Context(), w.Host, w.path("heir.sock"), fileIdentity{})
+	_, err := w.registry.take(&plugin{name: "p", socket: heir})
+	require.ErrorContains(t, err, "is taken")
+	w.registry.mu.Lock()
+	w.registry.sockets[heir.path] = heir
+	w.registry.mu.Unlock()
+	w.round()
+	assert.Empty(t, heir.wake)
+	hangs.Store(true)
+	w.round()
+	eventually(t, "woken", func() bool { return len(heir.wake) == 1 })
+}
+
+// A plugin that answers GetInfo with an error answers.
+func TestNameOfPluginThatRefusesInfo(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t, func(c *Config) { c.CallTimeout = time.Second })
+	f := newFake("p")
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	p := w.registry.plugins()[0]
+	for _, code := range []codes.Code{codes.ResourceExhausted, codes.Unavailable, codes.Internal} {
+		f.refuseInfo.Store(status.New(code, "not now"))
+		assert.False(t, p.isDead(t.Context(), time.Minute), code)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.False(t, p.isDead(ended, time.Minute), "it was not asked")
+	f.kill()
+	w.waitFor()
+	assert.True(t, p.isDead(t.Context(), time.Minute))
+}
+
 func TestOuterConfigRemovesPlugin(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(*Config){
 		"by name":      func(c *Config) { c.Names = []string{"other"} },
 		"by user":      func(c *Config) { c.Uids = []string{"4711"} },
 		"by directory": func(c *Config) { c.Dirs = []string{"/nowhere"} },
+		"by token":     func(c *Config) { c.Strict, c.TokenDir = true, "/nowhere" },
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -387,9 +440,15 @@ func TestOuterReconnects(t *testing.T) {
 	cut := &cutting{Listener: l, conns: make(chan net.Conn, 10)}
 	f.serveOn(t, cut)
 	w.run().waitFor("p")
-	before := w.registry.plugins()[0]
+	before, graces := w.registry.plugins()[0], &recorder{}
+	round := Round{Time: time.Now(), Graces: graces, MaxAge: time.Minute}
+	w.Ask(t.Context(), round)
 	require.NoError(t, (<-cut.conns).Close())
 	eventually(t, "registered anew", func() bool { list := w.registry.plugins(); return len(list) == 1 && list[0] != before })
+	w.Ask(t.Context(), round)
+	require.Len(t, graces.processes, 4, graces.all())
+	assert.Equal(t, slices.Repeat(graces.processes[:1], 4), graces.processes, "its grace period goes on")
+	assert.NotEmpty(t, graces.processes[0])
 }
 
 // cutting hands out its connections.

@@ -158,14 +158,17 @@ type Round struct {
 	Graces GraceTimer
 	// MaxAge is how old the last answer may be and still count.
 	MaxAge time.Duration
+	// EvictAge is how long ago a call may have begun and its answer still evict pods; a
+	// later one marks the node. 0: MaxAge.
+	EvictAge time.Duration
 }
 
 // GraceTimer applies the eviction grace period: a threshold must be met for that
 // long. It may be called by several goroutines.
 type GraceTimer interface {
-	// Registered: a plugin of this name has just been registered and has not answered
-	// yet.
-	Registered(plugin string)
+	// Registered: a process (plugins.Verdict.Process) has just been registered under this
+	// name and has not answered yet. It may be the one before, connected anew.
+	Registered(plugin, process string, at time.Time)
 	// Reported takes a verdict and returns when its grace period ends; the plugin
 	// is not asked for pods before.
 	Reported(v plugins.Verdict, at time.Time) (due time.Time)

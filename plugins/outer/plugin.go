@@ -1,7 +1,9 @@
 package outer
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,22 +48,32 @@ type plugin struct {
 	warned       bool          // of unmarked
 }
 
-// pluginAnswer is one answer and its time.
+// pluginAnswer is one answer and its times.
 type pluginAnswer struct {
 	verdict plugins.Verdict
-	at      time.Time
-	fresh   bool // from its last round
+	asked   time.Time // when the call began: what it measured may be as old
+	at      time.Time // when it came
+	fresh   bool      // from its last round
 }
 
+// minLife is how long a plugin must be registered, if it has answered no round, to be
+// registered anew without backoff.
+const minLife = 5 * time.Second
+
 // waitForEnd waits until its connection or the host ends, or the configuration
-// excludes it.
-func (p *plugin) waitForEnd() {
+// excludes it. It reports whether the plugin hung up before it was of use.
+func (p *plugin) waitForEnd() (hungUp bool) {
 	defer p.cancel()
 	select {
 	case <-p.ctx.Done():
+		return false
 	case <-p.link.closed():
 	case <-p.endpoint.closed():
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	answered := !p.namedAnswer.at.IsZero() || !p.metAnswer.at.IsZero()
+	return !answered && time.Since(p.since) < minLife
 }
 
 // isDead reports whether another plugin may take its name: its connection has
@@ -78,7 +90,7 @@ func (p *plugin) isDead(ctx context.Context, limit time.Duration) bool {
 	default:
 	}
 	_, err := getInfo(ctx, registration.NewRegistrationClient(p.link), limit)
-	return err != nil && ctx.Err() == nil
+	return status.Code(err) == codes.DeadlineExceeded
 }
 
 func (p *plugin) closeEndpoint() {
@@ -109,15 +121,18 @@ func (p *plugin) startRound(r Round, c Config) <-chan struct{} {
 		return done
 	}
 	if p.lastCall.IsZero() {
-		r.Graces.Registered(p.name)
+		r.Graces.Registered(p.name, p.process, r.Time)
 	}
 	p.running = done
 	p.lastCall = time.Now()
 	p.calls.Go(func() {
-		err := p.round(p.ctx, r, c)
+		failed, err := p.round(p.ctx, r, c)
+		if failed {
+			p.host.registry.retryNamed(p.name) // it may hang
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.breaker = p.breaker.after(err != nil, time.Now())
+		p.breaker = p.breaker.after(failed, time.Now())
 		p.failure, p.lastDuration = "", time.Since(p.lastCall)
 		if err != nil {
 			p.failure = katalyst.Clip(err.Error())
@@ -128,22 +143,27 @@ func (p *plugin) startRound(r Round, c Config) <-chan struct{} {
 	return done
 }
 
-// round makes the calls in the order that plugins rely on. A failed call costs
-// its own answer only.
-func (p *plugin) round(ctx context.Context, r Round, c Config) error {
+// round makes the calls in the order that plugins rely on. A failed call costs its own
+// answer only. The round itself failed if there is no threshold, or the plugin let it wait
+// until the limit of a call: an error of another method silences no threshold.
+func (p *plugin) round(ctx context.Context, r Round, c Config) (failed bool, err error) {
 	shown := katalyst.NewVisiblePods(r.Pods, c.AnnotationKeys(p.name))
 	conv := katalyst.Converter{
 		Plugin: p.name, NoExecute: c.NoExecute, ForceGraceZero: c.ForceGraceZero, Shown: shown, Refuse: p.host.registry.counts.refuse(p.name),
 	}
+	asked := time.Now()
 	evictPods, err := call(ctx, p, c.CallTimeout, "GetEvictPods", p.client.GetEvictPods, &wire.GetEvictPodsRequest{ActivePods: shown.Wire})
-	p.recordAnswer(&p.namedAnswer, err == nil, func(was plugins.Verdict) plugins.Verdict { return since(conv.Named(evictPods), was, r.Time) })
+	p.recordAnswer(&p.namedAnswer, asked, err == nil, func(was plugins.Verdict) plugins.Verdict { return since(conv.Named(evictPods), was, r.Time) })
+	asked = time.Now()
 	threshold, metErr := call(ctx, p, c.CallTimeout, "ThresholdMet", p.client.ThresholdMet, &wire.GetThresholdMetRequest{ActivePods: shown.Wire})
 	if metErr != nil {
 		r.Graces.Missed(p.name)
-		p.recordAnswer(&p.metAnswer, false, nil)
-		return metErr
+		p.recordAnswer(&p.metAnswer, asked, false, nil)
+		return true, metErr
 	}
 	v := conv.Threshold(threshold)
+	p.host.registry.counts.scope(p.name, v.Scope)
+	v.Process = p.process
 	v.GraceEnds = r.Graces.Reported(v, r.Time)
 	topErr := error(nil)
 	if v.Level > plugins.None && !r.Time.Before(v.GraceEnds) {
@@ -154,11 +174,12 @@ func (p *plugin) round(ctx context.Context, r Round, c Config) error {
 			v.Absent = "no candidates: " + katalyst.Clip(e.Error())
 		}
 	}
-	p.recordAnswer(&p.metAnswer, true, func(was plugins.Verdict) plugins.Verdict { return since(v, was, r.Time) })
+	p.recordAnswer(&p.metAnswer, asked, true, func(was plugins.Verdict) plugins.Verdict { return since(v, was, r.Time) })
+	failed = status.Code(err) == codes.DeadlineExceeded || status.Code(topErr) == codes.DeadlineExceeded
 	if err == nil {
 		err = topErr
 	}
-	return err
+	return failed, err
 }
 
 // top asks for the pods to evict: at soft for none, which tells the plugin that
@@ -179,14 +200,14 @@ func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown k
 }
 
 // recordAnswer stores an answer, or that there was none.
-func (p *plugin) recordAnswer(to *pluginAnswer, answered bool, of func(was plugins.Verdict) plugins.Verdict) {
+func (p *plugin) recordAnswer(to *pluginAnswer, asked time.Time, answered bool, of func(was plugins.Verdict) plugins.Verdict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	to.fresh = answered
 	if !answered {
 		return
 	}
-	to.verdict, to.at = of(to.verdict), time.Now()
+	to.verdict, to.asked, to.at = of(to.verdict), asked, time.Now()
 	if to.verdict.Condition != "" {
 		p.condition = to.verdict.Condition
 	}
@@ -203,7 +224,7 @@ func since(v, was plugins.Verdict, now time.Time) plugins.Verdict {
 
 // takeVerdicts returns the plugin's verdicts for this round. The candidates of an
 // answer count once, in the round that takes it.
-func (p *plugin) takeVerdicts(now time.Time, maxAge time.Duration) []plugins.Verdict {
+func (p *plugin) takeVerdicts(r Round) []plugins.Verdict {
 	beside := p.beside()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,8 +237,11 @@ func (p *plugin) takeVerdicts(now time.Time, maxAge time.Duration) []plugins.Ver
 		}
 		v := s.verdict
 		v.Process, v.Beside = p.process, beside
-		if !news || !s.fresh {
-			v = expire(v, s.at, now, maxAge, p.staleReason(now))
+		switch age := r.Time.Sub(s.asked).Abs(); { // a clock that was set makes it unknown
+		case !news || !s.fresh:
+			v = expire(v, s.at, r.Time, r.MaxAge, p.staleReason(r.Time))
+		case age > cmp.Or(r.EvictAge, r.MaxAge):
+			v = markOnly(v, s.asked, age)
 		}
 		list = append(list, v)
 	}
@@ -253,6 +277,16 @@ func expire(v plugins.Verdict, at, now time.Time, maxAge time.Duration, why stri
 	return v
 }
 
+// markOnly is a verdict whose call began too long ago for a pod to be evicted by it. The
+// pods that it forces are wanted for plugins.ForcedTTL.
+func markOnly(v plugins.Verdict, asked time.Time, age time.Duration) plugins.Verdict {
+	v.Candidates = slices.DeleteFunc(slices.Clone(v.Candidates), func(c plugins.Candidate) bool { return !c.Forced || age >= plugins.ForcedTTL })
+	if v.Scope != plugins.ScopeNamed { // no pod stays named by it either
+		v.Absent = "no candidates: the plugin was asked at " + asked.UTC().Format("15:04:05 MST") + ", too long ago to evict a pod by its answer"
+	}
+	return v
+}
+
 // call makes one call, for at most the time limit, and counts it. A method that the
 // plugin does not implement returns an empty answer, which is no failure.
 func call[Request, Answer any](ctx context.Context, p *plugin, limit time.Duration, method string,
@@ -265,9 +299,19 @@ func call[Request, Answer any](ctx context.Context, p *plugin, limit time.Durati
 	if status.Code(err) == codes.Unimplemented {
 		err, answer = nil, new(Answer)
 	}
-	p.host.registry.counts.call(p.name, method, status.Code(err).String(), time.Since(begun))
+	p.host.registry.counts.call(p.name, method, result(err), time.Since(begun))
 	if err != nil {
 		return nil, &callError{method, err}
 	}
 	return answer, nil
+}
+
+// result is the gRPC status of a call; one that gRPC does not have, which a plugin may
+// choose among billions, counts as Unknown.
+func result(err error) string {
+	code := status.Code(err)
+	if code > codes.Unauthenticated { // the last one
+		code = codes.Unknown
+	}
+	return code.String()
 }

@@ -25,10 +25,12 @@ var (
 	errRefused = errors.New("refused")
 	// errSocketReplaced: the file was removed, or replaced by another socket.
 	errSocketReplaced = errors.New("the socket was removed or replaced")
+	errHungUp         = errors.New("the plugin closed its connection before it answered a round; it is registered again later, each time after a longer wait")
 )
 
 // register connects and registers a plugin, and serves it until it ends. It
-// returns the reason why it was not registered, or errDisconnected after it was.
+// returns the reason why it was not registered; after it was, errDisconnected, or
+// errHungUp if it was of no use.
 func (s *socket) register() error {
 	l, err := connect(s.fileCtx, s.path)
 	if err != nil {
@@ -39,7 +41,9 @@ func (s *socket) register() error {
 	if l.file != s.file {
 		return errSocketReplaced // another one has replaced it
 	}
-	if err := s.host.rivals.known().leave(s.host.Settings().Beside, s.path, listenerOf(s.host.Procfs, l)); err != nil {
+	by := listenerOf(s.host.Procfs, l)
+	s.host.registry.setListener(s, by)
+	if err := s.host.rivals.known().leave(s.host.Settings().Beside, s.path, by); err != nil {
 		s.report(err.Error()) // the plugin is not told: it is registered with the rival
 		return err
 	}
@@ -49,17 +53,23 @@ func (s *socket) register() error {
 		s.report(err.Error())
 		return err
 	}
-	p, err := s.admit(l, info)
+	p, err := s.admit(l, by, info)
 	if err != nil {
 		s.report(err.Error())
 		notifyStatus(s.fileCtx, client, err)
 		return err
 	}
 	defer s.host.registry.release(p)
-	s.report("")
+	if !s.hungUp { // else that is told until the plugin is of use
+		s.report("")
+	}
 	notifyStatus(p.ctx, client, nil)
 	s.host.Log.Info("plugin registered", "plugin", p.name, "socket", s.path, "uid", l.peer.Uid, "pid", l.peer.Pid)
-	p.waitForEnd()
+	if s.hungUp = p.waitForEnd(); s.hungUp {
+		s.report(errHungUp.Error())
+		return errHungUp
+	}
+	s.report("")
 	s.host.Log.Info("plugin unregistered", "plugin", p.name, "socket", s.path)
 	return errDisconnected
 }
@@ -69,7 +79,7 @@ func getInfo(ctx context.Context, client registration.RegistrationClient, limit 
 	defer cancel()
 	info, err := client.GetInfo(ctx, &registration.InfoRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("GetInfo: %w", short(err))
+		return nil, &callError{"GetInfo", err}
 	}
 	return info, nil
 }
@@ -87,7 +97,7 @@ func notifyStatus(ctx context.Context, client registration.RegistrationClient, w
 }
 
 // admit checks the plugin's identity and claims its name.
-func (s *socket) admit(l *connection, info *registration.PluginInfo) (*plugin, error) {
+func (s *socket) admit(l *connection, by listener, info *registration.PluginInfo) (*plugin, error) {
 	ctx, c := s.fileCtx, s.host.Settings()
 	switch err := katalyst.CheckInfo(info); {
 	case errors.Is(err, katalyst.ErrOtherKind):
@@ -97,7 +107,7 @@ func (s *socket) admit(l *connection, info *registration.PluginInfo) (*plugin, e
 	case slices.Contains(s.host.Reserved, info.GetName()):
 		return nil, fmt.Errorf("%w: name %q is taken by a built-in plugin", errRefused, info.GetName())
 	}
-	p := &plugin{host: s.host, socket: s, name: info.GetName(), since: time.Now(), uid: l.peer.Uid, listener: listenerOf(s.host.Procfs, l), link: l, endpoint: l}
+	p := &plugin{host: s.host, socket: s, name: info.GetName(), since: time.Now(), uid: l.peer.Uid, listener: by, link: l, endpoint: l}
 	if err := p.allowed(c); err != nil {
 		return nil, err
 	}
@@ -209,9 +219,6 @@ func (p *plugin) authenticate(ctx context.Context, c Config) error {
 	if err != nil {
 		return fmt.Errorf("%w: GetToken: %w", errRefused, short(err))
 	}
-	if !filepath.IsLocal(p.name) {
-		return fmt.Errorf("%w: its name is no valid name of a token file", errRefused)
-	}
 	want, err := files.Read(filepath.Join(c.TokenDir, p.name), maxTokens)
 	if err != nil {
 		return fmt.Errorf("%w: token file: %w", errRefused, rootCause(errors.Unwrap(err)))
@@ -221,9 +228,12 @@ func (p *plugin) authenticate(ctx context.Context, c Config) error {
 	}) {
 		return fmt.Errorf("%w: wrong token", errRefused)
 	}
-	p.process = "token" // which proves more than the socket
+	p.process = byToken // which proves more than the socket
 	return nil
 }
+
+// byToken is the process of a plugin that has presented a token.
+const byToken = "token"
 
 // short is a plugin's error, cut to katalyst.MaxText.
 func short(err error) error { return errors.New(katalyst.Clip(err.Error())) }

@@ -1,7 +1,9 @@
 package outer
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -113,6 +115,8 @@ func TestRegisterRefusedAndRetried(t *testing.T) {
 		"no version":                 {func(f *fake) { f.info.SupportedVersions = nil }, nil, `versions "", want v1alpha1`},
 		"no name":                    {func(f *fake) { f.info.Name = "" }, nil, `name ""`},
 		"a name of control codes":    {func(f *fake) { f.info.Name = "a\x1b[2Jb" }, nil, "want up to 128 letters"},
+		"a name with an empty part":  {func(f *fake) { f.info.Name = "a//b" }, nil, "no part that is ., .. or empty"},
+		"a name with a dot part":     {func(f *fake) { f.info.Name = "a/./b" }, nil, "no part that is ., .. or empty"},
 		"an endless name":            {func(f *fake) { f.info.Name = strings.Repeat("x", 5000) }, nil, "want up to 128 letters"},
 		"the name of a built-in one": {func(f *fake) { f.info.Name = "memory-stall" }, nil, `name "memory-stall" is taken by a built-in plugin`},
 		"a name that is not listed":  {nil, func(c *Config) { c.Names = []string{"other"} }, "not in plugins.names"},
@@ -171,6 +175,9 @@ func TestRegisterStrictToken(t *testing.T) {
 	outside.token = "secret"
 	require.NoError(t, os.WriteFile(w.config.TokenDir+"-outside", []byte("secret"), 0o600))
 	outside.serve(t, w.path("outside.sock"))
+	alias := newFake("x/../good") // else a token would be good for any number of names
+	alias.token = "secret"
+	alias.serve(t, w.path("alias.sock"))
 	w.run().waitFor("good")
 	for _, name := range []string{"empty", "bad"} {
 		eventually(t, name, func() bool { return len(fakes[name].statuses()) > 0 })
@@ -178,8 +185,10 @@ func TestRegisterStrictToken(t *testing.T) {
 	}
 	eventually(t, "large", func() bool { return len(fakes["large"].statuses()) > 0 })
 	assert.Equal(t, "refused: token file: larger than any such file", fakes["large"].statuses()[0].GetError())
-	eventually(t, "outside", func() bool { return len(outside.statuses()) > 0 })
-	assert.Equal(t, "refused: its name is no valid name of a token file", outside.statuses()[0].GetError())
+	for _, f := range []*fake{outside, alias} {
+		eventually(t, f.info.Name, func() bool { return len(f.statuses()) > 0 })
+		assert.Contains(t, f.statuses()[0].GetError(), "no part that is ., .. or empty")
+	}
 	w.round()
 	assert.Equal(t, "token", w.registry.plugins()[0].process, "whose process it is says less")
 }
@@ -287,8 +296,78 @@ func TestRegisterMaxPlugins(t *testing.T) {
 		_, err := r.take(&plugin{name: fmt.Sprint(i), socket: &socket{}})
 		require.NoError(t, err)
 	}
-	_, err := r.take(&plugin{name: "another", socket: &socket{}})
+	waits := &socket{wake: make(chan struct{}, 1)}
+	_, err := r.take(&plugin{name: "another", socket: waits})
 	require.EqualError(t, err, "refused: limit reached: 64 plugins are registered")
+	r.sockets = map[string]*socket{"waits": waits}
+	ended := r.plugins()[0]
+	ended.cancel = func() {}
+	r.release(ended)
+	require.Len(t, waits.wake, 1, "a place is free")
+	_, err = r.take(&plugin{name: "another", socket: waits})
+	require.NoError(t, err)
+	<-waits.wake
+	r.retry(func(s *socket) bool { return s.wantedPlace })
+	assert.Empty(t, waits.wake)
+}
+
+// One program leaves places for others, however many processes it starts.
+func TestRegisterMaxPluginsOfListener(t *testing.T) {
+	t.Parallel()
+	for what, row := range map[string]struct {
+		by      func(i int) listener
+		limited bool
+	}{
+		"one process":                {func(int) listener { return listener{pid: 1} }, true},
+		"processes of one cgroup":    {func(i int) listener { return listener{pid: i + 1, cgroup: "/pod"} }, true},
+		"processes of the root":      {func(i int) listener { return listener{pid: i + 1, cgroup: "/"} }, false},
+		"of another PID namespace":   {func(int) listener { return listener{} }, false},
+		"each with a cgroup, no PID": {func(i int) listener { return listener{cgroup: fmt.Sprint("/", i)} }, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			var r registry
+			for i := range maxPlugins {
+				_, err := r.take(&plugin{name: fmt.Sprint(i), socket: &socket{}, listener: row.by(i)})
+				if row.limited && i >= maxOfListener {
+					require.EqualError(t, err, "refused: limit reached: 32 plugins of its process or cgroup are registered")
+					continue
+				}
+				require.NoError(t, err)
+			}
+			_, err := r.take(&plugin{name: "another", socket: &socket{}, listener: listener{pid: 4711, cgroup: "/another"}})
+			assert.Equal(t, row.limited, err == nil)
+		})
+	}
+}
+
+// A plugin that hangs up once it is registered would else be registered, and logged, for
+// ever.
+func TestRegisterHangsUpAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t, func(c *Config) { c.Beside = BesideAct })
+	var log bytes.Buffer
+	w.Log = slog.New(slog.NewTextHandler(&log, nil))
+	f := newFake("p")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", w.path("p.sock"))
+	require.NoError(t, err)
+	cut := &cutting{Listener: l, conns: make(chan net.Conn, 100)}
+	f.serveOn(t, cut)
+	begun, times := time.Now(), 0
+	w.run()
+	eventually(t, "some time is over", func() bool {
+		if len(f.statuses()) > 0 {
+			times++
+			f.forget()
+			_ = (<-cut.conns).Close()
+		}
+		return times >= 3 && time.Since(begun) > 2*time.Second
+	})
+	w.end()
+	require.NoError(t, <-w.ended)
+	w.ended <- nil
+	assert.LessOrEqual(t, strings.Count(log.String(), "plugin registered"), 8, log.String())
+	assert.Equal(t, 1, strings.Count(log.String(), "closed its connection before it answered a round"), log.String())
+	assert.LessOrEqual(t, strings.Count(log.String(), "plugin unregistered"), 1, "that the host ends")
 }
 
 // A plugin's last calls may end after another one took its name.

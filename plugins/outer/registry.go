@@ -5,13 +5,18 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 )
 
-// maxPlugins bounds the state kept for plugins that register under ever new names.
-const maxPlugins = 64
+// Bounds of the state that is kept for plugins, which may register under ever new names.
+const (
+	maxPlugins = 64
+	// maxOfListener is how many of them one program may be: it must not keep out others.
+	maxOfListener = maxPlugins / 2
+)
 
 // registry has the sockets that were found, the plugins that are registered, and their
 // counts.
@@ -53,7 +58,7 @@ func (r *registry) endMissing(c Config, now map[string]fileIdentity) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.registered {
-		if p.allowed(c) != nil {
+		if p.allowed(c) != nil || c.Strict && p.process != byToken {
 			p.cancel()
 		}
 	}
@@ -87,12 +92,45 @@ func (r *registry) startNew(now map[string]fileIdentity, start func(path string,
 }
 
 // retryAll wakes all sockets.
-func (r *registry) retryAll() {
+func (r *registry) retryAll() { r.retry(func(*socket) bool { return true }) }
+
+// retryNamed wakes the sockets whose plugin needs this name.
+func (r *registry) retryNamed(name string) {
+	r.retry(func(s *socket) bool { return s.wantedName == name })
+}
+
+func (r *registry) retry(which func(*socket) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.sockets {
-		s.retry()
+		if which(s) {
+			s.retry()
+		}
 	}
+}
+
+// setListener stores who listens on a socket.
+func (r *registry) setListener(s *socket, by listener) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.listener = &by
+}
+
+// listeners are those that are known, by the directory of their sockets.
+func (r *registry) listeners() map[string][]listener {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	byDir := map[string][]listener{}
+	add := func(path string, by listener) { byDir[filepath.Dir(path)] = append(byDir[filepath.Dir(path)], by) }
+	for path, s := range r.sockets {
+		if s.listener != nil {
+			add(path, *s.listener)
+		}
+	}
+	for _, p := range r.registered { // its file may have been removed
+		add(p.socket.path, p.listener)
+	}
+	return byDir
 }
 
 // setProblem stores the reason why a socket has no plugin, and reports whether it is
@@ -126,12 +164,22 @@ func (r *registry) claim(ctx context.Context, p *plugin, limit time.Duration) er
 func (r *registry) take(p *plugin) (other *plugin, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p.socket.wantedName = ""
+	p.socket.wantedName, p.socket.wantedPlace = "", false
 	if other := r.registered[p.name]; other != nil {
 		p.socket.wantedName = p.name
 		return other, fmt.Errorf("%w: name %q is taken by the plugin at %s", errRefused, p.name, other.socket.path)
 	}
+	of := 0
+	for _, other := range r.registered {
+		if other.listener.same(p.listener) {
+			of++
+		}
+	}
+	if of >= maxOfListener {
+		return nil, fmt.Errorf("%w: limit reached: %d plugins of its process or cgroup are registered", errRefused, of)
+	}
 	if len(r.registered) >= maxPlugins {
+		p.socket.wantedPlace = true
 		return nil, fmt.Errorf("%w: limit reached: %d plugins are registered", errRefused, len(r.registered))
 	}
 	if r.registered == nil {
@@ -143,17 +191,13 @@ func (r *registry) take(p *plugin) (other *plugin, err error) {
 	return nil, nil
 }
 
-// release ends a plugin: it frees the name, wakes the sockets that need it, and
-// waits for running calls.
+// release ends a plugin: it frees the name and the place, wakes the sockets that need
+// them, and waits for running calls.
 func (r *registry) release(p *plugin) {
 	r.mu.Lock()
 	delete(r.registered, p.name)
-	for _, s := range r.sockets {
-		if s.wantedName == p.name {
-			s.retry()
-		}
-	}
 	r.mu.Unlock()
+	r.retry(func(s *socket) bool { return s.wantedName == p.name || s.wantedPlace })
 	close(p.released)
 	p.closeEndpoint()
 	p.calls.Wait()

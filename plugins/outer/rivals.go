@@ -46,17 +46,32 @@ func (r Rival) String() string {
 	return fmt.Sprintf("process %d (%s, cgroup %s) watches the plugin directory %s", r.PID, katalyst.Clip(r.Command), katalyst.Clip(r.Cgroup), r.Dir)
 }
 
-// FindRivals finds the rivals of the host of plugins below these directories, by
-// directory, without the processes that are skipped, within firstRivalTime. A directory
+// FindRivals finds the rivals of the host of plugins below these directories, in order,
+// without the processes that are skipped, and those that are the plugins there
+// themselves, within about firstRivalTime. A directory
 // is known by its filesystem's device and its inode: a rival has it among its mounts and
 // watches it, as its /proc/PID/mountinfo and fdinfo show (proc_pid_fdinfo(5)). A pod has
 // only those directories of the host that it mounts, so that a process in it cannot
 // pretend to be a rival in the others. If the host's processes are hidden, none is
 // found.
-func FindRivals(procfs string, dirs []string, skip func(process string) bool) map[string][]Rival {
+func FindRivals(procfs string, dirs []string, skip func(process string) bool) []Rival {
 	s := rivalSearch{procfs: procfs, skip: skip}
-	s.look(context.Background(), discover(dirs).dirs, firstRivalTime)
-	return s.found
+	at := discover(dirs)
+	s.look(context.Background(), at.dirs, firstRivalTime)
+	ctx, cancel := context.WithTimeout(context.Background(), firstRivalTime)
+	defer cancel()
+	listeners := map[string][]listener{}
+	for path := range at.sockets {
+		dir := filepath.Dir(path)
+		if len(s.found[dir]) == 0 {
+			continue
+		}
+		if l, err := connect(ctx, path); err == nil { // it is told nothing
+			listeners[dir] = append(listeners[dir], listenerOf(procfs, l))
+			_ = l.Close()
+		}
+	}
+	return knownRivals{byDir: s.found}.list(listeners)
 }
 
 // rivalSearch searches the processes for rivals, in passes: each examines all processes

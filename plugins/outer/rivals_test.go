@@ -126,7 +126,7 @@ func TestRivalSearchSkipsPods(t *testing.T) {
 	process(t, procfs, "1", "katalyst-agent", "1 0 0:99 / / rw - overlay x rw\n")
 	require.NoError(t, os.Symlink("anon_inode:inotify", filepath.Join(procfs, "1", "fd", "3")))
 	require.NoError(t, unix.Mkfifo(filepath.Join(procfs, "1", "fdinfo", "3"), 0o600))
-	looked := make(chan map[string][]Rival, 1)
+	looked := make(chan []Rival, 1)
 	go func() { looked <- FindRivals(procfs, []string{dir}, none) }()
 	select {
 	case found := <-looked:
@@ -550,5 +550,39 @@ func TestSearchLogged(t *testing.T) {
 			w.Host.updateRivals(t.Context(), time.Minute)
 			assert.Equal(t, said, out.String(), "the plugin has ended")
 		})
+	}
+}
+
+// A plugin may watch its own directory.
+func TestPluginIsNoRivalOfItself(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	var log bytes.Buffer
+	w.Log = slog.New(slog.NewTextHandler(&log, nil))
+	w.Procfs = t.TempDir()
+	p := locationOf(t, w.dir)
+	process(t, w.Procfs, fmt.Sprint(os.Getpid()), "plugin", fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device), watching(t, p))
+	assert.Len(t, FindRivals(w.Procfs, w.config.Dirs, none), 1, "no socket is there")
+	newFake("p").serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	assert.Empty(t, w.Rivals())
+	assert.Empty(t, FindRivals(w.Procfs, w.config.Dirs, none))
+	require.NoError(t, os.Remove(w.path("p.sock")))
+	w.lookAgain()
+	assert.Empty(t, w.Rivals(), "its file was removed, it is still registered")
+	w.end()
+	require.NoError(t, <-w.ended)
+	w.ended <- nil
+	assert.NotContains(t, log.String(), "another process watches")
+
+	own, other := listener{pid: os.Getpid()}, listener{pid: 4711}
+	for what, row := range map[string]struct {
+		listeners []listener
+		rivals    int
+	}{
+		"none is known": {nil, 1}, "its own": {[]listener{own, own}, 0}, "another's": {[]listener{other}, 1}, "both": {[]listener{own, other}, 1},
+	} {
+		assert.Len(t, w.rivals.known().list(map[string][]listener{w.dir: row.listeners}), row.rivals, what)
+		assert.Len(t, w.rivals.known().list(map[string][]listener{"/elsewhere": row.listeners}), 1, what)
 	}
 }

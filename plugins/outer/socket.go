@@ -26,13 +26,18 @@ type socket struct {
 	// ctx ends with the host, there also when the file is removed.
 	ctx, fileCtx context.Context
 	cancelFile   context.CancelFunc // ends there
-	// wake ends its backoff: the name it needs may be available, or a rival has gone.
+	// wake ends its backoff: the name or place that it needs may be available, or a rival
+	// has gone.
 	wake chan struct{}
 	done chan struct{}
+	// hungUp: the last plugin hung up before it was of use. Used by run only.
+	hungUp bool
 
 	// guarded by the registry's mu
-	problem    string // reason why no plugin is registered
-	wantedName string // the name that another plugin holds
+	problem     string // reason why no plugin is registered
+	wantedName  string // the name that another plugin holds
+	wantedPlace bool   // all places for plugins are taken
+	listener    *listener
 }
 
 func newSocket(ctx context.Context, h *Host, path string, file fileIdentity) *socket {

@@ -78,8 +78,9 @@ func (h *Host) Counts() map[string]Counts {
 	})
 }
 
-// Rivals returns the other processes that watch plugin directories, in order.
-func (h *Host) Rivals() []Rival { return h.rivals.known().list() }
+// Rivals returns the other processes that watch plugin directories, in order, without
+// those that are the plugins there themselves.
+func (h *Host) Rivals() []Rival { return h.rivals.known().list(h.registry.listeners()) }
 
 func (p *plugin) status(now time.Time) Status {
 	p.mu.Lock()

@@ -110,8 +110,8 @@ type hasty struct{}
 
 func (hasty) Reported(plugins.Verdict, time.Time) time.Time { return time.Time{} }
 
-func (hasty) Missed(string)     {}
-func (hasty) Registered(string) {}
+func (hasty) Missed(string)                        {}
+func (hasty) Registered(string, string, time.Time) {}
 
 // register a plugin with the agent's side.
 func register(t *testing.T, p kit.Plugin) *outer.Host {
