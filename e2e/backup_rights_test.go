@@ -75,9 +75,9 @@ func TestControllerUsesExactlyItsRights(t *testing.T) {
 		return nil
 	})
 	h.patch(admission.Resource(vgdp.DataUpload), h.namespace+"/one", `{"status":{"phase":"Accepted","acceptedTimestamp":"2026-03-01T12:00:00Z"}}`)
-	// Another asks for an eviction.
+	// Another asks for an eviction, in a namespace that is no Velero's.
 	agents.beat(asks)
-	agents.answers(asks, agents.ask(asks, agents.deploy(f.namespace, "web", asks)...))
+	agents.answers(asks, agents.ask(asks, agents.deploy(metav1.NamespaceDefault, "web", asks)...))
 	f.create("first", "shop")
 	f.become(map[string]string{"first": "InProgress"})
 	f.create("second", "shop")

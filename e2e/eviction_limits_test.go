@@ -90,7 +90,7 @@ func TestEvictionRateLimitSurvivesRestart(t *testing.T) {
 // granted0 are those that the killed agent has left on disk.
 func (w *world) granted0(t *testing.T) []string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(w.state, "decisions", "newer.jsonl"))
+	b, err := os.ReadFile(filepath.Join(w.state, "evictions", "newer.jsonl"))
 	require.NoError(t, err)
 	ids := map[string]bool{}
 	for line := range strings.Lines(string(b)) {

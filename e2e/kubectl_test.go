@@ -204,7 +204,7 @@ func TestKubectlPlimsoll(t *testing.T) {
 		assert.Regexp(t, `(?m)^worker-2 +disk sda +shop/db-0 +38\.0 % +batch/copy-1 +71\.0 %, throttled to 20 %$`, stdout)
 		assert.Contains(t, stdout, "of 4 nodes")
 		assert.Contains(t, stdout, "Nothing is known of 1 node: the agent is silent (kubectl -n plimsoll-system get pods -o wide): worker-3")
-		assert.Contains(t, stdout, "the agent does not report contention (an older version: upgrade it; or its rounds are stuck: plimsoll doctor NODE): worker-4")
+		assert.Contains(t, stdout, "the agent does not report contention (an older version: upgrade it; or its rounds are stuck: plimsoll top NODE): worker-4")
 		assert.Contains(t, stderr, "plimsoll: no controller has ever led: no requested eviction is approved")
 		_, stdout, _ = kubectl("who", "-n", "other", "--kubeconfig", viewer)
 		assert.Contains(t, stdout, "0 contentions of namespace other")

@@ -16,7 +16,7 @@ import (
 )
 
 // credentialsWait is how long a request or a dial waits for the credentials to be read
-// again. A disk that works takes far less.
+// again. A disk that works takes far less. For the first ones it waits as long as it may.
 const credentialsWait = 100 * time.Millisecond
 
 // credentials are a connection's, as their files have them now. Another goroutine reads
@@ -43,11 +43,13 @@ var errNotRead = errors.New("the disk does not answer")
 
 // current returns the credentials, read again if the disk answers in time.
 func (c *credentials) current(ctx context.Context) (*identity, error) {
-	late := time.NewTimer(credentialsWait)
-	defer late.Stop()
+	late := make(<-chan time.Time) // never, while there is nothing to fall back to
+	if c.last.Load() != nil {
+		late = time.After(credentialsWait)
+	}
 	select {
 	case <-c.reread():
-	case <-late.C:
+	case <-late:
 	case <-ctx.Done():
 	}
 	if is := c.last.Load(); is != nil {

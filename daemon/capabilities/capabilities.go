@@ -85,11 +85,11 @@ func (c *Cluster) hold() capability.Capability {
 }
 
 // Tested is a list with what the controller's dry run has found: why it hides no load,
-// whatever the cluster serves; empty: nothing.
+// although the cluster serves what it needs; empty: nothing.
 func Tested(list []capability.Capability, notHidden string) []capability.Capability {
 	list = slices.Clone(list)
 	for i := range list {
-		if list[i].Name == Hide && notHidden != "" {
+		if list[i].Name == Hide && list[i].State == capability.Available && notHidden != "" {
 			list[i] = capability.Lacks(Hide, notHidden, withoutHide)
 		}
 	}

@@ -154,6 +154,8 @@ func TestTested(t *testing.T) {
 	assert.Equal(t, list, Tested(list, ""))
 	assert.Equal(t, []capability.Capability{list[0], capability.Lacks(Hide, "no policy", withoutHide)}, Tested(list, "no policy"))
 	assert.Equal(t, capability.Available, list[1].State, "others read it")
+	list[1] = capability.Lacks(Hide, "not served", withoutHide)
+	assert.Equal(t, list, Tested(list, "no policy"), "what the cluster lacks is the better reason")
 }
 
 func TestReadFails(t *testing.T) {

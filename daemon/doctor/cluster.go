@@ -57,7 +57,7 @@ func (p Examination) cluster(ctx context.Context) []Row {
 		}
 		rows = append(rows, leases(ctx, p.Cluster, p.Lease, p.NodeLease)...)
 		rows = append(rows, queues(ctx, p.Cluster)...)
-		rows = append(rows, p.veleroProtected(ctx)...)
+		rows = append(rows, veleroProtected(ctx, p.Cluster, p.Protected)...)
 		rows = append(rows, installedVelero(ctx, p.Cluster)...)
 		rows = append(rows, neighbours(ctx, p.Cluster, velero)...)
 	}

@@ -29,8 +29,8 @@ func installedVelero(ctx context.Context, how *rest.Config) []Row {
 
 // veleroProtected checks that no pod of a Velero is in a namespace whose pods are evicted.
 // Without pods that look like Velero's there is no row.
-func (p Examination) veleroProtected(ctx context.Context) []Row {
-	client, err := kubernetes.NewForConfig(p.Cluster)
+func veleroProtected(ctx context.Context, cluster *rest.Config, protected []string) []Row {
+	client, err := kubernetes.NewForConfig(cluster)
 	if err != nil {
 		return nil // reported by the row of the API server
 	}
@@ -43,7 +43,7 @@ func (p Examination) veleroProtected(ctx context.Context) []Row {
 		namespaces = append(namespaces, list.Items[i].Namespace)
 	}
 	slices.Sort(namespaces)
-	return []Row{protectedRow(slices.Compact(namespaces), p.Protected)}
+	return []Row{protectedRow(slices.Compact(namespaces), protected)}
 }
 
 func protectedRow(veleros, protected []string) Row {

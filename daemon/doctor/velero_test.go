@@ -22,7 +22,7 @@ func TestDoctorVeleroProtected(t *testing.T) {
 		return `{"kind":"PodList","apiVersion":"v1","items":[` + strings.Join(pods, ",") + "]}"
 	}
 	for list, want := range map[string]Result{in("velero", "velero"): Pass, in("velero", "backup", "backup"): Warn, in(): "", "forbidden": ""} {
-		rows := Examination{Cluster: clusterOf(t, map[string]string{"/api/v1/pods": list}), Protected: []string{"kube-system", "velero"}}.veleroProtected(t.Context())
+		rows := veleroProtected(t.Context(), clusterOf(t, map[string]string{"/api/v1/pods": list}), []string{"kube-system", "velero"})
 		if want == "" {
 			assert.Empty(t, rows)
 			continue

@@ -50,12 +50,6 @@ func (p *proofs) proved(ctx context.Context, namespace string) bool {
 	return false
 }
 
-// IsVelero tells whether a namespace is that of a Velero: it has a Backup or a data mover
-// load. It may be called from any goroutine.
-func (r *Reconciler) IsVelero(ctx context.Context, namespace string) (bool, error) {
-	return (&proofs{dynamic: r.Dynamic}).hasObjects(ctx, namespace)
-}
-
 // hasObjects tells whether a namespace has a Backup or a data mover load.
 func (p *proofs) hasObjects(ctx context.Context, namespace string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)

@@ -220,3 +220,9 @@ func (r *Reconciler) fill(ctx context.Context, v *velero) error {
 	}
 	return store.Fill(ctx, r.cluster.nodes, r.Core.Nodes(), "")
 }
+
+// IsVelero tells whether a namespace is that of a Velero: it has a Backup or a data mover
+// load. It may be called from any goroutine.
+func (r *Reconciler) IsVelero(ctx context.Context, namespace string) (bool, error) {
+	return (&proofs{dynamic: r.Dynamic}).hasObjects(ctx, namespace)
+}
