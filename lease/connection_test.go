@@ -161,6 +161,7 @@ func TestConnectionDiskHangs(t *testing.T) {
 
 func TestCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const requestTime = 2 * time.Second
 		type answer struct {
 			token string
 			err   error
@@ -174,8 +175,10 @@ func TestCredentials(t *testing.T) {
 			for _, one := range a {
 				disk <- one
 			}
+			ctx, cancel := context.WithTimeout(t.Context(), requestTime)
+			defer cancel()
 			start := time.Now()
-			is, err := c.current(t.Context())
+			is, err := c.current(ctx)
 			if is != nil {
 				token = is.token
 			}
@@ -189,7 +192,7 @@ func TestCredentials(t *testing.T) {
 			waited time.Duration
 			err    error // of the answer where there is no token, else of problem
 		}{
-			{nil, "", credentialsWait, errNotRead},
+			{nil, "", requestTime, errNotRead}, // nothing else can be used
 			{[]answer{{err: broken}}, "", 0, broken},
 			{[]answer{{token: "one"}}, "one", 0, nil},
 			{nil, "one", credentialsWait, errNotRead},
