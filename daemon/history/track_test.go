@@ -61,6 +61,23 @@ func FuzzTrack(f *testing.F) {
 	})
 }
 
+// A clock that is set back costs nothing of the past.
+func TestTrackDropAfter(t *testing.T) {
+	track, want := track{columns: 2}, map[int64][]uint16{}
+	for step := range int64(3 * blockSteps / 2) {
+		row := []uint16{uint16(1 + step), 7}
+		track.add(step, row)
+		if want[step] = row; step > blockSteps+5 {
+			delete(want, step)
+		}
+	}
+	track.dropAfter(blockSteps + 5)
+	require.Equal(t, want, rowsOf(&track))
+	want[blockSteps+6] = []uint16{3, 7}
+	track.add(blockSteps+6, []uint16{3, 7})
+	require.Equal(t, want, rowsOf(&track), "it goes on")
+}
+
 // FuzzBlock: what is in a file may be anything.
 func FuzzBlock(f *testing.F) {
 	f.Add([]byte{6, 4, 6, 0, 3, 2, 1}, 2)
