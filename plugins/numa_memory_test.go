@@ -349,6 +349,16 @@ func (s *slowNUMA) kept(at int, r StallRule) bool {
 	return scans > 0 && stall >= r.StallFull/2-slack && s.ratio[at] < r.Available*1.25
 }
 
+// What is reserved for huge pages is not lacking, and no pod can give it back.
+func TestNUMAMemoryHugePages(t *testing.T) {
+	n := snapshot.NUMANode{TotalBytes: snapshot.Some[uint64](32 * gib), HugetlbBytes: snapshot.Some[uint64](30 * gib), AvailableBytes: snapshot.Some[uint64](gib)}
+	ratio, _ := numaAvailable(&n)
+	assert.Equal(t, snapshot.Some(0.5), ratio)
+	target, whole := DefaultNUMAMemory().release(&n)
+	assert.Equal(t, snapshot.Some(0.0), target)
+	assert.Equal(t, snapshot.Some(2.0*gib), whole)
+}
+
 func numaMemoryModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
