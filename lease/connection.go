@@ -43,6 +43,8 @@ type Connection struct {
 
 	credentials credentials
 	address     string
+	resolver    *net.Resolver // nil: the process's
+	known       string        // the last address at which the API server proved its certificate; dial's alone
 	leases      rest.Interface
 	nodes       rest.Interface
 
@@ -133,8 +135,7 @@ func (l *Connection) connect(ctx context.Context) (*conn, error) {
 	if config.ServerName == "" {
 		config.ServerName, _, _ = net.SplitHostPort(l.address) // joined by addressOf
 	}
-	dialer := net.Dialer{Timeout: connectTime, Control: setUserTimeout}
-	raw, err := dialer.DialContext(ctx, "tcp", l.address)
+	raw, err := l.connectTCP(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,19 @@ func (l *Connection) connect(ctx context.Context) (*conn, error) {
 	if err != nil {
 		return nil, errors.Join(err, raw.Close())
 	}
+	l.known = raw.RemoteAddr().String()
 	return &conn{tcp: raw.(*net.TCPConn), h2: h2}, nil
+}
+
+// connectTCP connects to the API server; while its name cannot be resolved, to the address
+// that it had before.
+func (l *Connection) connectTCP(ctx context.Context) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: connectTime, Control: setUserTimeout, Resolver: l.resolver}
+	raw, err := dialer.DialContext(ctx, "tcp", l.address)
+	if _, unresolved := errors.AsType[*net.DNSError](err); unresolved && l.known != "" {
+		return dialer.DialContext(ctx, "tcp", l.known)
+	}
+	return raw, err
 }
 
 func setUserTimeout(_, _ string, c syscall.RawConn) error {

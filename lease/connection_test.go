@@ -11,8 +11,10 @@ import (
 	"errors"
 	"io"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/dns/dnsmessage"
 	"k8s.io/client-go/rest"
 )
 
@@ -157,6 +160,58 @@ func TestConnectionDiskHangs(t *testing.T) {
 	assert.Len(t, c.renewals, before+6, "%v", c.last.Err)
 	assert.Equal(t, "Bearer two", sent.Load())
 	assert.EqualValues(t, 2, c.Connection.Dials.Load(), "a dial needs no disk either")
+}
+
+// nameServer answers that every name has the address 127.0.0.1, until it is silent.
+func nameServer(t *testing.T) (resolver *net.Resolver, silent *atomic.Bool) {
+	t.Helper()
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, server.Close()) })
+	silent = &atomic.Bool{}
+	go func() {
+		for buf := make([]byte, 1500); ; {
+			n, from, err := server.ReadFrom(buf)
+			if err != nil {
+				return // the test is over
+			}
+			var m dnsmessage.Message
+			if silent.Load() || !assert.NoError(t, m.Unpack(buf[:n])) {
+				continue
+			}
+			m.Response = true
+			if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
+				m.Answers = []dnsmessage.Resource{{
+					Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
+				}}
+			}
+			answer, err := m.Pack()
+			assert.NoError(t, err)
+			_, err = server.WriteTo(answer, from)
+			assert.NoError(t, err)
+		}
+	}()
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", server.LocalAddr().String())
+	}}, silent
+}
+
+// The API server is known by a name, and name servers are away when its connection breaks.
+func TestConnectionNameServersAway(t *testing.T) {
+	how := apiServer(t, func(*http.Request) int { return 0 })
+	at, err := url.Parse(how.Host)
+	require.NoError(t, err)
+	how.Host = "https://example.com:" + at.Port()
+	c := newClocked(t, how)
+	var silent *atomic.Bool
+	c.Connection.resolver, silent = nameServer(t)
+	c.live(t.Context(), 20*time.Second)
+	require.Equal(t, Renewed, c.last.Outcome, "%v", c.last.Err)
+	silent.Store(true)
+	c.Connection.Close()
+	before := len(c.renewals)
+	c.live(t.Context(), 40*time.Second)
+	assert.Len(t, c.renewals, before+2, "%v", c.last.Err)
 }
 
 func TestCredentials(t *testing.T) {
