@@ -172,7 +172,7 @@ func (c Converter) candidate(raw []byte, why string) plugins.Candidate {
 	if o.Why == "" {
 		o.Why = "named by " + c.Plugin
 	}
-	switch _, there := c.Shown.at[id.uid]; {
+	switch _, there := c.Shown.wire[id.uid]; {
 	case err != nil || id.uid == "":
 		c.Refuse(RefusedPod)
 		o.Refused = "the plugin named a pod without UID"

@@ -1,6 +1,7 @@
 package katalyst
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,11 +24,11 @@ import (
 // what it refuses is counted.
 func converting(uids ...string) (Converter, map[string]int) {
 	refused := map[string]int{}
-	c := Converter{Plugin: "p", Shown: VisiblePods{at: map[string]int{}}, Refuse: func(what string) { refused[what]++ }}
-	for i, uid := range uids {
-		c.Shown.at[uid] = i
+	var pods []Pod
+	for _, uid := range uids {
+		pods = append(pods, Pod{UID: uid})
 	}
-	return c, refused
+	return Converter{Plugin: "p", Shown: NewVisiblePods(pods, nil), Refuse: func(what string) { refused[what]++ }}, refused
 }
 
 func rawPod(t *testing.T, uid string) []byte {
@@ -310,4 +312,19 @@ func TestOuterEvictPodsCondition(t *testing.T) {
 	assert.Len(t, v.Effects, maxEffects)
 	assert.Equal(t, map[string]int{RefusedEffect: 1}, refused)
 	assert.Equal(t, plugins.None, c.Named(&wire.GetEvictPodsResponse{}).Level)
+}
+
+func TestVisiblePodsAreFieldOfRequest(t *testing.T) {
+	long := bytes.Repeat([]byte("a"), 200) // its length has two bytes
+	shown := NewVisiblePods([]Pod{
+		{UID: "a", Wire: long, Annotations: map[string][]byte{"seen": []byte("+x"), "secret": []byte("+y")}}, {UID: "b"}, {UID: "c", Wire: []byte("c")},
+	}, []string{"seen", "missing"})
+	other, err := proto.Marshal(&wire.GetTopEvictionPodsRequest{TopN: 3, EvictionScope: "s"})
+	require.NoError(t, err)
+	var got wire.GetTopEvictionPodsRequest
+	require.NoError(t, proto.Unmarshal(append(other, shown.Field...), &got))
+	assert.Equal(t, [][]byte{append(long, "+x"...), {}, []byte("c")}, got.GetActivePods())
+	assert.EqualValues(t, 3, got.GetTopN())
+	assert.Equal(t, "s", got.GetEvictionScope())
+	assert.Equal(t, cap(shown.Field), len(shown.Field), "its size is known before")
 }

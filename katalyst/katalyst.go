@@ -6,7 +6,7 @@
 // # Usage
 //
 //	err := katalyst.CheckInfo(info)                          // at the registration
-//	shown := katalyst.NewVisiblePods(pods, annotations)      // of each request
+//	shown := katalyst.NewVisiblePods(pods, annotations)      // of each round
 //	c := katalyst.Converter{Plugin: name, Shown: shown, …}
 //	verdict := c.Threshold(answer)                           // of each answer
 //

@@ -2,8 +2,8 @@ package katalyst
 
 import (
 	"fmt"
-	"slices"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -17,30 +17,44 @@ type Pod struct {
 	Annotations map[string][]byte
 }
 
-// VisiblePods is the pods of one round as one plugin sees them.
+// VisiblePods is the pods of one round as plugins see them that may see the same annotations.
 type VisiblePods struct {
-	// Wire are their encodings.
-	Wire [][]byte
-	at   map[string]int // by UID
+	// Field are all of them as the field active_pods of any request: appended to the
+	// encoding of a request without pods it is that of the request with them, since the
+	// fields of a message may come in any order. It is shared, and never changes.
+	Field []byte
+	wire  map[string][]byte // of one pod, by UID: a part of Field
 }
 
-// NewVisiblePods returns the pods with those annotations that the plugin may see.
+// activePods is the number of that field in evictionplugin.proto.
+const activePods = 1
+
+// NewVisiblePods returns the pods with those annotations that a plugin may see.
 func NewVisiblePods(pods []Pod, annotations []string) VisiblePods {
-	s := VisiblePods{Wire: make([][]byte, 0, len(pods)), at: make(map[string]int, len(pods))}
-	for i, p := range pods {
-		s.Wire = append(s.Wire, p.with(annotations))
-		s.at[p.UID] = i
+	size := 0
+	for _, p := range pods {
+		size += protowire.SizeTag(activePods) + protowire.SizeBytes(p.size(annotations))
+	}
+	s := VisiblePods{Field: make([]byte, 0, size), wire: make(map[string][]byte, len(pods))}
+	for _, p := range pods {
+		s.Field = protowire.AppendVarint(protowire.AppendTag(s.Field, activePods, protowire.BytesType), uint64(p.size(annotations))) //nolint:gosec // a length
+		from := len(s.Field)
+		s.Field = append(s.Field, p.Wire...)
+		for _, key := range annotations {
+			s.Field = append(s.Field, p.Annotations[key]...)
+		}
+		s.wire[p.UID] = s.Field[from:len(s.Field):len(s.Field)]
 	}
 	return s
 }
 
-// with appends the annotations that the pod has.
-func (p Pod) with(annotations []string) []byte {
-	b := slices.Clip(p.Wire) // all plugins share it
+// size of its encoding with those annotations that it has.
+func (p Pod) size(annotations []string) int {
+	size := len(p.Wire)
 	for _, key := range annotations {
-		b = append(b, p.Annotations[key]...)
+		size += len(p.Annotations[key])
 	}
-	return b
+	return size
 }
 
 // OwnEncodings returns the host's encodings of the pods that a plugin named, and their
@@ -49,12 +63,12 @@ func (s VisiblePods) OwnEncodings(named [][]byte) (list [][]byte, uids []string)
 	seen := map[string]bool{}
 	for _, raw := range named {
 		id, err := identifyPod(raw)
-		i, there := s.at[id.uid]
+		wire, there := s.wire[id.uid]
 		if err != nil || !there || seen[id.uid] {
 			continue
 		}
 		seen[id.uid] = true
-		list, uids = append(list, s.Wire[i]), append(uids, id.uid)
+		list, uids = append(list, wire), append(uids, id.uid)
 	}
 	return list, uids
 }

@@ -2,9 +2,11 @@ package outer
 
 import (
 	"context"
+	"strings"
 
 	"google.golang.org/grpc"
 
+	"github.com/plimsoll-dev/plimsoll/katalyst"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
@@ -27,8 +29,14 @@ func (h *Host) Ask(ctx context.Context, r Round) []plugins.Verdict {
 	c := h.Settings()
 	list := h.registry.plugins()
 	waits := make([]<-chan struct{}, 0, len(list))
+	shown := map[string]katalyst.VisiblePods{} // by the annotations that a plugin may see
 	for _, p := range list {
-		waits = append(waits, p.startRound(r, c))
+		keys := c.AnnotationKeys(p.name)
+		set := strings.Join(keys, ",") // none has a comma
+		if _, there := shown[set]; !there {
+			shown[set] = katalyst.NewVisiblePods(r.Pods, keys)
+		}
+		waits = append(waits, p.startRound(r, shown[set], c))
 	}
 	for _, done := range waits {
 		select {

@@ -104,7 +104,7 @@ func (p *plugin) closeEndpoint() {
 // an answer that was not taken, or its circuit breaker is open. The channel is
 // closed when there is nothing to wait for. A call that a round has waited for is
 // not waited for again.
-func (p *plugin) startRound(r Round, c Config) <-chan struct{} {
+func (p *plugin) startRound(r Round, shown katalyst.VisiblePods, c Config) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.maxAge = r.MaxAge
@@ -126,7 +126,7 @@ func (p *plugin) startRound(r Round, c Config) <-chan struct{} {
 	p.running = done
 	p.lastCall = time.Now()
 	p.calls.Go(func() {
-		failed, err := p.round(p.ctx, r, c)
+		failed, err := p.round(p.ctx, r, shown, c)
 		if failed {
 			p.host.registry.retryNamed(p.name) // it may hang
 		}
@@ -146,16 +146,15 @@ func (p *plugin) startRound(r Round, c Config) <-chan struct{} {
 // round makes the calls in the order that plugins rely on. A failed call costs its own
 // answer only. The round itself failed if there is no threshold, or the plugin let it wait
 // until the limit of a call: an error of another method silences no threshold.
-func (p *plugin) round(ctx context.Context, r Round, c Config) (failed bool, err error) {
-	shown := katalyst.NewVisiblePods(r.Pods, c.AnnotationKeys(p.name))
+func (p *plugin) round(ctx context.Context, r Round, shown katalyst.VisiblePods, c Config) (failed bool, err error) {
 	conv := katalyst.Converter{
 		Plugin: p.name, NoExecute: c.NoExecute, ForceGraceZero: c.ForceGraceZero, Shown: shown, Refuse: p.host.registry.counts.refuse(p.name),
 	}
 	asked := time.Now()
-	evictPods, err := call(ctx, p, c.CallTimeout, "GetEvictPods", p.client.GetEvictPods, &wire.GetEvictPodsRequest{ActivePods: shown.Wire})
+	evictPods, err := call(ctx, p, c.CallTimeout, "GetEvictPods", p.client.GetEvictPods, &wire.GetEvictPodsRequest{}, withPods(shown))
 	p.recordAnswer(&p.namedAnswer, asked, err == nil, func(was plugins.Verdict) plugins.Verdict { return since(conv.Named(evictPods), was, r.Time) })
 	asked = time.Now()
-	threshold, metErr := call(ctx, p, c.CallTimeout, "ThresholdMet", p.client.ThresholdMet, &wire.GetThresholdMetRequest{ActivePods: shown.Wire})
+	threshold, metErr := call(ctx, p, c.CallTimeout, "ThresholdMet", p.client.ThresholdMet, &wire.GetThresholdMetRequest{}, withPods(shown))
 	if metErr != nil {
 		r.Graces.Missed(p.name)
 		p.recordAnswer(&p.metAnswer, asked, false, nil)
@@ -185,10 +184,11 @@ func (p *plugin) round(ctx context.Context, r Round, c Config) (failed bool, err
 // top asks for the pods to evict: at soft for none, which tells the plugin that
 // its soft threshold was received.
 func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown katalyst.VisiblePods, c Config, level plugins.Level, r Round) (*wire.GetTopEvictionPodsResponse, error) {
-	request := &wire.GetTopEvictionPodsRequest{ActivePods: shown.Wire, EvictionScope: of.GetEvictionScope()}
 	candidates, uids := shown.OwnEncodings(of.GetCandidatePods())
-	if len(candidates) > 0 {
-		request.ActivePods = candidates
+	request := &wire.GetTopEvictionPodsRequest{ActivePods: candidates, EvictionScope: of.GetEvictionScope()}
+	var options []callOption
+	if len(candidates) == 0 {
+		options = append(options, withPods(shown))
 	}
 	if level == plugins.Hard {
 		if r.Disruptions != nil { // as Katalyst: there are records of candidates alone
@@ -196,7 +196,7 @@ func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown k
 		}
 		request.TopN = uint64(min(1+r.Unevictable[p.name], c.Top))
 	}
-	return call(ctx, p, c.CallTimeout, "GetTopEvictionPods", p.client.GetTopEvictionPods, request)
+	return call(ctx, p, c.CallTimeout, "GetTopEvictionPods", p.client.GetTopEvictionPods, request, options...)
 }
 
 // recordAnswer stores an answer, or that there was none.
@@ -290,12 +290,12 @@ func markOnly(v plugins.Verdict, asked time.Time, age time.Duration) plugins.Ver
 // call makes one call, for at most the time limit, and counts it. A method that the
 // plugin does not implement returns an empty answer, which is no failure.
 func call[Request, Answer any](ctx context.Context, p *plugin, limit time.Duration, method string,
-	do func(context.Context, *Request, ...callOption) (*Answer, error), request *Request,
+	do func(context.Context, *Request, ...callOption) (*Answer, error), request *Request, options ...callOption,
 ) (*Answer, error) {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	answer, err := do(ctx, request)
+	answer, err := do(ctx, request, options...)
 	if status.Code(err) == codes.Unimplemented {
 		err, answer = nil, new(Answer)
 	}
