@@ -207,9 +207,9 @@ func (r *Reconciler) confirm(ctx context.Context, a *Judged) (*corev1.Node, erro
 		r.cache.recordHeartbeat(a.Name, time.Now())
 	case err == nil && a.Declare:
 		a.Declare = false
-		r.Log.Warn("agent is silent", "node", a.Name, "silence", a.Silence.Round(time.Millisecond))
+		r.Log.Warn("agent is silent; see the log of its pod or unit for why its heartbeats do not arrive", "node", a.Name, "silence", a.Silence.Round(time.Millisecond))
 		r.Events.Event(nodeRef(a.Agent), corev1.EventTypeWarning, ReasonSilent,
-			fmt.Sprintf("no heartbeat for %s: the agent's conditions become Unknown, its taints stay for at least %s", a.Silence.Round(time.Second), r.Settings().TaintsStay))
+			fmt.Sprintf("no heartbeat for %s: the agent's conditions become Unknown, its taints stay for at least %s; see the log of the agent's pod or unit on this node", a.Silence.Round(time.Second), r.Settings().TaintsStay))
 	}
 	return node, err
 }
