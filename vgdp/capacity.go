@@ -31,7 +31,7 @@ type velero struct {
 	// slots that are taken; kept of them by loads that node-agents count and by
 	// tickets that stay.
 	slots, kept    taken
-	unschedulable  int     // in a slot and unschedulable
+	unschedulable  int     // in a slot, with a pod that is or will be pending: no node is possible
 	oldest         *Load   // the load that has had a slot for longest
 	mine           []int   // by node: how many of its loads run or will
 	heldByPressure []int   // of them: prepared and held by pressure
@@ -126,11 +126,16 @@ func (r *capacity) countLoads() {
 	slices.SortFunc(r.tickets, func(a, b *Load) int {
 		return cmp.Or(a.Ticket.At.Compare(b.Ticket.At), cmp.Compare(a.UID, b.UID))
 	})
+	r.countFloating(floating)
+}
+
+// countFloating counts loads whose node is not known, or gone.
+func (r *capacity) countFloating(floating []*Load) {
 	slices.SortFunc(floating, func(a, b *Load) int { return cmp.Compare(a.UID, b.UID) })
 	for _, l := range floating {
 		v := r.veleros[l.Namespace]
-		if r.place(v, l, r.in.Topology.ReachOf(l), true) == CodeUnschedulable {
-			v.unschedulable++
+		if r.place(v, l, r.in.Topology.ReachOf(l), true) == CodeUnschedulable && l.Phase == Accepted && l.Node == "" {
+			v.addUnschedulable(l)
 		}
 	}
 }
@@ -164,6 +169,15 @@ func (v *velero) slot(l *Load) {
 	}
 }
 
+// addUnschedulable counts a load in a slot as unschedulable. It may keep the slot for half an
+// hour, so a restore takes one of backups, and leaves the kept one to those that can run.
+func (v *velero) addUnschedulable(l *Load) {
+	v.unschedulable++
+	if l.restore() {
+		v.slots.restores--
+	}
+}
+
 // taken counts slots that are taken: all of them, and those of restores.
 type taken struct{ all, restores int }
 
@@ -176,7 +190,13 @@ func (t *taken) add(l *Load) {
 
 // free tells whether one of limit slots is free for a load.
 func (t taken) free(l *Load, limit int) bool {
-	return t.all < limit && (l.restore() || t.all-t.restores < slotsOfBackups(limit))
+	return SlotFree(l.restore(), t.all, t.restores, limit)
+}
+
+// SlotFree tells whether one of limit slots is free for a restore or a backup, where all are
+// taken, so many of them by restores.
+func SlotFree(restore bool, all, restores, limit int) bool {
+	return all < limit && (restore || all-restores < slotsOfBackups(limit))
 }
 
 // slotsOfBackups are how many of limit slots backups may take at once. The last one is
@@ -244,7 +264,7 @@ func (r *capacity) stale(l *Load) Code {
 	case l.Node != "" && (fits == CodePressure || fits == CodeUnschedulable): // without a fixed node it may run elsewhere
 		return fits
 	case fits == CodeUnschedulable:
-		v.unschedulable++
+		v.addUnschedulable(l)
 	}
 	v.kept.add(l)
 	return ""

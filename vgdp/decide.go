@@ -102,7 +102,7 @@ const HoldLifetime = time.Minute
 // waits. It goes through the loads in order and gives a ticket to each that could
 // run: its Velero has a free slot, and a node that it can run on has capacity. So
 // a load that could not run takes no slot from one that can. Unschedulable loads
-// come last, see probe.
+// come last, see probe, but for one that waits for long, see hasTurn.
 func Decide(in Input) Decision {
 	d := &decider{in: &in, capacity: newCapacity(&in)}
 	d.out.Limited, d.out.Holds = d.limited(), d.holds()
@@ -114,9 +114,6 @@ func Decide(in Input) Decision {
 		wait := d.admit(a)
 		if wait.Code != "" {
 			d.out.Waiting = append(d.out.Waiting, Waiting{a.load, wait})
-		}
-		if wait.Code == CodeUnschedulable && a.load.Node == "" {
-			d.unschedulable = append(d.unschedulable, a)
 		}
 		a = line.next(wait.Code == "")
 	}
@@ -182,10 +179,33 @@ func (d *decider) admit(a *candidate) Wait {
 		return d.in.notReady(a.load)
 	}
 	wait := d.capacity.take(a)
-	if wait.Code == "" {
+	switch {
+	case wait.Code == "":
 		d.grant(a)
+	case wait.Code != CodeUnschedulable || a.load.Node != "":
+	case d.hasTurn(a):
+		d.admitUnschedulable(a)
+		return Wait{}
+	default:
+		d.unschedulable = append(d.unschedulable, a)
 	}
 	return wait
+}
+
+// hasTurn tells whether an unschedulable load takes a slot in its order, as a backup does: it
+// has waited for one Aging, no other such load of its Velero has a slot, and backups have
+// another one beside it. Else it would starve for as long as other loads take all slots.
+func (d *decider) hasTurn(a *candidate) bool {
+	v := a.velero
+	limit := InForce(v.PrepareLimit, v.agentLimit)
+	waits := d.in.Time.Sub(a.load.waitsSince())
+	return waits >= Aging && v.unschedulable == 0 && slotsOfBackups(limit) > 1 && SlotFree(false, v.slots.all, v.slots.restores, limit)
+}
+
+func (d *decider) admitUnschedulable(a *candidate) {
+	a.velero.slot(a.load)
+	a.velero.addUnschedulable(a.load)
+	d.grant(a)
 }
 
 func (d *decider) grant(a *candidate) {
@@ -207,9 +227,7 @@ func (d *decider) probe() {
 		if v.unschedulable > 0 || left <= 0 || left == 1 && d.waitsForNode(a.load.Namespace) {
 			continue
 		}
-		v.unschedulable++
-		v.slot(a.load)
-		d.grant(a)
+		d.admitUnschedulable(a)
 		d.out.Waiting = slices.DeleteFunc(d.out.Waiting, func(w Waiting) bool { return w.Load == a.load })
 	}
 }

@@ -57,8 +57,10 @@ type Postponed struct {
 
 // Maintenances are all that the decisions about maintenances depend on.
 type Maintenances struct {
-	// Enabled: whether any is postponed.
+	// Enabled: whether any is postponed. Off are the Veleros of which none is all the same, by
+	// namespace.
 	Enabled      bool
+	Off          map[string]bool
 	Repositories []Repository
 	// InUse is why a repository is in use, by the namespace of its Velero.
 	InUse map[string]map[RepositoryKey]string
@@ -143,7 +145,7 @@ func (m *Maintenances) Decide(now time.Time) MaintenanceDecision {
 	for i := range m.Repositories {
 		r := &m.Repositories[i]
 		why := cmp.Or(m.InUse[r.Namespace][r.Key], without[r.Namespace])
-		if !m.Enabled || !r.postponable(now) {
+		if !m.Enabled || m.Off[r.Namespace] || !r.postponable(now) {
 			why = ""
 		}
 		if why != "" {
@@ -297,7 +299,7 @@ func (m *Maintenances) inOrder(now time.Time) []string {
 	first := map[string]time.Time{}
 	for i := range m.Repositories {
 		r := &m.Repositories[i]
-		if !r.postponable(now) || m.InUse[r.Namespace][r.Key] != "" {
+		if m.Off[r.Namespace] || !r.postponable(now) || m.InUse[r.Namespace][r.Key] != "" {
 			continue
 		}
 		if due, there := first[r.Namespace]; !there || r.due().Before(due) {

@@ -45,6 +45,7 @@ func TestMaintenance(t *testing.T) {
 		is   Repository
 		why  string
 		off  bool
+		here bool   // off, for its Velero
 		want string // what is written; empty: nothing
 	}{
 		"not due, in use":                                {is: shopRepository(58 * time.Minute), why: inUse},
@@ -65,6 +66,8 @@ func TestMaintenance(t *testing.T) {
 		"postponed, not in use any more":                 {is: shopRepository(90*time.Minute, postponedBy("1h50m0s")), want: "1h0m0s"},
 		"postponed, was done all the same":               {is: shopRepository(time.Minute, postponedBy("1h50m0s")), why: inUse, want: "1h0m0s"},
 		"postponed, switched off":                        {is: shopRepository(90*time.Minute, postponedBy("1h50m0s")), why: inUse, off: true, want: "1h0m0s"},
+		"due, in use, its Velero is switched off":        {is: shopRepository(2 * time.Hour), why: inUse, here: true},
+		"postponed, its Velero is switched off":          {is: shopRepository(90*time.Minute, postponedBy("1h50m0s")), why: inUse, here: true, want: "1h0m0s"},
 		"a user changed it meanwhile":                    {is: shopRepository(90*time.Minute, postponedBy("1h50m0s"), spec("12h")), want: "stays"},
 		"a user did, and it is due":                      {is: shopRepository(90*time.Minute, postponedBy("1h50m0s"), spec("10m")), why: inUse, want: "2h0m0s was 10m"},
 		"a note that lengthens it":                       {is: shopRepository(90*time.Minute, func(r *Repository) { r.Postponed = &Postponed{Was: "9000h", Set: "1h0m0s"} }), want: "stays"},
@@ -72,7 +75,7 @@ func TestMaintenance(t *testing.T) {
 		"a note of another frequency":                    {is: shopRepository(90*time.Minute, func(r *Repository) { r.Postponed = &Postponed{Was: "x", Set: "1h0m0s"} }), want: "stays"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := Maintenances{Enabled: !c.off, Repositories: []Repository{c.is}}
+			m := Maintenances{Enabled: !c.off, Off: map[string]bool{"velero": c.here}, Repositories: []Repository{c.is}}
 			if c.why != "" {
 				m.Use("velero", c.is.Key, c.why)
 			}

@@ -1,6 +1,7 @@
 package vgdp
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -102,15 +103,16 @@ func TestOnOSLeavesInput(t *testing.T) {
 }
 
 func TestUnschedulableOneAdmitted(t *testing.T) {
-	nowhere := func(l *Load) {
-		l.Place = Place{}.With(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone("made on demand")}})
-	}
 	gone := load("gone", PodVolumeBackup, on("n9"), made(at(-time.Hour)))
 	loads := []Load{gone, load("x1", DataUpload, nowhere), load("x2", DataUpload, nowhere), load("y", DataUpload)}
 	d := Decide(world(4, nodes(1, 9), loads...))
 	assert.Equal(t, []string{"y", "x1"}, admitted(d), "it comes last, and nobody could accept what is bound to a node that is gone")
 	assert.Equal(t, map[string]Code{"gone": CodeUnschedulable, "x2": CodeUnschedulable}, why(d))
 	assert.Equal(t, []string{"y"}, admitted(Decide(world(1, nodes(1, 9), loads...))), "when a slot is left over")
+
+	for _, l := range []Load{load("runs", DataUpload, in(InProgress), on("n9")), load("prepared", DataUpload, in(Prepared), on("n9")), load("unseen", DataUpload, in(InProgress), nowhere)} {
+		assert.Equal(t, []string{"y", "x1"}, admitted(Decide(world(5, nodes(1, 9), append(loads, l)...))), "%s: its pod is not pending, which an autoscaler needs", l.Name)
+	}
 
 	loads[1].Ticket = &Ticket{Epoch: 7, At: noon}
 	d = Decide(world(4, nodes(1, 9), loads...))
@@ -244,11 +246,55 @@ func someSelector(r *rand.Rand) *corev1.NodeSelector {
 	return s
 }
 
+// nowhere is a node that an autoscaler would have to add.
+func nowhere(l *Load) {
+	l.Place = Place{}.With(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone("made on demand")}})
+}
+
+const prepares = 10 * time.Minute
+
+// turnOver decides for six hours. Each backup is prepared in the same time, and another one
+// follows it. It returns how long the load without a possible node waits; 0: to the end.
+func turnOver(in Input) (waits time.Duration) {
+	for ; in.Time.Before(at(6 * time.Hour)); in.Time = in.Time.Add(time.Minute) {
+		for _, g := range Decide(in).Admit {
+			if g.Phase, g.AcceptedAt = Accepted, in.Time; g.Name == "nowhere" {
+				return in.Time.Sub(noon)
+			}
+		}
+		for i := range in.Loads {
+			if l := &in.Loads[i]; l.Phase == Accepted && !in.Time.Before(l.AcceptedAt.Add(prepares)) {
+				l.Phase, l.Created = New, in.Time
+			}
+		}
+	}
+	return 0
+}
+
+func TestUnschedulableHasTurn(t *testing.T) {
+	for name, row := range map[string]struct {
+		kind        Kind
+		limit       int
+		least, most time.Duration
+	}{
+		"a restore": {DataDownload, 4, Aging, Aging + 2*prepares},
+		"a backup":  {DataUpload, 4, Aging, Aging + 2*prepares},
+		"backups have a single slot, which it might keep for half an hour": {DataDownload, 2, 0, 0},
+	} {
+		in := world(row.limit, nodes(9, 9), load("nowhere", row.kind, nowhere, made(at(-time.Second))))
+		for i := range 50 {
+			in.Loads = append(in.Loads, load(fmt.Sprint("b", i), DataUpload, made(noon)))
+		}
+		waits := turnOver(in)
+		assert.GreaterOrEqual(t, waits, row.least, name)
+		assert.LessOrEqual(t, waits, row.most, name)
+	}
+	d := Decide(world(4, nodes(9, 9), load("nowhere", DataDownload, in(Accepted), nowhere), load("b1", DataUpload), load("b2", DataUpload), load("b3", DataUpload)))
+	assert.Equal(t, []string{"b1", "b2"}, admitted(d), "it leaves the kept slot to restores that can run")
+}
+
 // A load without a possible node may keep its slot for half an hour.
 func TestUnschedulableLeavesSlotToOthers(t *testing.T) {
-	nowhere := func(l *Load) {
-		l.Place = Place{}.With(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone("none")}})
-	}
 	runs, waits := load("runs", PodVolumeBackup, in(InProgress), on("n1")), load("waits", PodVolumeBackup, on("n1"))
 	gone, second := load("gone", DataUpload, nowhere), load("second", DataUpload, nowhere)
 	for name, row := range map[string]struct {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 )
 
 // As many of each kind as asked for, prepared on nodes of their own.
@@ -70,9 +69,6 @@ func TestRestoreBehindPreparedBackups(t *testing.T) {
 // The slot is for restores that can run, and not for a higher priority.
 func TestRestoreSlotTakenByNoOther(t *testing.T) {
 	seven := preparedOn(PodVolumeBackup, 7, 1)
-	nowhere := func(l *Load) {
-		l.Place = Place{}.With(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{zone("none")}})
-	}
 	for name, l := range map[string]Load{
 		"a priority":               load("x", DataUpload, priority(7)),
 		"a hook":                   load("x", PodVolumeBackup, on("n9"), hooks),

@@ -1,20 +1,12 @@
 package vgdp
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// withoutWanted is the digest of what was decided about these worlds before anything was
-// wanted of Backups.
-const withoutWanted = "4596006d599194189fe6b2fbca17d1618dc75584220cbcc1f4ab807ecdbade21"
 
 // decisionText is all of a decision and of its notes.
 func decisionText(in Input) string {
@@ -41,18 +33,15 @@ func decisionText(in Input) string {
 	return text
 }
 
-// Where nothing is wanted of any Backup, decisions are as before, bit by bit.
+// Where nothing is wanted of any Backup, decisions are those of open windows.
 func TestWantedUnsetChangesNothing(t *testing.T) {
-	digest := sha256.New()
 	for seed := range uint64(4000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		in := someWorld(r, r.IntN(40))
 		text := decisionText(in)
-		fmt.Fprint(digest, strings.ReplaceAll(text, string(CodeLeader), string(CodeLimit))) // which was told as the other then
-		for i := range in.Loads {                                                           // their windows are open
+		for i := range in.Loads { // their windows are open
 			in.Loads[i].Wanted = Wanted{PostponedUntil: noon}
 		}
 		require.Equal(t, text, decisionText(in), "seed %d", seed)
 	}
-	assert.Equal(t, withoutWanted, hex.EncodeToString(digest.Sum(nil)))
 }

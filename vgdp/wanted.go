@@ -11,7 +11,8 @@ import (
 // within the bounds of package backup; a tenant can also make its Backup take long, which
 // makes LatestStart early. So it orders loads within a rank alone: by a lie, loads pass
 // others of their rank that were created less than one Aging before them, and no restore or
-// frozen application. A lie about PostponedUntil delays the liar's own Backup.
+// frozen application. PostponedUntil is never of a tenant's window: a Backup whose loads wait
+// may keep a slot of the queue.
 type Wanted struct {
 	// LatestStart is when what is left of the Backup must begin, taking as long as it is
 	// expected to, to be complete by its deadline; zero: it has none.

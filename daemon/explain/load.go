@@ -210,7 +210,7 @@ func (t *text) velero(r *admission.Report) {
 		t.line("Node %s is under pressure: %s.", n.Name, n.Why)
 	}
 	if r.ConfigMapError != "" {
-		t.line("The configuration of the node-agents has errors, the last good one is in use: %s.", r.ConfigMapError)
+		t.line("The last valid configuration of the node-agents is in use: %s.", r.ConfigMapError)
 	}
 	for _, hint := range r.Hints {
 		t.line("In ConfigMap %s: %s.", r.ConfigMap, hint)

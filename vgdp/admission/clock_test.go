@@ -23,7 +23,7 @@ func TestLoadClocks(t *testing.T) {
 	kinds := func(backup string) string {
 		meta := fmt.Sprintf("namespace: velero, creationTimestamp: %q, labels: {velero.io/backup-name: %s, velero.io/restore-name: r}", made.Format(time.RFC3339), backup)
 		var all []string
-		for kind, version := range map[string]string{"DataUpload": "v2alpha1", "PodVolumeBackup": "v1", "PodVolumeRestore": "v1"} {
+		for kind, version := range map[string]string{"DataUpload": "v2alpha1", "DataDownload": "v2alpha1", "PodVolumeBackup": "v1", "PodVolumeRestore": "v1"} {
 			all = append(all, fmt.Sprintf("{apiVersion: velero.io/%s, kind: %s, metadata: {name: %s, uid: %s, %s}, spec: {node: n1}}", version, kind, kind, kind, meta))
 		}
 		return documents(all...)
@@ -64,6 +64,7 @@ func TestLoadClocks(t *testing.T) {
 			with(t, r, kinds("b"))
 			_, loads, _ := look(t, r, made)
 			assert.Equal(t, c.upload, loads["DataUpload"].Timeout)
+			assert.Zero(t, loads["DataDownload"].Timeout, "that is in its Restore")
 			assert.Equal(t, c.podBackup, loads["PodVolumeBackup"].Timeout)
 			assert.Equal(t, c.podRestore, loads["PodVolumeRestore"].Timeout)
 			assert.Equal(t, c.clock, loads["PodVolumeBackup"].Clock)

@@ -75,7 +75,7 @@ func (c *cluster) topology(veleros map[string]*velero) *vgdp.Topology {
 	c.tolerations = inheritedTolerations(c.agents.List())
 	for _, p := range c.agents.List() {
 		v := veleros[p.Namespace]
-		if v == nil || p.Node == "" || agents[p.Node][p.Namespace].Ready {
+		if v == nil || v.unnamed || p.Node == "" || agents[p.Node][p.Namespace].Ready {
 			continue
 		}
 		if agents[p.Node] == nil {

@@ -35,7 +35,7 @@ type diagnosed struct {
 func (v *velero) needsDiagnosis(l *vgdp.Load, now time.Time, after time.Duration) bool {
 	pod, moves := v.movers.Get(l.Namespace, l.Name)
 	switch {
-	case !l.ByVelero():
+	case !l.ByVelero() || v.unnamed:
 		return false
 	case l.Phase == vgdp.InProgress:
 		return !moves && !l.Direct

@@ -85,13 +85,14 @@ type maintainer struct{ *Reconciler }
 
 // maintenances are what the decision about the maintenances depends on.
 func (r maintainer) maintenances(in *vgdp.Input, s Settings) vgdp.Maintenances {
-	m := vgdp.Maintenances{Enabled: s.Enabled && s.Maintenance, Nodes: in.Topology.Plain(), Pressed: map[string]string{}}
+	m := vgdp.Maintenances{Enabled: s.Enabled && s.Maintenance, Off: map[string]bool{}, Nodes: in.Topology.Plain(), Pressed: map[string]string{}}
 	for node, p := range in.Pressure {
 		m.Pressed[node] = p.Why
 	}
 	m.AddInUse(in.Loads, in.Time)
 	for namespace := range in.Veleros {
 		v := r.veleros[namespace]
+		m.Off[namespace] = v.unnamed
 		running := slices.DeleteFunc(v.backups.List(), func(b *parentBackup) bool { return !b.Running })
 		for _, o := range v.repositories.List() {
 			m.Repositories = append(m.Repositories, o.Of)
@@ -215,7 +216,7 @@ func (p *publisher) logFrequencyFailure(velero, text, name string) {
 	p.frequencyFailed[velero] = text
 }
 
-// findPostponed adds the Veleros with a postponed maintenance, so that it is handed back.
+// findPostponed adds the Veleros with a postponed maintenance, where that is handed back.
 func (r maintainer) findPostponed(ctx context.Context) error {
 	list, err := r.Dynamic.Resource(RepositoryResource()).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // there is no Velero, or an older role that could postpone none
@@ -226,9 +227,9 @@ func (r maintainer) findPostponed(ctx context.Context) error {
 	}
 	for i := range list.Items {
 		u := &list.Items[i]
-		if namespace := u.GetNamespace(); postponed(u.GetAnnotations()) != nil && r.veleros[namespace] == nil {
-			r.veleros[namespace] = newVelero(r.Reconciler, r.configured(namespace))
-			r.Log.Info("found postponed maintenances while admission is disabled; handing their frequencies back", "velero", namespace)
+		if namespace := u.GetNamespace(); postponed(u.GetAnnotations()) != nil && r.veleros[namespace] == nil && r.releases(namespace) {
+			r.addReleased(namespace)
+			r.Log.Info("found postponed maintenances while admission is disabled, or the configuration names other veleros; handing their frequencies back", "velero", namespace)
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ func (r *Reconciler) observe(ctx context.Context, s Settings) (*observation, boo
 	}
 	r.discover(ctx, s)
 	for namespace, v := range r.veleros {
-		changed, err := v.prepare(ctx, s.Enabled, configMapOf(v.Velero, r.cluster.agents.List()), r.loop.Watch)
+		changed, err := v.prepare(ctx, s.Enabled && !v.unnamed, r.cluster.agents.List(), r.loop.Watch)
 		if changed {
 			r.cluster.forget()
 		}
@@ -127,7 +127,7 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 			continue
 		}
 		known := vgdp.Velero{Epoch: v.keeper.epoch}
-		if s.Enabled {
+		if s.Enabled && !v.unnamed {
 			known.PrepareLimit = vgdp.InForce(v.config.live.PrepareLimit(), v.PrepareQueueLength)
 			known.Postponing = v.postponing(r.Wanted, now)
 		}
@@ -136,15 +136,20 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 		in.Loads = v.current(in.Loads, objects)
 	}
 	if s.Enabled && r.Wanted != nil {
-		for i := range in.Loads {
-			if l := &in.Loads[i]; !l.Kind.Facts().Restores {
-				l.Wanted = r.Wanted(l.Namespace, objects[l.UID].Backup)
-			}
-		}
+		r.addWanted(in.Loads, objects)
 	}
 	r.addTargets(ctx, in.Loads, objects, now)
 	r.dropStale(objects)
 	return in, objects
+}
+
+// addWanted adds what is wanted of the loads' Backups.
+func (r *Reconciler) addWanted(loads []vgdp.Load, objects map[string]*Object) {
+	for i := range loads {
+		if l := &loads[i]; !l.Kind.Facts().Restores && !r.veleros[l.Namespace].unnamed {
+			l.Wanted = r.Wanted(l.Namespace, objects[l.UID].Backup)
+		}
+	}
 }
 
 // addTargets adds what the loads' targets say: whether each can be accepted now, and
@@ -291,8 +296,28 @@ func (r *Reconciler) discover(ctx context.Context, s Settings) {
 	}
 }
 
+// releases tells whether what is held of a Velero is released: admission is disabled, or the
+// configuration names others.
+func (r *Reconciler) releases(namespace string) bool {
+	return !r.Settings().Enabled || !r.names(namespace)
+}
+
+// names tells whether the configuration names the Velero of a namespace, or none.
+func (r *Reconciler) names(namespace string) bool {
+	return len(r.Of) == 0 || slices.ContainsFunc(r.Of, func(o Velero) bool { return o.Namespace == namespace })
+}
+
+// addReleased adds a Velero whose loads or maintenances are released.
+func (r *Reconciler) addReleased(namespace string) {
+	if r.veleros[namespace] == nil {
+		v := newVelero(r, r.configured(namespace))
+		v.unnamed = !r.names(namespace)
+		r.veleros[namespace] = v
+	}
+}
+
 // findHeld adds the Veleros whose Gates limit something, with hidden loads, or whose
-// maintenances are postponed, so that they are released; false: it could not be determined
+// maintenances are postponed, where these are released; false: it could not be determined
 // yet.
 func (r *Reconciler) findHeld(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
@@ -311,7 +336,7 @@ func (r *Reconciler) findHeld(ctx context.Context) bool {
 	}
 	for i := range list.Items {
 		u := &list.Items[i]
-		if u.GetName() != gate.Main {
+		if u.GetName() != gate.Main || !r.releases(u.GetNamespace()) {
 			continue
 		}
 		namespace, held := u.GetNamespace(), fields(u.Object).yes("spec", "limited")
@@ -323,10 +348,8 @@ func (r *Reconciler) findHeld(ctx context.Context) bool {
 			return false
 		}
 		if held {
-			if r.veleros[namespace] == nil {
-				r.veleros[namespace] = newVelero(r, r.configured(namespace))
-			}
-			r.Log.Info("found held data mover loads while admission is disabled; releasing them", "velero", namespace)
+			r.addReleased(namespace)
+			r.Log.Info("found held data mover loads while admission is disabled, or the configuration names other veleros; releasing them", "velero", namespace)
 		}
 	}
 	r.publisher.logFailure(metav1.NamespaceAll, nil)

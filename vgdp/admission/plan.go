@@ -56,7 +56,9 @@ func decide(o *observation) (*plan, error) {
 	gates := map[string]gateState{} // as they will be
 	for namespace, g := range o.gates {
 		desired := o.desiredGates(namespace, &p.Decision)
-		desired.away = p.maintenance.Away
+		if !o.maintenances.Off[namespace] {
+			desired.away = p.maintenance.Away
+		}
 		p.desired[namespace] = desired
 		g.limited = desired.limited
 		gates[namespace] = g

@@ -86,15 +86,16 @@ const (
 	roundInterval = time.Second
 )
 
-// Run reconciles until ctx is done. While it is disabled nothing is written, except to
-// release loads that an earlier controller holds.
+// Run reconciles until ctx is done. While it is disabled, and to Veleros that the
+// configuration does not name, nothing is written, except to release loads that an earlier
+// controller holds.
 func (r *Reconciler) Run(ctx context.Context) error {
 	r.reset()
 	watching, asked := false, false
 	defer r.forecast.forget()
 	r.loop.Run(ctx, r.wake, func(ctx context.Context) reconcile.Pause {
 		enabled := r.Settings().Enabled
-		if !asked && !watching && !enabled {
+		if !asked {
 			asked = r.findHeld(ctx)
 		}
 		if !watching && (enabled || len(r.veleros) > 0) {
@@ -189,7 +190,7 @@ func (r *Reconciler) Preview(ctx context.Context, namespace string) (*Preview, e
 	if main := v.keeper.main; main != nil {
 		v.keeper.epoch, v.desired.limited = main.Spec.Epoch, main.Spec.Limited
 	}
-	v.config.read(ctx, r.Core.ConfigMaps(namespace), configMapOf(v.Velero, r.cluster.agents.List()), time.Now())
+	v.config.read(ctx, r.Core.ConfigMaps(namespace), v.Velero, r.cluster.agents.List(), time.Now())
 	s := r.Settings()
 	s.Enabled = true // as if admission were enabled
 	if r.Wanted == nil {

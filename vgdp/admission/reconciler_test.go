@@ -174,15 +174,28 @@ func TestRoundThatBeginsToLimit(t *testing.T) {
 	v.desired.limited = false // as if the limit had been gone meanwhile
 	require.NoError(t, v.writeGates(t.Context()))
 	s.add("new", "")
+	s.add("before", "")
 	learn(t, s, v)
+	goes := func(name string, phase vgdp.Phase) {
+		require.NoError(t, unstructured.SetNestedField(s.loads[name].Object, string(phase), "status", "phase"))
+		learn(t, s, v)
+	}
+	goes("before", vgdp.Accepted)
 	epoch := v.keeper.epoch
 	r.reconcile(t.Context())
 	assert.Equal(t, epoch, v.keeper.epoch)
 	assert.True(t, v.keeper.main.Spec.Limited)
 	assert.Empty(t, s.writes)
+	goes("before", vgdp.Completed)
 	r.reconcile(t.Context())
 	assert.EqualValues(t, 1, r.Counts().Writes[KindAdmit])
 	assert.Equal(t, 4, g.writes, "the Gate three times, and once its holds")
+	assert.Zero(t, r.Counts().Bypassed["velero"], "it needed no ticket when it was accepted")
+	s.add("after", "")
+	learn(t, s, v)
+	goes("after", vgdp.Accepted)
+	r.reconcile(t.Context())
+	assert.EqualValues(t, 1, r.Counts().Bypassed["velero"])
 }
 
 // A ticket of an epoch that the Gate does not have would be void, and given again in each

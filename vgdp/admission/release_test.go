@@ -11,11 +11,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
@@ -126,6 +129,8 @@ func TestStaleRelease(t *testing.T) {
 func TestFindHeld(t *testing.T) {
 	for name, row := range map[string]struct {
 		limited bool
+		of      []Velero
+		enabled bool
 		mover   string
 		loads   int // the answer's code to a list of loads
 		found   bool
@@ -135,6 +140,9 @@ func TestFindHeld(t *testing.T) {
 		"it limits nothing, a load is hidden": {mover: "plimsoll.dev/held", loads: http.StatusOK, found: true},
 		"it limits nothing, and none is":      {mover: "velero", loads: http.StatusOK},
 		"there are no loads":                  {loads: http.StatusNotFound},
+		"discover finds it":                   {limited: true, enabled: true, mover: "plimsoll.dev/held", loads: http.StatusOK},
+		"discover finds what is named":        {limited: true, enabled: true, of: []Velero{{Namespace: "velero"}}, mover: "plimsoll.dev/held", loads: http.StatusOK},
+		"the configuration names another":     {enabled: true, of: []Velero{{Namespace: "other"}}, mover: "plimsoll.dev/held", loads: http.StatusOK, found: true},
 		"loads cannot be listed":              {loads: http.StatusServiceUnavailable, again: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,11 +162,53 @@ func TestFindHeld(t *testing.T) {
 			t.Cleanup(s.Close)
 			client, err := dynamic.NewForConfig(&rest.Config{Host: s.URL})
 			require.NoError(t, err)
-			r := &Reconciler{Dynamic: client, Settings: DefaultSettings, Log: slog.New(slog.DiscardHandler)}
+			settings := DefaultSettings()
+			settings.Enabled = row.enabled
+			r := &Reconciler{
+				Dynamic: client, Core: &oneMap{version: "1", text: `{"loadConcurrency":{"globalConfig":4,"prepareQueueLength":1}}`}, Of: row.of, Abilities: newest, Events: noEvents{},
+				Settings: func() Settings { return settings }, Grace: func() time.Duration { return time.Minute }, Log: slog.New(slog.DiscardHandler),
+			}
 			r.reset()
 			assert.Equal(t, !row.again, r.findHeld(t.Context()))
 			assert.Equal(t, row.found, r.veleros["velero"] != nil)
 			assert.NotContains(t, r.veleros, "other")
+			if row.found {
+				assert.Equal(t, row.mover == gate.HiddenMover, releasesOne(t, r, row.mover))
+			}
 		})
 	}
+}
+
+// releasesOne tells whether a new load in namespace velero is released, whose node-agents
+// have a limit, and whose node is under pressure.
+func releasesOne(t *testing.T, r *Reconciler, mover string) bool {
+	t.Helper()
+	v := r.veleros["velero"]
+	v.keeper.gates, v.watching = newGates(), true
+	for _, of := range r.Of {
+		r.veleros[of.Namespace] = newVelero(r, of)
+		r.veleros[of.Namespace].keeper.gates, r.veleros[of.Namespace].watching = newGates(), true
+	}
+	hold := lease.Micro(time.Now().Add(time.Minute))
+	require.NoError(t, r.cluster.leases.Replace([]any{&nodeReport{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1"}, NodeReport: lease.NodeReport{HoldUntil: &hold}, Renewed: lease.Micro(time.Now()), LastHeartbeat: time.Now(),
+	}}, ""))
+	require.NoError(t, r.cluster.nodes.Replace([]any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}}, ""))
+	require.NoError(t, r.cluster.agents.Replace([]any{agentOf(noon())}, ""))
+	require.NoError(t, v.backups.Replace(nil, ""))
+	require.NoError(t, v.movers.Replace(nil, ""))
+	for kind, l := range v.loads {
+		var all []any
+		if kind == vgdp.DataDownload {
+			all = append(all, object(t, fmt.Sprintf(`{"apiVersion":"velero.io/v2alpha1","kind":"DataDownload","metadata":{"name":"a","namespace":"velero","uid":"a","creationTimestamp":%q},"spec":{"datamover":%q}}`, utc(time.Now()), mover)))
+		}
+		require.NoError(t, l.Replace(all, ""))
+	}
+	o, complete := r.observe(t.Context(), r.Settings())
+	require.True(t, complete)
+	p, err := decide(o)
+	require.NoError(t, err)
+	assert.False(t, p.desired["velero"].limited)
+	assert.Empty(t, p.desired["velero"].away)
+	return len(p.Release) == 1 && kindsOf(p.edits)[KindRelease] > 0
 }

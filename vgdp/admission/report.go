@@ -28,8 +28,9 @@ type Report struct {
 	Reasons map[vgdp.Code]int `json:"reasons"`
 	// Waiting in order, the first of them.
 	Waiting []WaitingLoad `json:"waiting"`
-	// ConfigMap of the node-agents, which of its settings Velero ignores, why the last
-	// valid one is in force, and how many node-agents started before it changed.
+	// ConfigMap of the node-agents, which of its settings Velero ignores, why its last
+	// valid content is in force (it cannot be read, or is invalid), and how many
+	// node-agents started before it changed.
 	ConfigMap      string   `json:"nodeAgentConfigMap,omitempty"`
 	Hints          []string `json:"hints,omitempty"`
 	ConfigMapError string   `json:"configMapError,omitempty"`
@@ -94,8 +95,8 @@ func reports(in *vgdp.Input, d *vgdp.Decision, veleros map[string]*velero, faile
 		for _, h := range v.config.hints {
 			p.Hints = append(p.Hints, h.String())
 		}
-		if v.config.err != nil {
-			p.ConfigMapError = v.config.err.Error()
+		if err := cmp.Or(v.config.unread, v.config.invalid); err != nil {
+			p.ConfigMapError = err.Error()
 		}
 	}
 	for _, v := range veleros {

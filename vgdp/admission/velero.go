@@ -23,6 +23,9 @@ import (
 // velero is one installation, from its discovery until the end of the term.
 type velero struct {
 	Velero
+	// unnamed: the configuration names other Veleros. What is held of it is released, and no
+	// limit and no pressure counts.
+	unnamed bool
 	core    corev1client.CoreV1Interface
 	dynamic dynamic.Interface
 	log     *slog.Logger
@@ -126,7 +129,7 @@ func (v *velero) ready() bool {
 // prepare does what a decision needs: it reads and renews the Gates, starts the watches
 // once no tickets of another leader can be used any more, and polls the ConfigMap. It
 // tells whether the configuration changed.
-func (v *velero) prepare(ctx context.Context, enabled bool, configMap string, watch func(func())) (changed bool, err error) {
+func (v *velero) prepare(ctx context.Context, enabled bool, agents []*agentPod, watch func(func())) (changed bool, err error) {
 	if !v.gatesRead {
 		if err := v.adopt(ctx, enabled); err != nil {
 			return false, err
@@ -135,7 +138,7 @@ func (v *velero) prepare(ctx context.Context, enabled bool, configMap string, wa
 	if err := v.writeGates(ctx); err != nil {
 		return false, err
 	}
-	changed = v.config.read(ctx, v.core.ConfigMaps(v.Namespace), configMap, time.Now())
+	changed = v.config.read(ctx, v.core.ConfigMaps(v.Namespace), v.Velero, agents, time.Now())
 	if !v.watching && !v.clock.now().Before(v.keeper.ticketsFrom) {
 		v.watching = true
 		v.watch(ctx, watch)

@@ -49,7 +49,11 @@ func (r *Reconciler) writeGates(ctx context.Context, o *observation, p *plan) (a
 		was := v.gate()
 		v.desired = desired
 		r.publisher.logFailure(namespace, v.writeGates(ctx))
-		again = again || v.keeper.epoch != was.epoch || desired.limited && !was.limited
+		begins := desired.limited && !was.limited
+		if begins { // those accepted until now needed no ticket
+			v.takeAccepted()
+		}
+		again = again || v.keeper.epoch != was.epoch || begins
 	}
 	return again
 }

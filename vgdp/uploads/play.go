@@ -78,14 +78,15 @@ type ran struct {
 type play struct {
 	*Player
 
-	now    time.Time
-	takes  []time.Duration
-	ran    []ran
-	used   []int // places, by node
-	slots  int   // that are taken
-	waited []int // loads that waited and began, by node
-	all    int   // of them all
-	events events
+	now      time.Time
+	takes    []time.Duration
+	ran      []ran
+	used     []int // places, by node
+	slots    int   // that are taken
+	restores int   // slots that restores have taken
+	waited   []int // loads that waited and began, by node
+	all      int   // of them all
+	events   events
 	// queues of each reach: one of loads that pressure may hold, one of the others.
 	queues []queue
 	ready  ready
@@ -132,7 +133,7 @@ func (y *play) add(i int) {
 	r.node, r.ends = -1, later(l.Cancelled, y.Time.Add(time.Second))
 	of := y.reachOf[i]
 	if l.Stage == Prepares {
-		y.slots++
+		y.take(i, 1)
 	}
 	switch {
 	case l.Stage == Runs:
@@ -169,12 +170,12 @@ func (y *play) happen(e event) {
 	case eventNode:
 		y.free(e.of)
 	case eventSlot:
-		y.slots--
+		y.take(e.of, -1)
 	case eventEnter:
 		y.enter(e.of)
 	case eventCancel:
 		if y.ran[e.of].begins.IsZero() && y.Loads[e.of].Stage == Prepares {
-			y.slots--
+			y.take(e.of, -1)
 		}
 	}
 }
@@ -233,13 +234,17 @@ func (y *play) place() {
 	}
 }
 
-// slot tells whether a load has a slot, or may take one: the last is kept for restores.
+// slot tells whether a load has a slot, or may take one.
 func (y *play) slot(l *Load) bool {
-	most := y.Slots
-	if l.Backup != "" && most > 1 {
-		most--
+	return y.Slots == 0 || l.Stage == Prepares || vgdp.SlotFree(l.Backup == "", y.slots, y.restores, y.Slots)
+}
+
+// take so many slots for a load.
+func (y *play) take(i, n int) {
+	y.slots += n
+	if y.Loads[i].Backup == "" {
+		y.restores += n
 	}
-	return y.Slots == 0 || l.Stage == Prepares || y.slots < most
 }
 
 // start a load on a node. It has a slot until it is prepared.
@@ -249,7 +254,7 @@ func (y *play) start(i, node int) {
 	r.node, r.before, r.beforeAll = node, y.waited[node], y.all
 	switch {
 	case l.Stage == Waits:
-		y.slots++
+		y.take(i, 1)
 		y.waited[node]++
 		y.all++
 	case !l.Since.IsZero():

@@ -31,8 +31,8 @@ func took(kind names.MoverKind, volume string, minutes ...float64) (list []Ended
 }
 
 func TestPlay(t *testing.T) {
-	nodes := map[string]Node{"n1": {Places: 1}, "n7": {Places: 4, Pressed: true, Allowed: 1}, "n8": {Places: 1, Pressed: true, HoldUntil: at(10)}}
-	on := map[string][]string{"n1": {"n1"}, "n7": {"n7"}, "n8": {"n8"}, "both": {"n1", "n7"}}
+	nodes := map[string]Node{"n1": {Places: 1}, "n4": {Places: 4}, "n7": {Places: 4, Pressed: true, Allowed: 1}, "n8": {Places: 1, Pressed: true, HoldUntil: at(10)}}
+	on := map[string][]string{"n1": {"n1"}, "n4": {"n4"}, "n7": {"n7"}, "n8": {"n8"}, "both": {"n1", "n7"}}
 	waits := func(backup, where string, code vgdp.Code) Load {
 		return Load{Volume: Volume{Kind: names.DataUpload}, Backup: backup, Nodes: on[where], Code: code, Cancelled: at(240), HeldUntil: at(200)}
 	}
@@ -70,6 +70,10 @@ func TestPlay(t *testing.T) {
 		"one slot for all": {
 			loads: []Load{waits("y", "n7", vgdp.CodeLimit), waits("b", "n1", vgdp.CodeLimit)}, slots: 1,
 			ends: 1 + 31, because: "all slots of prepareQueueLength are taken and 1 upload waits before it",
+		},
+		"a restore is in the kept slot": {
+			loads: []Load{func() Load { l := waits("", "n4", ""); l.Stage = Prepares; return l }(), waits("x", "n4", vgdp.CodeLimit), waits("y", "n4", vgdp.CodeLimit), waits("b", "n4", vgdp.CodeLimit)}, slots: 4,
+			ends: 31, because: "all slots of prepareQueueLength are taken and 2 uploads wait before it",
 		},
 		"the first of two nodes that has a place": {loads: []Load{runs("x", "n1", 10), runs("x", "n7", 0), waits("b", "both", vgdp.CodeFull)}, ends: 51, because: "one of its uploads waits for node n1"},
 		"no node": {loads: []Load{waits("b", "none", vgdp.CodeUnschedulable)}, ends: 240, because: "no node can run one of its uploads, which Velero cancels then"},
@@ -246,8 +250,8 @@ type steps struct {
 	order    []time.Time // when something may change
 	now      time.Time
 
-	used, waited []int // by node
-	slots, begun int
+	used, waited           []int // by node
+	slots, restores, begun int
 }
 
 func newSteps(p *Player, share func() float64) *steps {
@@ -299,7 +303,7 @@ func (s *steps) step() {
 
 func (s *steps) count() {
 	s.used, s.waited = make([]int, len(s.nodes)), make([]int, len(s.nodes))
-	s.slots, s.begun = 0, 0
+	s.slots, s.restores, s.begun = 0, 0, 0
 	for i := range s.Loads {
 		l, r := &s.Loads[i], &s.all[i]
 		did, going := !r.begins.IsZero(), r.ends.After(s.now)
@@ -309,6 +313,9 @@ func (s *steps) count() {
 		switch {
 		case l.Stage == Prepares && !did && going, l.Stage != Runs && did && s.prepared[i].After(s.now):
 			s.slots++
+			if l.Backup == "" {
+				s.restores++
+			}
 		}
 		if l.Stage == Waits && did {
 			s.waited[r.node]++
@@ -342,11 +349,8 @@ func (s *steps) before(a, b int) bool {
 }
 
 func (s *steps) slotFor(l *Load) bool {
-	limit := s.Slots
-	if l.Backup != "" { // one is kept for restores
-		limit = max(min(limit, 1), limit-1)
-	}
-	return s.Slots == 0 || s.slots < limit
+	lastOne := l.Backup != "" && s.Slots > 1 && s.slots-s.restores == s.Slots-1 // of backups: it is kept for restores
+	return s.Slots == 0 || s.slots < s.Slots && !lastOne
 }
 
 func (s *steps) begin(i, node int) {
@@ -357,6 +361,9 @@ func (s *steps) begin(i, node int) {
 		s.waited[node]++
 		s.begun++
 		s.slots++
+		if l.Backup == "" {
+			s.restores++
+		}
 	} else if !l.Since.IsZero() {
 		prepares = max(0, prepares-s.now.Sub(l.Since))
 	}
