@@ -130,22 +130,24 @@ func (r *Ring[T]) open() error {
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
+	if r.size, err = endLine(f); err != nil {
+		return fmt.Errorf("state: %w", errors.Join(err, f.Close()))
+	}
 	r.file = f
+	return nil
+}
+
+// endLine ends the last line of a file, and returns the size that it had.
+func endLine(f *os.File) (size int64, err error) {
 	info, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("state: %w", err)
+	if err != nil || info.Size() == 0 {
+		return 0, err
 	}
-	last := []byte{'\n'}
-	if r.size = info.Size(); r.size > 0 {
-		_, err = f.ReadAt(last, r.size-1)
-	}
-	if err == nil && last[0] != '\n' {
+	last := make([]byte, 1)
+	if _, err = f.ReadAt(last, info.Size()-1); err == nil && last[0] != '\n' {
 		_, err = f.Write([]byte{'\n'})
 	}
-	if err != nil {
-		return fmt.Errorf("state: %w", err)
-	}
-	return nil
+	return info.Size(), err
 }
 
 // Close closes the file; Append reopens it.

@@ -136,6 +136,24 @@ func TestRingBound(t *testing.T) {
 	assert.Contains(t, string(b), `"b"`, "what comes after is not appended to it")
 }
 
+// The line of a killed program cannot be ended, as on a full disk: it is tried again before the
+// next value, which is not lost with it.
+func TestRingRepairRepeated(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, newer), []byte("cut"), 0o600))
+	r := ring(dir)
+	var was syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 3, Max: was.Max}))
+	err := r.Append("a")
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
+	require.ErrorIs(t, err, syscall.EFBIG)
+	require.NoError(t, r.Append("b"))
+	values, spoiled := load(t, dir)
+	assert.Equal(t, []string{"b"}, values)
+	assert.Equal(t, 1, spoiled)
+}
+
 func TestRingHalfFilledExactly(t *testing.T) {
 	lineOf := func(size int) string { return strings.Repeat("x", size-len(`01234567 ""`)-1) }
 	for sizes, files := range map[[3]int][]string{

@@ -34,6 +34,9 @@ type Input struct {
 	CPUs int
 	// Resizing are the resizes that are not in effect.
 	Resizing map[Target]Resizing
+	// Unwritten are the throttles without a limit in force: it could not be written, or another
+	// one is there.
+	Unwritten map[Target]bool
 	// MemoryUnlimited is why no memory is limited on this node; empty: it may be.
 	MemoryUnlimited string
 	// missing is the memory that must be released to end the pressure, and available what is

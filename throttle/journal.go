@@ -103,6 +103,9 @@ func (l Limit) InForce() bool {
 // Restores tells whether the value before is being restored.
 func (l Limit) Restores() bool { return l.Value == l.Original }
 
+// ours tells whether the value in force is the agent's, and not what was there before.
+func (l Limit) ours(now uint64) bool { return now != l.Original && l.replaceable(now) }
+
 // replaceable says whether the value in force may be replaced.
 func (l Limit) replaceable(now uint64) bool {
 	return !l.Foreign && (now == l.Value || !l.Written && now == l.Replaced)
@@ -133,8 +136,11 @@ type Journal struct {
 	Limits []Limit
 	// Timeout is how long a Set waits for Files; 0: as long as they take.
 	Timeout time.Duration
+	// Restored are the knobs whose values before the last Set has written, and Left those whose
+	// values it has left, because another program has changed them.
+	Restored, Left []Knob
 
-	saved   []Limit       // by this journal; nil: nothing yet
+	saved   []Limit       // as they are saved; nil: no Set yet
 	until   time.Time     // when the Set that runs stops waiting
 	hanging map[Knob]hang // what hangs, by worker
 }
@@ -142,16 +148,15 @@ type Journal struct {
 // Set makes these limits the agent's own, and removes all its others. Numbers are bytes
 // per second, cores, or bytes. What fails is retried by the next Set.
 func (b *Journal) Set(want map[Knob]float64) error {
-	b.until = time.Now().Add(b.Timeout)
-	before := slices.Clone(b.Limits)
+	b.until, b.Restored, b.Left = time.Now().Add(b.Timeout), nil, nil
+	if b.saved == nil {
+		b.saved = append([]Limit{}, b.Limits...)
+	}
 	restored, errs := b.planRestore(want)
 	planned := map[Knob]bool{}
 	for _, k := range slices.SortedFunc(maps.Keys(want), Knob.compare) {
 		failed := b.ignoreGone(k, func() error { return b.plan(k, want[k]) })
 		errs, planned[k] = append(errs, failed...), failed == nil
-	}
-	if slices.Equal(before, b.Limits) && !slices.ContainsFunc(b.Limits, Limit.pending) {
-		return errors.Join(errs...)
 	}
 	err := b.save()
 	if err != nil {
@@ -170,7 +175,7 @@ func (b *Journal) Set(want map[Knob]float64) error {
 
 // save the limits, if they are not those that were saved last.
 func (b *Journal) save() error {
-	if b.saved != nil && slices.Equal(b.saved, b.Limits) {
+	if slices.Equal(b.saved, b.Limits) {
 		return nil
 	}
 	if err := b.Save(b.Limits); err != nil {
@@ -213,12 +218,14 @@ func (b *Journal) planRestore(want map[Knob]float64) (planned map[Knob]bool, err
 			switch {
 			case err != nil:
 				return err
-			case now == l.Original || !l.replaceable(now):
-				b.drop(l.Knob)
-			default:
+			case l.ours(now):
 				l.Replaced, l.Value, l.Written = now, l.Original, false
 				b.Limits[b.at(l.Knob)], planned[l.Knob] = l, true
+				return nil
+			case now != l.Original:
+				b.Left = append(b.Left, l.Knob)
 			}
+			b.drop(l.Knob)
 			return nil
 		})...)
 	}
@@ -267,6 +274,7 @@ func (b *Journal) write(l Limit) error {
 	}
 	if l.Restores() {
 		b.drop(l.Knob)
+		b.Restored = append(b.Restored, l.Knob)
 		return nil
 	}
 	b.Limits[b.at(l.Knob)].Written = true

@@ -103,7 +103,9 @@ func TestLimitSetAndRestored(t *testing.T) {
 	assert.Equal(t, []int{keeps, wrote}, []int{d.keeps, len(d.wrote)}, "nothing changed: nothing is written")
 	require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 50}))
 	assert.Equal(t, map[Knob]uint64{reads: 50, writes: 500, cores: 0}, d.now)
+	assert.ElementsMatch(t, []Knob{writes, cores}, d.Restored)
 	require.NoError(t, d.Journal.Set(nil))
+	assert.Equal(t, []Knob{reads}, d.Restored)
 	assert.Equal(t, map[Knob]uint64{reads: 0, writes: 500, cores: 0}, d.now)
 	assert.Empty(t, d.kept)
 }
@@ -148,6 +150,7 @@ func TestLimitForeignValueKept(t *testing.T) {
 			require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 60}))
 			require.NoError(t, d.Journal.Set(nil))
 			assert.Equal(t, theirs, d.now[reads])
+			assert.Equal(t, []bool{false, theirs != 0}, []bool{slices.Contains(d.Restored, reads), slices.Contains(d.Left, reads)})
 			assert.Len(t, d.wrote, 1)
 			require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 20}), "a new curb is a new beginning")
 			assert.Equal(t, theirs != 0 && theirs <= 20, d.now[reads] != 20)
@@ -208,6 +211,31 @@ func TestLimitNotSavedNotWritten(t *testing.T) {
 	d.full = unix.ENOSPC
 	require.ErrorIs(t, d.Journal.Set(nil), unix.ENOSPC)
 	assert.Zero(t, d.now[reads], "but it is lifted")
+}
+
+// All is restored, and that cannot be saved: the next Set saves it, also where an agent before
+// has written the limits.
+func TestLimitLastSaveRepeated(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		d := newJournalFixture()
+		require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 100}))
+		if restart {
+			d.open(d.kept)
+		}
+		save := d.Save
+		d.Save = func(list []Limit) error {
+			if len(list) == 0 {
+				return unix.EIO
+			}
+			return save(list)
+		}
+		require.ErrorIs(t, d.Journal.Set(nil), unix.EIO)
+		assert.Zero(t, d.now[reads])
+		require.ErrorIs(t, d.Journal.Set(nil), unix.EIO, "again")
+		d.Save = save
+		require.NoError(t, d.Journal.Set(nil))
+		assert.Empty(t, d.kept, "an agent before had written them: %t", restart)
+	}
 }
 
 // A limit was saved and not written, and is not wanted any more: while its value cannot be

@@ -29,10 +29,7 @@ func (c Throttle) resized(t Target, in Input) Throttle {
 		return c
 	}
 	c.Resized, c.NotResized = false, r.Why
-	if !c.FloorSince.IsZero() {
-		c.FloorSince = in.Time
-	}
-	return c
+	return c.beginAgain(in.Time)
 }
 
 // DecideResize of a throttle that has just begun: why is why it is not resized; empty: it is.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
 // computes is one pod that takes the CPUs, at so many seconds.
@@ -35,6 +36,24 @@ func TestResizeDecidedOnce(t *testing.T) {
 	none := func(string) []string { return []string{"pod"} }
 	assert.Empty(t, Limits(map[Target]Throttle{cpu: yes}, nil, none), "its cpu.max is left alone")
 	assert.Equal(t, map[Knob]float64{{Cgroup: "pod", Name: CPU}: 0.4}, Limits(map[Target]Throttle{cpu: no}, nil, none))
+}
+
+// A resize that is not in effect yet has shown no effect.
+func TestResizeNotJudgedBeforeEffect(t *testing.T) {
+	in := computes(0, plugins.Hard, Workload{Resizable: true})
+	in.CPU.Waited = snapshot.Some(0.2)
+	list := Next(nil, in)
+	c := list[cpu]
+	list[cpu] = c.DecideResize("")
+	for s := 1; s < 15; s++ {
+		in = computes(s, plugins.Hard, Workload{Resizable: true})
+		in.CPU.Waited, in.Resizing = snapshot.Some(0.9), map[Target]Resizing{cpu: {Why: "Deferred", Since: noon}}
+		list = Next(list, in)
+		require.True(t, list[cpu].Resized)
+		require.Zero(t, list[cpu].UselessUntil, "%d s", s)
+	}
+	in.Time, in.Resizing = at(15*time.Second), nil
+	assert.NotZero(t, Next(list, in)[cpu].UselessUntil, "now it harms")
 }
 
 func TestResizeNotInEffect(t *testing.T) {
@@ -74,7 +93,7 @@ func TestResizeNotInEffect(t *testing.T) {
 			assert.True(t, got.InForce(), "it is still throttled, by cpu.max")
 			now := at(5 * time.Duration(len(c.rounds)) * time.Second)
 			if c.want != "" {
-				assert.Equal(t, now, got.FloorSince, "cpu.max has as long to show its effect")
+				assert.Equal(t, []time.Time{now, now}, []time.Time{got.Began, got.FloorSince}, "cpu.max has as long to show its effect")
 				assert.True(t, got.Tries(now.Add(effectAfter-time.Second)))
 			}
 		})

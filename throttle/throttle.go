@@ -220,6 +220,17 @@ func (c *Throttle) ended(t Target, in *Input) bool {
 	return !alive || w.Exempt != "" || !in.Time.Before(c.Expires) || key != "" && c.DiskKey != "" && key != c.DiskKey
 }
 
+// Unexpired are those of an earlier agent that have not expired.
+func Unexpired(list map[Target]Throttle, now, booted time.Time) map[Target]Throttle {
+	left := map[Target]Throttle{}
+	for t, c := range list {
+		if c = c.clockSet(booted); now.Before(c.Expires) {
+			left[t] = c
+		}
+	}
+	return left
+}
+
 // through is how many times more a workload used before it was throttled at all, as far as
 // its limits tell: who may read less writes less elsewhere, and needs less CPU. The base of
 // another throttle is not to be the effect of the first one.
@@ -280,14 +291,17 @@ func Exempted(list map[Target]Throttle, in Input) (exempted []NotThrottled) {
 
 func (c Throttle) next(t Target, in *Input, p Pressure, w *Workload) Throttle {
 	use, culprit := in.Culprits[t]
-	limited := c.InForce()
+	limited := c.InForce() && !in.Unwritten[t]
 	switch {
 	case t.Memory:
 		c = c.hold(in, p, w, culprit)
 	case p.Unknown:
 		return c
 	default:
-		c = c.step(in.Time, p, culprit, w.DryRun)
+		if in.Unwritten[t] {
+			c = c.beginAgain(in.Time)
+		}
+		c = c.step(in.Time, p, culprit, w.DryRun || in.Resizing[t].Why != "")
 	}
 	if c.InForce() && !limited { // it is judged by what is so now, also the second time
 		c.WaitedBefore, c.Why = p.Waited, cmp.Or(use.Why, c.Why)
@@ -295,15 +309,28 @@ func (c Throttle) next(t Target, in *Input, p Pressure, w *Workload) Throttle {
 	return c
 }
 
+// beginAgain gives one whose limit is not in force yet the whole time to show its effect. No
+// eviction waits meanwhile. Memory keeps its time: a write that has not ended may be in force,
+// and a probe must not fail by it.
+func (c Throttle) beginAgain(now time.Time) Throttle {
+	if c.InForce() {
+		c.Began = now
+	}
+	if !c.FloorSince.IsZero() {
+		c.FloorSince = now
+	}
+	return c
+}
+
 // step makes a limit on a disk or the CPU tighter or wider: tighter only while the workload
-// is a culprit. Whether it helps is judged in any case.
-func (c Throttle) step(now time.Time, p Pressure, culprit, dryRun bool) Throttle {
+// is a culprit. Whether it helps is judged in any case, unless it has no effect yet.
+func (c Throttle) step(now time.Time, p Pressure, culprit, noEffect bool) Throttle {
 	since, level := now.Sub(c.Changed), p.Level
 	c.Expires = now.Add(Lifetime)
 	switch {
 	case now.Before(c.UselessUntil):
 		return c
-	case !dryRun && c.useless(now, p):
+	case !noEffect && c.useless(now, p):
 		c.Percent, c.Changed, c.UselessUntil, c.Began, c.FloorSince = unthrottled, now, now.Add(retryAfter), time.Time{}, time.Time{}
 		return c
 	case !culprit && !c.InForce():

@@ -219,6 +219,23 @@ func TestThrottleThatDoesNotHelp(t *testing.T) {
 	assert.Equal(t, FloorPercent, c.Percent, "then it is tried again")
 }
 
+// A limit that is not written yet has shown no effect, whoever waits: once it is written it
+// has all its time, and is judged by who waited then.
+func TestThrottleUnwritten(t *testing.T) {
+	list := Next(nil, waited(0, 0.2, Workload{}))
+	for s := 1; s < 120; s++ {
+		in := waited(s, 0.9, Workload{})
+		in.Unwritten = map[Target]bool{nvme: s <= 100}
+		list = Next(list, in)
+		c := list[nvme]
+		require.True(t, c.InForce(), "%d s", s)
+	}
+	c := list[nvme]
+	assert.True(t, c.Tries(at(119*time.Second)))
+	c = Next(list, waited(120, 0.9, Workload{}))[nvme]
+	assert.False(t, c.InForce(), "it does not help")
+}
+
 // A mover is throttled also where no other waits.
 func TestThrottleWhereNoneWaits(t *testing.T) {
 	list := Next(nil, waited(0, 0, Workload{Mover: true}))

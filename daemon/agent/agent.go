@@ -36,8 +36,7 @@ type Agent struct {
 	// Show receives every new state, in order, from one goroutine; nil: no
 	// display.
 	Show func(*view.State)
-	// OnListening is called with each web address before anything else runs; may be
-	// nil.
+	// OnListening is called by Open with each web address; may be nil.
 	OnListening func(url string)
 	// Examine the machine as plimsoll doctor does, for those who ask through the API
 	// server; nil: not served.
@@ -62,6 +61,7 @@ type Agent struct {
 	outer            *outerHost
 	movers           *moverBudget
 	throttles        *throttles
+	listeners        []*web.Listener // of Open
 	decisions        evict.Log
 	records          *decisionStore // owned by the round's goroutine once it is loaded
 	counters         evict.Counters
@@ -198,18 +198,24 @@ func (a *Agent) Join() error {
 	return nil
 }
 
-// Run runs all parts until ctx is done, then stops them and returns nil. It
-// returns an error as soon as a part fails.
-func (a *Agent) Run(ctx context.Context) error {
+// Open is the last step that can fail before Run: it makes sure that no other agent runs on this
+// node, and opens the local socket and the web addresses. Limits of an earlier agent that have
+// expired end in any case.
+func (a *Agent) Open(ctx context.Context) (err error) {
+	now := time.Now()
+	a.throttles.expire(now, now.Add(-uptime()))
 	if a.cluster != nil {
 		if err := a.cluster.heartbeat.waitUntilAlone(ctx, a.cluster.leases); err != nil {
 			return err
 		}
 	}
-	listeners, err := a.listen(ctx)
-	if err != nil {
-		return err
-	}
+	a.listeners, err = a.listen(ctx)
+	return err
+}
+
+// Run runs all parts of an agent that is open, until ctx is done, then stops them and returns
+// nil. It returns an error as soon as a part fails. At its end it removes its limits on pods.
+func (a *Agent) Run(ctx context.Context) error {
 	endRecording := a.startRecording(ctx)
 	defer a.host.Close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -231,10 +237,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.cluster != nil {
 		a.cluster.run(ctx, g)
 	}
-	for _, l := range listeners {
+	for _, l := range a.listeners {
 		g.Go(func() error { return l.Serve(ctx) })
 	}
-	err = process.WaitAll(ctx, g)
+	err := process.WaitAll(ctx, g)
 	a.flush()
 	endRecording()
 	select {

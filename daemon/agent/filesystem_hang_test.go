@@ -44,6 +44,7 @@ func runAgent(t *testing.T, text string) (url string, a *Agent) {
 	listening := make(chan string, 1)
 	a.OnListening = func(url string) { listening <- url }
 	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, a.Open(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
 	t.Cleanup(func() {
@@ -52,12 +53,7 @@ func runAgent(t *testing.T, text string) (url string, a *Agent) {
 		assert.NoError(t, <-ended)
 		t.Logf("the agent ended in %s", time.Since(start).Round(time.Millisecond))
 	})
-	select {
-	case url = <-listening:
-	case err := <-ended:
-		t.Fatal(err)
-	}
-	return url, a
+	return <-listening, a
 }
 
 func TestAgentStopWaitsForSlowDisk(t *testing.T) {

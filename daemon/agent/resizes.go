@@ -135,11 +135,13 @@ func exempt(pass *resize.Pass, t throttle.Target, others int, podOf podOf) strin
 	return pass.Exempt(pod)
 }
 
-// split returns the throttles that are resized, and those for which it is to be decided.
+// split returns the throttles that are resized, and those for which it is to be decided. What
+// is not listed yet keeps its limits, and gets none.
 func (r *resizes) split(list map[throttle.Target]throttle.Throttle, workloads map[string]throttle.Workload) (resized, undecided []throttle.Target) {
 	for _, t := range targets(list) {
 		c, w := list[t], workloads[t.Cgroup]
 		switch {
+		case w.Unlisted && !r.holds(t.Cgroup):
 		case c.InForce() && c.Resized:
 			resized = append(resized, t)
 		case c.UndecidedResize(t, &w):

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -46,10 +47,12 @@ type resizeFixture struct {
 func newResizeFixture(t *testing.T, node string) *resizeFixture {
 	t.Helper()
 	h := &resizeFixture{c: control.Shared(t, control.Options{Without: []string{control.ControllerManager, control.Scheduler}}), node: node}
-	if err := resize.Served(t.Context(), h.c.Client.CoreV1().RESTClient()); err != nil {
+	err := resize.Served(t.Context(), h.c.Client.CoreV1().RESTClient())
+	if errors.Is(err, resize.ErrNotServed) {
 		t.Skip(err)
 	}
-	_, err := h.c.AddNode(t.Context(), node, nil)
+	require.NoError(t, err)
+	_, err = h.c.AddNode(t.Context(), node, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, h.c.Client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), node, metav1.DeleteOptions{}))
@@ -181,6 +184,22 @@ func TestResizedAndRestored(t *testing.T) {
 	assert.Empty(t, h.recorded())
 	assert.Empty(t, *h.throttles.cgroups.Load())
 	assert.Empty(t, h.throttles.shown.Load().Problem)
+}
+
+// What is not listed yet keeps its CPU limits, and gets none.
+func TestResizeUnlisted(t *testing.T) {
+	of := throttle.Target{Cgroup: hogPod}
+	for _, resized := range []bool{false, true} {
+		r := resizes{}
+		split := func() int {
+			list, undecided := r.split(map[throttle.Target]throttle.Throttle{of: {Base: throttle.Rates{CPU: 2}, Began: booted, Resized: resized}},
+				map[string]throttle.Workload{hogPod: {Unlisted: true, Resizable: true}})
+			return len(list) + len(undecided)
+		}
+		assert.Zero(t, split())
+		r.journal.Limits = []throttle.Limit{{Knob: throttle.Knob{Cgroup: hogPod, Name: throttle.Resize}}}
+		assert.Equal(t, 1, split())
+	}
 }
 
 // A kubelet that does not resize: it is taken back, and cpu.max limits the pod.

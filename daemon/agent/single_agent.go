@@ -18,7 +18,7 @@ import (
 )
 
 // ErrOtherAgent is the error of a second agent: both would each spend the whole of every rate limit.
-var ErrOtherAgent = errors.New("another agent runs on this node, and two would double every rate limit: stop one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)")
+var ErrOtherAgent = errors.New("another agent runs on this node, and two would double every rate limit: keep one (systemctl disable --now plimsoll-agent; or exclude this node by the chart's agent.affinity)")
 
 // LockStateDir keeps other agents away from the state directory until the lock is
 // released. Without a writable directory nothing is locked: other agents see this one

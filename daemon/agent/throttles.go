@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -106,6 +107,21 @@ func newThrottles(dir, boot string, host *probes.Host, log *slog.Logger) *thrott
 	return m
 }
 
+// expire removes what an earlier agent left, once all of it has expired: this agent may end
+// before its first round.
+func (m *throttles) expire(now, booted time.Time) {
+	m.list = throttle.Unexpired(m.list, now, booted)
+	if len(m.list) > 0 || len(m.journal.Limits) == 0 {
+		return
+	}
+	err := errors.Join(m.journal.Set(nil), m.saveIfChanged())
+	if gone := m.journal.Restored; len(gone) > 0 {
+		m.log.Info("removed limits of throttled pods, which an earlier agent left and did not renew", "limits", gone)
+	}
+	m.publishCgroups()
+	m.logProblem(err)
+}
+
 // needPods says whether a round may throttle any, so that calm nodes list none.
 func (m *throttles) needPods(s *view.State) bool {
 	return anyMet(s.Levels) || throttle.RunsOut(s.Snapshot, s.Levels) || len(m.list) > 0
@@ -117,7 +133,7 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	m.devices, m.titles = deviceNumbers(s.Snapshot), titles(s.Snapshot)
 	in := throttle.NewInput(s.Snapshot, s.Levels, workloads, m.list)
 	m.followClock(in.Booted)
-	in.Resizing = m.resizes.resizing
+	in.Resizing, in.Unwritten = m.resizes.resizing, m.unwritten(workloads)
 	m.list = throttle.Next(m.list, in)
 	m.last = resizeInput{in.Time, m.booted, workloads, podsOf(s.Snapshot, list)}
 	err := errors.Join(m.setCgroups(workloads), m.resizes.failed)
@@ -137,14 +153,15 @@ func (m *throttles) followClock(booted time.Time) {
 	m.resizes.moveTimes(by)
 }
 
-// setCgroups writes the limits of cgroups, but of pods that are resized. A pod that is not
-// listed yet keeps the limits that it has: whether it may get one is not known.
+// setCgroups writes the limits of cgroups, but of pods that are resized. A pod keeps the limits
+// that it has while it, or the label of its namespace, is not listed yet: whether it may get
+// one is not known.
 func (m *throttles) setCgroups(workloads map[string]throttle.Workload) error {
 	written := map[throttle.Target]throttle.Throttle{}
 	for t, c := range m.list {
 		w, listed := workloads[t.Cgroup]
 		resized := t.Resource() == snapshot.SharedCPU && (c.UndecidedResize(t, &w) || m.resizes.holds(t.Cgroup))
-		if !w.DryRun && !resized && (listed || slices.ContainsFunc(m.limitsOf(t), isKept)) {
+		if !w.DryRun && !resized && (listed && !w.Unlisted || slices.ContainsFunc(m.limitsOf(t), isKept)) {
 			written[t] = c
 		}
 	}
@@ -193,6 +210,7 @@ func (m *throttles) limits() []throttle.Limit {
 // lift removes every limit from the kernel and the API. It forgets the throttles too, because the
 // next agent decides from its own samples.
 func (m *throttles) lift() {
+	told := maps.Clone(m.told)
 	clear(m.list)
 	clear(m.told)
 	m.relief = nil
@@ -202,6 +220,11 @@ func (m *throttles) lift() {
 	err := errors.Join(m.journal.Set(nil), m.resizes.lift(), m.saveIfChanged())
 	m.publishCgroups()
 	m.logProblem(err)
+	for _, t := range targets(told) {
+		if !m.limited(t) {
+			m.log.Info("pod no longer throttled", "pod", cmp.Or(m.titles[t.Cgroup], t.Cgroup), "disk", t.Disk, "reason", released(t, "the agent ends, or there is no cluster"), "resource", t.Resource(), "dryRun", told[t])
+		}
+	}
 }
 
 // disable removes every limit where no pod is known.
@@ -259,7 +282,7 @@ func (m *throttles) toSave() savedThrottles {
 	return k
 }
 
-func targets(list map[throttle.Target]throttle.Throttle) []throttle.Target {
+func targets[T any](list map[throttle.Target]T) []throttle.Target {
 	return slices.SortedFunc(maps.Keys(list), throttle.Target.Compare)
 }
 
@@ -293,9 +316,23 @@ func sameThrottle(a, b savedThrottle) bool {
 // inForce are the targets whose limit is written.
 func (m *throttles) inForce() (list []throttle.Target) {
 	for _, t := range targets(m.list) {
-		if slices.ContainsFunc(m.limitsOf(t), throttle.Limit.InForce) {
+		if m.limited(t) {
 			list = append(list, t)
 		}
+	}
+	return list
+}
+
+// limited tells whether a limit of a target is in force.
+func (m *throttles) limited(t throttle.Target) bool {
+	return slices.ContainsFunc(m.limitsOf(t), throttle.Limit.InForce)
+}
+
+// unwritten are the targets without a limit in force, though they are to have one.
+func (m *throttles) unwritten(workloads map[string]throttle.Workload) map[throttle.Target]bool {
+	list := map[throttle.Target]bool{}
+	for t, c := range m.list {
+		list[t] = c.InForce() && !workloads[t.Cgroup].DryRun && !m.limited(t)
 	}
 	return list
 }
@@ -387,7 +424,7 @@ func (m *throttles) show(in throttle.Input, c *config.Agent, err error) {
 		shown := m.throttled(t, w)
 		shown.Foreign = slices.ContainsFunc(limits, foreign)
 		switch {
-		case w.DryRun || shown.Foreign || slices.ContainsFunc(limits, throttle.Limit.InForce):
+		case w.DryRun || shown.Foreign || m.limited(t):
 			v.Throttled = append(v.Throttled, shown)
 		case !w.Unlisted:
 			v.Exempt = append(v.Exempt, view.NotThrottled{Cgroup: t.Cgroup, Name: shown.Name, Disk: t.Disk, Memory: t.Memory, Reason: notWritten(limits, err)})
@@ -436,38 +473,42 @@ const (
 func (m *throttles) announce(s *view.State, workloads map[string]throttle.Workload) {
 	for _, t := range targets(m.list) {
 		now, dryRun := m.list[t], workloads[t.Cgroup].DryRun
-		limited := dryRun || slices.ContainsFunc(m.limitsOf(t), throttle.Limit.InForce)
-		if was, told := m.told[t]; now.InForce() && limited && (!told || was && !dryRun) {
+		if was, told := m.told[t]; now.InForce() && (dryRun || m.limited(t)) && (!told || was && !dryRun) {
 			m.told[t] = dryRun
 			shown := m.throttled(t, workloads[t.Cgroup])
 			m.tell(s, t, dryRun, eventThrottled, shown.Sentence())
 		}
 	}
-	for _, t := range slices.SortedFunc(maps.Keys(m.told), throttle.Target.Compare) {
-		now, there := m.list[t]
-		if there && now.InForce() {
+	for _, t := range targets(m.told) {
+		now := m.list[t]
+		onlyDryRun := workloads[t.Cgroup].DryRun && !m.told[t] && !m.limited(t)
+		if now.InForce() && !onlyDryRun {
 			continue
 		}
 		why := "the pressure is over, or it may not be throttled any more"
 		switch {
+		case onlyDryRun:
+			why = "it is a dry run now"
 		case now.UselessUntil.After(s.Levels.Time):
 			why = now.NotAgain()
 		case !slices.ContainsFunc(s.Snapshot.Workloads, func(w snapshot.WorkloadState) bool { return w.Cgroup == t.Cgroup }):
 			why = "its pod has ended"
 		}
-		m.tell(s, t, m.told[t], eventReleased, "no longer throttled"+onResource(t)+": "+why)
+		m.tell(s, t, m.told[t], eventReleased, released(t, why))
 		delete(m.told, t)
 	}
 }
 
-func onResource(t throttle.Target) string {
+// released is the text about a throttle that has ended.
+func released(t throttle.Target, why string) string {
+	of := "the CPU"
 	switch {
 	case t.Disk != "":
-		return " on " + t.Disk
+		of = t.Disk
 	case t.Memory:
-		return " on memory"
+		of = "memory"
 	}
-	return " on the CPU"
+	return "no longer throttled on " + of + ": " + why
 }
 
 func (m *throttles) tell(s *view.State, t throttle.Target, dryRun bool, reason, text string) {
@@ -489,7 +530,8 @@ func (m *throttles) tell(s *view.State, t throttle.Target, dryRun bool, reason, 
 	}
 }
 
-// RemoveLimits removes the cgroup limits that this machine's agent put on pods.
+// RemoveLimits removes the cgroup limits that this machine's agent, which does not run, has left
+// on pods.
 func RemoveLimits(c *config.Agent, out io.Writer, log *slog.Logger) error {
 	file := state.File[savedThrottles]{Path: filepath.Join(c.State.Dir, throttlesFile), UntilBoot: true}
 	kept, err := file.Load()
@@ -505,12 +547,15 @@ func RemoveLimits(c *config.Agent, out io.Writer, log *slog.Logger) error {
 	}
 	m := newThrottles(c.State.Dir, bootID(c.Paths.Procfs), host, log)
 	clear(m.list)
-	ours := slices.Clone(m.journal.Limits) // those of an earlier boot ended with it
-	if err := errors.Join(m.journal.Set(nil), m.saveIfChanged()); err != nil {
-		return fmt.Errorf("remove limits of throttled pods: %w", err)
+	err = errors.Join(m.journal.Set(nil), m.saveIfChanged()) // those of an earlier boot ended with it
+	for _, k := range m.journal.Restored {
+		fmt.Fprintf(out, "%s: limit removed\n", k)
 	}
-	for _, l := range ours {
-		fmt.Fprintf(out, "%s: limit removed\n", l.Knob)
+	for _, k := range m.journal.Left {
+		fmt.Fprintf(out, "%s: left: another program changed it\n", k)
+	}
+	if err != nil {
+		return fmt.Errorf("remove limits of throttled pods: %w", err)
 	}
 	return nil
 }

@@ -5,14 +5,58 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/state"
+	"github.com/plimsoll-dev/plimsoll/throttle"
 )
+
+// The agent dies before each of its first rounds: what the one before it left ends all the same,
+// once that has expired, and where it cannot begin at all.
+func TestLimitsExpireWithoutRound(t *testing.T) {
+	for _, set := range []time.Duration{0, time.Hour} { // of the clock, while no agent runs
+		h := newThrottleFixture(t)
+		h.round(0, plugins.Hard)
+		limit := h.read()
+		h.start()
+		h.throttles.expire(h.now.Add(set+throttle.Lifetime-time.Second), booted.Add(set))
+		assert.Equal(t, limit, h.read())
+		assert.NotEmpty(t, *h.throttles.cgroups.Load())
+		h.throttles.expire(h.now.Add(set+throttle.Lifetime), booted.Add(set))
+		assert.Equal(t, free, h.read())
+		assert.Empty(t, *h.throttles.cgroups.Load())
+		assert.Contains(t, h.log.String(), "removed limits of throttled pods, which an earlier agent left and did not renew")
+		h.start()
+		assert.Empty(t, h.throttles.journal.Limits)
+	}
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Hard)
+	clear(h.throttles.list)
+	file, _ := configured(t, "api: {socket: /dev/null/s}\n")
+	a := &Agent{Config: file, Log: slog.New(slog.DiscardHandler), throttles: h.throttles, past: newHistory(t.TempDir())}
+	require.Error(t, a.Open(t.Context()))
+	assert.Equal(t, free, h.read())
+}
+
+// Another program has changed one of two limits: it is left as it is, and said to be.
+func TestLimitsOfOthersLeftByRelease(t *testing.T) {
+	h := newThrottleFixture(t)
+	require.NoError(t, os.WriteFile(filepath.Join(h.dir, "cgroup.controllers"), []byte("cpu io memory\n"), 0o644))
+	h.round(0, plugins.Soft)
+	h.write(strings.Replace(h.read(), "rbps=838860800", "rbps=1000", 1))
+	c := h.config
+	c.State.Dir, c.Paths.Cgroupfs = h.state, h.dir
+	var out bytes.Buffer
+	require.NoError(t, RemoveLimits(&c, &out, slog.New(slog.DiscardHandler)))
+	assert.Equal(t, moverPod+" write 8:0: limit removed\n"+moverPod+" read 8:0: left: another program changed it\n", out.String())
+	assert.Equal(t, "8:0 wbps=max", h.read(), "which the kernel merges")
+}
 
 func TestMoverLimitsRemovedByRelease(t *testing.T) {
 	h := newThrottleFixture(t)

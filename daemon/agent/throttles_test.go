@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/state"
 	"github.com/plimsoll-dev/plimsoll/throttle"
 )
 
@@ -241,6 +243,37 @@ func TestMoverLimitNotSavedNotWritten(t *testing.T) {
 	assert.Equal(t, "velero/du-1, sda: its limit could not be written", h.throttles.shown.Load().Exempt[0].Text())
 }
 
+// A limit cannot be saved, and so not be written, for 40 s: it is not judged by what it did not
+// do, and no eviction waits for it. Then it is written in the next round, and has 20 s to show
+// its effect.
+func TestThrottleNotJudgedBeforeWritten(t *testing.T) {
+	h := newThrottleFixture(t)
+	before, path := h.read(), h.throttles.file.Path
+	h.throttles.file.Path = filepath.Join(h.dir, moverPod, "io.max", "throttles.json")
+	round := func() throttle.Throttle {
+		h.now = h.now.Add(time.Second)
+		s := h.seen(plugins.Hard, false)
+		s.Snapshot.Contention[0].State = snapshot.ContentionPresent
+		s.Snapshot.Contention[0].Sufferers = []snapshot.Sufferer{{Party: snapshot.Party{Cgroup: "/service"}, Waited: 0.5, Share: snapshot.Some(0.1)}}
+		h.throttles.round(s, &h.config, h.pods)
+		return h.throttles.list[throttle.Target{Cgroup: moverPod, Disk: "sda"}]
+	}
+	for range 40 {
+		require.Zero(t, round().UselessUntil)
+		require.Empty(t, h.throttles.relief)
+	}
+	assert.Equal(t, before, h.read())
+	h.throttles.file.Path = path
+	for range 20 {
+		require.Zero(t, round().UselessUntil)
+		require.Equal(t, "8:0 rbps=209715200 wbps=209715200\n", h.read())
+		require.Len(t, h.throttles.relief, 1)
+	}
+	assert.NotZero(t, round().UselessUntil, "no one waits less")
+	assert.Empty(t, h.throttles.relief)
+	assert.Equal(t, free, h.read())
+}
+
 // A limit of the pod's own is tighter: none of Plimsoll's is written, and none is told of.
 func TestMoverLimitedAlready(t *testing.T) {
 	h := newThrottleFixture(t)
@@ -343,6 +376,22 @@ func TestMoverDryRunRestarted(t *testing.T) {
 	assert.Equal(t, before, h.read())
 }
 
+// The agent of a dry run is restarted with a configuration that is none, and the label of the
+// pod's namespace is not listed yet: what was decided as a dry run stays one until it is.
+func TestThrottleDryRunRestartedUnlisted(t *testing.T) {
+	h := newMemoryFixture(t)
+	h.config.Throttle.DryRun = true
+	h.throttles.round(h.eats(), &h.config, h.pods)
+	h.config.Throttle.DryRun = false
+	h.start()
+	h.labels = map[string]string{"batch": pods.Unlisted}
+	h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods)
+	assert.Equal(t, "max", h.high())
+	h.labels = nil
+	h.throttles.round(h.sample(1400, plugins.Hard), &h.config, h.pods)
+	assert.Equal(t, "1610616832", h.high())
+}
+
 // A pod is throttled a little, then another one that may not be throttled presses: evictions
 // for it wait no longer than for any first limit.
 func TestReliefOfNoCulprit(t *testing.T) {
@@ -397,20 +446,34 @@ func TestMoverStateCorruptTouchesNothing(t *testing.T) {
 	assert.Contains(t, h.log.String(), "they stay until their pods end")
 }
 
-// Whatever an agent before wrote down, one that reads it starts.
+// gone are the files of cgroups that have ended.
+type gone struct{}
+
+func (gone) Get(throttle.Knob) (uint64, error)                { return 0, throttle.ErrGone }
+func (gone) Set(throttle.Knob, uint64) error                  { return throttle.ErrGone }
+func (gone) Effective(throttle.Knob, float64) (uint64, error) { return 0, throttle.ErrGone }
+
+// Whatever an agent before wrote down, one that reads it starts, and forgets the limits of pods
+// that have ended.
 func FuzzMoverState(f *testing.F) {
-	f.Add([]byte(`{"version":1}`))
-	f.Add([]byte(`{"version":1,"sha256":"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","memory":{}}`))
-	f.Add([]byte(`{"version":1,"sha256":"","memory":{"limits":[{"cgroup":"/../x","name":"read","ours":1,"written":true}]}}`))
+	f.Add([]byte(`{`))
+	f.Add([]byte(`{"boot":"another","limits":[{"cgroup":"/x","name":"read","ours":1,"written":true}]}`))
+	f.Add([]byte(`{"boot":"boot","limits":[{"cgroup":"/../x","name":"read","ours":1,"written":true},{"name":"memory"}],"throttles":[{"cgroup":"/x"},{}]}`))
 	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys"}, nil)
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "throttles.json"), b, 0o600))
-		m := newThrottles(dir, "boot", host, slog.New(slog.DiscardHandler))
-		m.journal.Files = throttle.Tree{}
-		m.lift()
-		require.NotNil(t, m.cgroups.Load())
+		path := filepath.Join(dir, "throttles.json")
+		if (state.File[json.RawMessage]{Path: path, UntilBoot: true}).Save(b) != nil { // it is no JSON
+			require.NoError(t, os.WriteFile(path, b, 0o600))
+		}
+		for range 2 {
+			m := newThrottles(dir, "boot", host, slog.New(slog.DiscardHandler))
+			m.journal.Files = gone{}
+			m.lift()
+			require.Empty(t, m.journal.Limits)
+			require.Empty(t, m.list)
+		}
 	})
 }
 
@@ -428,6 +491,24 @@ func TestThrottleOfDryRunIsLogged(t *testing.T) {
 	h.start()
 	h.round(1, plugins.Soft)
 	assert.Len(t, h.events, 1, "once, also after a restart")
+}
+
+// The end of a limit is told once and when it ends: by a dry run, which goes on as one, and by
+// the end of the agent.
+func TestThrottleEndIsTold(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Soft)
+	h.config.VGDP.DryRun = true
+	for range 3 {
+		h.round(1, plugins.Soft)
+		require.Len(t, h.events, 2)
+		assert.Equal(t, "Normal ThrottleReleased velero/du-1: no longer throttled on sda: it is a dry run now", h.events[1])
+	}
+	assert.Equal(t, 2, strings.Count(h.log.String(), `msg="pod throttled" pod=velero/du-1`), "the second one as a dry run")
+	h.config.VGDP.DryRun = false
+	h.round(1, plugins.Soft)
+	h.throttles.lift()
+	assert.Contains(t, h.log.String(), `msg="pod no longer throttled" pod=velero/du-1 disk=sda reason="no longer throttled on sda: the agent ends, or there is no cluster"`)
 }
 
 func TestReliefWhileItCanBeTighter(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/daemon/top"
+	"github.com/plimsoll-dev/plimsoll/files"
 	"github.com/plimsoll-dev/plimsoll/systemd"
 )
 
@@ -127,7 +128,13 @@ func absolute(path string) string {
 	return path // no working directory: the validation reports the path
 }
 
-func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	runs := false
+	defer func() {
+		if err != nil && !runs {
+			err = errors.Join(err, f.removeLimits(stdout, stderr))
+		}
+	}()
 	if f.standalone && f.kubeconfig != "" {
 		return usageError{errors.New("agent: --standalone and --kubeconfig exclude each other")}
 	}
@@ -161,11 +168,38 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	changes := &top.Changes{Out: stdout}
 	a.Show = changes.Show
 	a.OnListening = func(url string) { changes.Page = cmp.Or(changes.Page, url) }
-	if err := a.Run(ctx); err != nil {
+	if err = a.Open(ctx); err == nil {
+		runs = true
+		err = a.Run(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	return nil
 }
+
+// removeLimits removes the limits that an earlier agent left on pods, since this one does not
+// start and look after them. An agent that runs needs them.
+func (f *agentFlags) removeLimits(stdout, stderr io.Writer) error {
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if err := releaseHere(f.readable(), stdout, log); err != nil && !errors.Is(err, errRunsHere) {
+		return fmt.Errorf("agent: %w", err)
+	}
+	return nil
+}
+
+// readable is the configuration, as far as it can be read.
+func (f *agentFlags) readable() *config.Agent {
+	c := config.Default()
+	if text, err := files.Read(f.config, maxConfig); err == nil {
+		_ = config.Decode(f.config, text, &c) // what it cannot read keeps its default
+	}
+	f.override(&c)
+	return &c
+}
+
+// maxConfig bounds a configuration that is read as far as it can be.
+const maxConfig = 256 << 10
 
 // terminal returns the file descriptor if w is a terminal.
 func terminal(w io.Writer) (fd int, ok bool) {

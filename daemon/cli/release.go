@@ -97,7 +97,7 @@ var errRunsHere = errors.New("an agent runs here")
 func releaseNode(ctx context.Context, f *agentFlags, out io.Writer, log *slog.Logger) error {
 	file, err := config.Open(f.config, f.override)
 	if err != nil {
-		return err
+		return errors.Join(err, releaseHere(f.readable(), out, log))
 	}
 	c := file.Current()
 	here := releaseHere(c, out, log)

@@ -2,6 +2,7 @@ package resize
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -36,12 +37,14 @@ type node struct {
 func newNode(t *testing.T, name string) *node {
 	t.Helper()
 	c := cluster.Shared(t, cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}})
-	if err := Served(t.Context(), c.Client.CoreV1().RESTClient()); err != nil {
+	err := Served(t.Context(), c.Client.CoreV1().RESTClient())
+	if errors.Is(err, ErrNotServed) {
 		t.Skip(err)
 	}
+	require.NoError(t, err)
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC, deploy.RBACResize, deploy.Identity))
 	n := &node{T: t, c: c, name: name, namespace: c.Namespace(t)}
-	_, err := c.AddNode(t.Context(), name, nil)
+	_, err = c.AddNode(t.Context(), name, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, c.Client.CoreV1().Nodes().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}))

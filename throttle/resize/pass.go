@@ -93,7 +93,7 @@ func (p *Pass) Exempt(of throttle.Container) string {
 	if err != nil {
 		return "its pod cannot be read: " + bounded(err.Error())
 	}
-	if why := Exempt(pod); why != "" {
+	if why := exempt(pod); why != "" {
 		return why
 	}
 	return p.quota(of.Namespace)

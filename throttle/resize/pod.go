@@ -49,10 +49,10 @@ func members(p *corev1.Pod) (list []member) {
 	return list
 }
 
-// Exempt is why the CPU limits of a pod are not resized; empty: they may be. What is
+// exempt is why the CPU limits of a pod are not resized; empty: they may be. What is
 // changed must be one that a kubelet changes without a restart, and that can be restored as
 // it was.
-func Exempt(p *corev1.Pod) string {
+func exempt(p *corev1.Pod) string {
 	_, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]
 	_, vpa := p.Annotations[vpaContainers]
 	all := members(p)

@@ -82,7 +82,7 @@ func TestExempt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := burstable()
 			c.change(p)
-			assert.Equal(t, c.want, Exempt(p))
+			assert.Equal(t, c.want, exempt(p))
 		})
 	}
 }
