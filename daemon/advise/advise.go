@@ -42,13 +42,15 @@ type Advice struct {
 	Seconds         float64 `json:"seconds"`
 	ObservedSeconds float64 `json:"seenSeconds"`
 	Samples         uint64  `json:"samples"`
-	// OOMKills counts kills by the kernel; OOMKillsWithoutLevel are those without a
-	// level of memory in the minute before.
+	// OOMKills counts kills by the kernel; OOMKillsAtOwnLimit are those while the node was
+	// not short of memory, OOMKillsWithoutLevel those of the others without a level of
+	// memory in the minute before.
 	OOMKills             uint64 `json:"oomKills"`
+	OOMKillsAtOwnLimit   uint64 `json:"oomKillsAtOwnLimit"`
 	OOMKillsWithoutLevel uint64 `json:"oomKillsNotAnnounced"`
 
-	// Actions are what would have been done to workloads; ActionsOmitted counts those of a
-	// long recording that are in none of them.
+	// Actions are what would have been done to workloads; ActionsOmitted counts what would
+	// have been done to those beyond the first 10,000.
 	Actions        []Action `json:"actions"`
 	ActionsOmitted uint64   `json:"actionsOmitted,omitempty"`
 
@@ -64,6 +66,10 @@ type Scope struct {
 	Plugin          string  `json:"plugin"`
 	Scope           string  `json:"scope"`
 	ObservedSeconds float64 `json:"seenSeconds"`
+	// UnjudgedSeconds is the part of it with a missing measurement and no level, Absent the
+	// last reason.
+	UnjudgedSeconds float64 `json:"unjudgedSeconds"`
+	Absent          string  `json:"absent,omitempty"`
 	Soft            Alarms  `json:"soft"`
 	Hard            Alarms  `json:"hard"`
 }
@@ -77,13 +83,13 @@ func (w *Watcher) Advice(c plugins.Config, report *replay.Report) (*Advice, erro
 	}
 	a := &Advice{
 		Format: Format, Config: report.Config, Recordings: report.Recordings, Unreadable: report.Unreadable, Failed: report.Failed, Start: report.Start, End: report.End,
-		Seconds: report.Seconds, ObservedSeconds: w.seconds, Samples: report.Samples, OOMKills: w.kills, OOMKillsWithoutLevel: w.killsWithoutLevel,
-		Actions: actions(report), ActionsOmitted: report.Omitted.Decisions + report.Omitted.Throttled,
+		Seconds: report.Seconds, ObservedSeconds: w.seconds, Samples: report.Samples, OOMKills: w.kills, OOMKillsAtOwnLimit: w.killsAtOwnLimit, OOMKillsWithoutLevel: w.killsWithoutLevel,
+		Actions: w.actions.sorted(), ActionsOmitted: w.actions.omitted,
 		Scopes: []Scope{}, Proposals: w.propose(c), Limits: limits(),
 	}
 	for i := range report.Scopes {
 		s := &report.Scopes[i]
-		scope := Scope{Plugin: s.Plugin, Scope: s.Scope, ObservedSeconds: s.NoneSeconds + s.SoftSeconds + s.HardSeconds}
+		scope := Scope{Plugin: s.Plugin, Scope: s.Scope, ObservedSeconds: s.NoneSeconds + s.SoftSeconds + s.HardSeconds, UnjudgedSeconds: s.UnjudgedSeconds, Absent: s.Absent}
 		for level, to := range map[plugins.Level]*Alarms{plugins.Soft: &scope.Soft, plugins.Hard: &scope.Hard} {
 			if seen := w.alarms.list[alarmKey{s.Plugin, s.Scope, level}]; seen != nil {
 				*to = seen.Alarms

@@ -20,12 +20,12 @@ type Alarms struct {
 	OngoingSeconds float64 `json:"ongoingSeconds,omitempty"`
 	// OOMKilled: an OOM kill meanwhile, or in the minute after.
 	OOMKilled uint64 `json:"oomKilled"`
-	// Real: real, with contention; for a resource whose sufferers are never
-	// known, it lasted and was well beyond the threshold.
+	// Real: real, with contention; where it is not known who waits, it lasted and was
+	// well beyond the threshold.
 	Real uint64 `json:"real"`
-	// False alarms: NoContention (no contention), Brief (its rule was met for
-	// less than ten seconds), or Grazed (the threshold was exceeded by less
-	// than a tenth).
+	// False alarms: NoContention (it is known that no workload waited because of
+	// others), Brief (its rule was met for less than ten seconds), or Marginal (the
+	// threshold was exceeded by less than a tenth).
 	NoContention uint64 `json:"falseNoContention"`
 	Brief        uint64 `json:"falseBrief"`
 	Marginal     uint64 `json:"falseMarginal"`
@@ -56,9 +56,10 @@ type alarmRecord struct {
 	seconds        float64 // of the present alarm
 	metSeconds     float64 // the part in which the rule was met
 	worst          float64 // largest ratio to the threshold
-	contention     bool
 	killed         bool
-	sufferersKnown bool // sufferers of this resource can be known
+	contention     bool // at some moment
+	unknown        bool // at some moment the kernel did not tell who waits
+	sufferersKnown bool // at every moment, if the rule is about waiting
 	ended          *time.Duration
 }
 
@@ -84,7 +85,7 @@ func (a *alarms) watch(m replay.Moment, killed bool) {
 // pass updates whether the level is on. An alarm that ended is counted a minute
 // later, when OOM kills after it are known.
 func (s *alarmRecord) pass(now time.Duration, on, killed bool) {
-	s.killed = s.killed || killed
+	s.killed = s.killed || s.on && killed
 	if s.on && !on && s.ended == nil {
 		s.ended = &now
 	}
@@ -115,13 +116,24 @@ func (s *alarmRecord) watch(m replay.Moment, v *plugins.Verdict, level plugins.L
 	}
 	s.on = true
 	s.worst = max(s.worst, excess(v))
+	if v.PerWorkload { // who waits is not its subject
+		return
+	}
 	switch v.Resource {
 	case plugins.Memory:
-		s.sufferersKnown, s.contention = true, s.contention || inContention(m, snapshot.SharedMemory, "")
+		s.contended(stateOf(m, snapshot.SharedMemory, ""))
 	case plugins.Disk:
-		s.sufferersKnown, s.contention = true, s.contention || inContention(m, snapshot.SharedDisk, v.Scope)
+		s.contended(stateOf(m, snapshot.SharedDisk, v.Scope))
 	case plugins.NetworkIO, plugins.Filesystem, plugins.CPU: // nothing is known of their sufferers
 	}
+}
+
+// contended takes whether workloads wait at a moment. One at which that is unknown leaves
+// open whether any waited.
+func (s *alarmRecord) contended(state snapshot.ContentionState) {
+	s.contention = s.contention || state == snapshot.ContentionPresent
+	s.unknown = s.unknown || state == snapshot.ContentionUnknown
+	s.sufferersKnown = !s.unknown
 }
 
 // excess is the ratio of the observed value to its threshold.

@@ -76,6 +76,13 @@ func (d *day) sample() *snapshot.Sample {
 // advice is what a day gives, by the defaults as changed.
 func (d *day) advice(t *testing.T, change func(*config.Agent)) *Advice {
 	t.Helper()
+	a, _ := d.played(t, change)
+	return a
+}
+
+// played is a day's advice, and the report of its replay.
+func (d *day) played(t *testing.T, change func(*config.Agent)) (*Advice, *replay.Report) {
+	t.Helper()
 	file, err := config.Open("", change)
 	require.NoError(t, err)
 	var w Watcher
@@ -83,9 +90,18 @@ func (d *day) advice(t *testing.T, change func(*config.Agent)) *Advice {
 	for _, s := range d.samples {
 		p.Add(s)
 	}
-	a, err := w.Advice(file.Current().Plugins.Inner, p.Report())
+	r := p.Report()
+	a, err := w.Advice(file.Current().Plugins.Inner, r)
 	require.NoError(t, err)
-	return a
+	return a, r
+}
+
+// text is an Advice for people.
+func text(t *testing.T, a *Advice) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, WriteText(&b, a))
+	return b.String()
 }
 
 func of(t *testing.T, a *Advice, key string) Proposal {
@@ -149,7 +165,7 @@ func TestAdviseNotEnoughData(t *testing.T) {
 		assert.Equal(t, NotEnough, p.Outcome, p.Key)
 		assert.InDelta(t, p.Now, p.Value, 0, p.Key)
 	}
-	assert.Contains(t, of(t, a, "memoryStall.soft.stallFull").Reason, "not enough data: 11 h 59 min observed, needs 1 d")
+	assert.Contains(t, of(t, a, "memoryStall.soft.stallFull").Reason, "not enough data: measured for 11 h 59 min, needs 1 d")
 	assert.Contains(t, of(t, a, "diskContention.await").Reason, "719 calm minutes of sda observed, needs 1000")
 	assert.Contains(t, a.Configuration, "no changes proposed")
 	assert.Equal(t, config.Default(), *accepted(t, a))
@@ -189,7 +205,7 @@ func TestAdviseRaisesSoftStallBelowHard(t *testing.T) {
 func TestAdviseSoftNotAboveKeptHard(t *testing.T) {
 	c := plugins.Default()
 	c.MemoryStall.Hard.StallFull = 0.12
-	w := Watcher{seconds: 2 * enoughSeconds, memory: memoryRecord{scarce: 1, soft: highest{value: 0.10}, hard: highest{value: 0.05}}}
+	w := Watcher{memory: memoryRecord{measured: 2 * enoughSeconds, scarce: 1, soft: highest{value: 0.10}, hard: highest{value: 0.05}}}
 	p := w.propose(c)
 	assert.Equal(t, []float64{0.12, 0.12}, []float64{p[0].Value, p[1].Value})
 }
@@ -202,16 +218,92 @@ func TestAdviseStallAroundOOMKill(t *testing.T) {
 	p := of(t, a, "memoryStall.soft.stallFull")
 	assert.Contains(t, p.Reason, "was 3.0 %", "what came before the kill is left out")
 	assert.Equal(t, Keep, p.Outcome)
-	assert.Equal(t, []uint64{1, 1}, []uint64{a.OOMKills, a.OOMKillsWithoutLevel})
+	assert.Equal(t, []uint64{1, 0, 1}, []uint64{a.OOMKills, a.OOMKillsAtOwnLimit, a.OOMKillsWithoutLevel})
+}
+
+// A container is killed at its own limit, half a minute after a level of memory ended.
+func TestAdviseOOMKillAtOwnLimit(t *testing.T) {
+	d := newDay().pass(time.Hour, 0)
+	d.available = 5 * gib
+	d.pass(time.Minute, 0.15)
+	d.available = 40 * gib
+	d.pass(step, 0).kills++
+	a := d.pass(24*time.Hour, 0).advice(t, nil)
+	assert.Equal(t, []uint64{1, 1, 0}, []uint64{a.OOMKills, a.OOMKillsAtOwnLimit, a.OOMKillsWithoutLevel})
+	assert.Contains(t, text(t, a), "\n1 OOM kills, 1 of them in cgroups at their own limit; of the others 0 with no level of memory in the minute before.\n")
+	require.Equal(t, "memory-stall", a.Scopes[0].Plugin)
+	assert.EqualValues(t, 1, a.Scopes[0].Soft.Times)
+	assert.Zero(t, a.Scopes[0].Soft.OOMKilled)
+}
+
+func TestAdviseOOMKillOfNode(t *testing.T) {
+	for _, c := range []struct {
+		available uint64
+		stall     float64 // reclaim scans with it
+		atLimit   uint64
+	}{{40 * gib, 0, 1}, {40 * gib, 0.01, 0}, {8 * gib, 0, 0}} {
+		d := newDay()
+		d.available = c.available
+		d.pass(5*time.Minute, c.stall).kills++
+		a := d.pass(5*time.Minute, c.stall).advice(t, nil)
+		assert.Equal(t, []uint64{1, c.atLimit, 1 - c.atLimit}, []uint64{a.OOMKills, a.OOMKillsAtOwnLimit, a.OOMKillsWithoutLevel}, c)
+	}
+}
+
+func TestAdviseNothingFromUnmeasuredStall(t *testing.T) {
+	without := func(samples []*snapshot.Sample) {
+		for _, s := range samples {
+			s.Pressure.Memory, s.Pressure.Absent = snapshot.Stall{}, snapshot.Absent{"memory": "this kernel has no PSI"}
+		}
+	}
+	d := newDay().pass(25*time.Hour, 0)
+	whole := len(d.samples)
+	without(d.scarce().pass(time.Hour, 0.05).samples[whole:])
+	p := of(t, d.advice(t, nil), "memoryStall.soft.stallFull")
+	assert.Equal(t, Keep, p.Outcome)
+	assert.Contains(t, p.Reason, "memory was never scarce while the node was healthy (0 s of scarce memory in 1 d)")
+
+	d = newDay().scarce().pass(25*time.Hour, 0.05)
+	without(d.samples)
+	a := d.advice(t, nil)
+	for _, key := range []string{"memoryStall.soft.stallFull", "memoryStall.hard.stallFull"} {
+		p := of(t, a, key)
+		assert.Equal(t, NotEnough, p.Outcome, p.Reason)
+		assert.Equal(t, "not enough data: measured for 0 s, needs 1 d", p.Reason)
+	}
+	assert.Regexp(t, `(?m)^and \d never judged$`, text(t, a))
+	assert.Regexp(t, `(?m)^memory-stall: measurements missing for 1 d, last: this kernel has no PSI$`, text(t, a))
+}
+
+// A replay lists a thousand decisions; these are more.
+func TestAdviseEvictionAfterManyDecisions(t *testing.T) {
+	d := newDay()
+	for range 600 {
+		d.available = 5 * gib
+		d.pass(time.Minute, 0.2)
+		d.available = 40 * gib
+		d.pass(2*time.Minute, 0)
+	}
+	d.available = 2 * gib
+	d.pass(time.Minute, 0.5)
+	for _, s := range d.samples {
+		s.Workloads = []snapshot.Workload{{
+			Cgroup: "/kubepods.slice/pod7.slice", Inode: 7, Kind: snapshot.KindPod, Name: "pod 7", PodUID: "7", At: s.Monotonic, DetailAt: s.Monotonic, ThrottledAt: s.Monotonic,
+			MemoryBytes: snapshot.Some[uint64](30 * gib), InactiveFileBytes: snapshot.Some[uint64](0), LimitHits: snapshot.Some[uint64](0),
+		}}
+	}
+	a, r := d.played(t, nil)
+	assert.Positive(t, r.Omitted.Decisions)
+	assert.Equal(t, []Action{{Name: "pod/7", Evicted: 1, EvictedUnthrottled: 1, Throttled: map[string]uint64{}}}, a.Actions)
+	assert.NotContains(t, text(t, a), "no pod would have been")
 }
 
 func TestAdviseText(t *testing.T) {
 	d := newDay().pass(24*time.Hour, 0).scarce()
 	d.available = 2 * gib
 	a := d.pass(5*time.Minute, 0.5).pass(time.Hour, 0).advice(t, nil)
-	var b bytes.Buffer
-	require.NoError(t, WriteText(&b, a))
-	assert.Regexp(t, `memory-stall +node +1 d 1 h +hard +1 +\d+ min \d+ s`, b.String())
-	assert.Contains(t, b.String(), "  memoryStall.soft.stallFull: ")
-	assert.Contains(t, b.String(), "\nConfiguration:\n  apiVersion: plimsoll.dev/v1alpha1\n")
+	got := text(t, a)
+	assert.Regexp(t, `memory-stall +node +1 d 1 h +hard +1 +\d+ min \d+ s`, got)
+	assert.Contains(t, got, "  memoryStall.soft.stallFull: ")
+	assert.Contains(t, got, "\nConfiguration:\n  apiVersion: plimsoll.dev/v1alpha1\n")
 }

@@ -36,7 +36,8 @@ type diskRecord struct {
 func (d *diskRecord) watch(m replay.Moment, disk *snapshot.Disk) {
 	d.seen = true
 	now := m.Snapshot.Monotonic()
-	d.pressed = d.pressed || inContention(m, snapshot.SharedDisk, disk.Name)
+	contention := stateOf(m, snapshot.SharedDisk, disk.Name) == snapshot.ContentionPresent
+	d.pressed = d.pressed || contention
 	switch {
 	case d.since == 0 || m.Gap:
 	case now-d.since < minute:
@@ -44,7 +45,7 @@ func (d *diskRecord) watch(m replay.Moment, disk *snapshot.Disk) {
 	case !d.pressed && float64(disk.BusyMs-d.from.BusyMs) <= calmBusy*float64((now-d.since).Milliseconds()):
 		d.add(disk)
 	}
-	d.from, d.since, d.pressed = disk.DiskCounters, now, inContention(m, snapshot.SharedDisk, disk.Name)
+	d.from, d.since, d.pressed = disk.DiskCounters, now, contention
 }
 
 // add records the minute that ends.
@@ -66,15 +67,15 @@ func await(requests, ms uint64) (seconds float64, some bool) {
 	return float64(ms) / float64(requests) / 1000, true
 }
 
-// inContention reports contention on a resource.
-func inContention(m replay.Moment, resource snapshot.SharedResource, device string) bool {
+// stateOf is whether workloads wait for a resource; empty if it is not in use.
+func stateOf(m replay.Moment, resource snapshot.SharedResource, device string) snapshot.ContentionState {
 	for i := range m.Snapshot.Contention {
 		c := &m.Snapshot.Contention[i]
 		if c.Resource == resource && c.Device == device {
-			return c.State == snapshot.ContentionPresent
+			return c.State
 		}
 	}
-	return false
+	return ""
 }
 
 // networkRecord is TCP's share of retransmitted segments, in minutes without a

@@ -54,9 +54,10 @@ func TestAdviseNeverLowersOrExceedsBound(t *testing.T) {
 
 // said is a moment with one verdict of one plugin.
 type said struct {
-	level, pressing plugins.Level
-	observed        float64
-	waits, killed   bool
+	level, pressing     plugins.Level
+	observed            float64
+	waits, unknown      bool // whether a workload does
+	perWorkload, killed bool
 }
 
 // alarmsOf plays moments a second apart; the threshold is 1.
@@ -70,14 +71,17 @@ func alarmsOf(resource plugins.Resource, moments ...said) Alarms {
 	scope := device
 	for i, s := range moments {
 		state := snapshot.ContentionBusy
-		if s.waits {
+		switch {
+		case s.waits:
 			state = snapshot.ContentionPresent
+		case s.unknown:
+			state = snapshot.ContentionUnknown
 		}
 		a.watch(replay.Moment{
 			Offset: time.Duration(i) * time.Second, Step: time.Second,
 			Snapshot: &snapshot.Snapshot{Contention: []snapshot.Contention{{Resource: shared, Device: device, State: state}}},
 			Levels: &plugins.Levels{Verdicts: []plugins.Verdict{{
-				Plugin: plugin, Scope: scope, Resource: resource, Level: s.level, MetLevel: s.pressing, Operator: ">=",
+				Plugin: plugin, Scope: scope, Resource: resource, PerWorkload: s.perWorkload, Level: s.level, MetLevel: s.pressing, Operator: ">=",
 				Observed: snapshot.Some(s.observed), Threshold: snapshot.Some(1.0),
 			}}},
 		}, s.killed)
@@ -106,10 +110,14 @@ func TestAlarmCountedInOneClass(t *testing.T) {
 	}{
 		{"contention", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true}), calm[:1]}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Real: 1}},
 		{"no contention", plugins.Disk, [][]said{on(21, said{observed: 2}), calm[:1]}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, NoContention: 1}},
+		{"it is unknown who waits", plugins.Memory, [][]said{on(21, said{observed: 2, unknown: true}), calm[:1]}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Real: 1}},
+		{"it is unknown at one moment who waits", plugins.Disk, [][]said{on(10, said{observed: 2}), on(1, said{observed: 2, unknown: true}), on(10, said{observed: 2}), calm[:1]}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Real: 1}},
+		{"it is about single workloads", plugins.Memory, [][]said{on(21, said{observed: 2, perWorkload: true}), calm[:1]}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Real: 1}},
 		{"it is brief and kept by hysteresis", plugins.Disk, [][]said{on(6, said{observed: 2, waits: true}), kept, calm[:1]}, Alarms{Times: 1, Seconds: 35, LongestSeconds: 35, Brief: 1}},
 		{"it grazes", plugins.Memory, [][]said{on(21, said{observed: 1.05, waits: true}), calm[:1]}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, Marginal: 1}},
 		{"a kill follows within a minute", plugins.Memory, [][]said{on(6, said{observed: 1.05}), calm[:40], {{killed: true}}, calm}, Alarms{Times: 1, Seconds: 5, LongestSeconds: 5, OOMKilled: 1}},
 		{"a kill comes much later", plugins.Memory, [][]said{on(6, said{observed: 2}), calm, {{killed: true}}}, Alarms{Times: 1, Seconds: 5, LongestSeconds: 5, NoContention: 1}},
+		{"a kill between two", plugins.Memory, [][]said{on(6, said{observed: 2}), calm, {{killed: true}}, calm, on(21, said{observed: 2}), calm}, Alarms{Times: 2, Seconds: 25, LongestSeconds: 20, NoContention: 2}},
 		{"twice", plugins.Disk, [][]said{on(21, said{observed: 2, waits: true}), calm[:5], on(11, said{observed: 2}), calm[:1]}, Alarms{Times: 2, Seconds: 30, LongestSeconds: 20, Real: 1, NoContention: 1}},
 		{"it is on at the end", plugins.Disk, [][]said{on(6, said{observed: 2, waits: true})}, Alarms{Ongoing: true, OngoingSeconds: 5}},
 		{"the second is on at the end", plugins.Disk, [][]said{on(21, said{observed: 2}), calm[:5], on(11, said{observed: 2})}, Alarms{Times: 1, Seconds: 20, LongestSeconds: 20, NoContention: 1, Ongoing: true, OngoingSeconds: 10}},

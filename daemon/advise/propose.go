@@ -107,8 +107,8 @@ func roundOff(v float64) float64 { return math.Round(v*1e6) / 1e6 }
 
 func (w *Watcher) stall(name string, rule plugins.StallRule, h highest, most float64) Proposal {
 	l := threshold{key: "plugins.memoryStall." + name + ".stallFull", unit: "ratio", now: rule.StallFull, most: most, step: 0.01, seen: h.value}
-	l.missing = w.missing()
-	l.data = view.Age(seconds(w.memory.scarce)) + " of scarce memory in " + view.Age(seconds(w.seconds))
+	l.missing = missing(w.memory.measured)
+	l.data = view.Age(seconds(w.memory.scarce)) + " of scarce memory in " + view.Age(seconds(w.memory.measured))
 	l.what = fmt.Sprintf("the highest harmless stall over %s while memory was scarce", rule.Window)
 	switch {
 	case w.memory.scarce == 0:
@@ -121,11 +121,12 @@ func (w *Watcher) stall(name string, rule plugins.StallRule, h highest, most flo
 	return l.judge()
 }
 
-func (w *Watcher) missing() string {
-	if w.seconds >= enoughSeconds {
+// missing is why so many seconds of measurements are not enough; empty if they are.
+func missing(measured float64) string {
+	if measured >= enoughSeconds {
 		return ""
 	}
-	return fmt.Sprintf("not enough data: %s observed, needs %s", view.Age(seconds(w.seconds)), view.Age(enoughSeconds*time.Second))
+	return fmt.Sprintf("not enough data: measured for %s, needs %s", view.Age(seconds(measured)), view.Age(enoughSeconds*time.Second))
 }
 
 func (w *Watcher) await(name string, now time.Duration, rotational bool, most time.Duration) Proposal {
@@ -138,7 +139,7 @@ func (w *Watcher) await(name string, now time.Duration, rotational bool, most ti
 	l.missing = fmt.Sprintf("not enough data: %d calm minutes of %s observed, needs %d", disks[0].minutes, disks[0].name, enoughMinutes)
 	for _, d := range disks {
 		if d.minutes >= enoughMinutes {
-			l.missing, l.seen = w.missing(), d.awaits.quantile(calmQuantile)
+			l.missing, l.seen = missing(w.seconds), d.awaits.quantile(calmQuantile)
 			l.what = "p99.9 await of " + d.name + " in calm minutes"
 			l.data = fmt.Sprintf("%d minutes", d.minutes)
 			break
@@ -150,7 +151,7 @@ func (w *Watcher) await(name string, now time.Duration, rotational bool, most ti
 func (w *Watcher) retransmits(now float64) Proposal {
 	h := &w.network.retransmits
 	l := threshold{key: "plugins.networkContention.retransmits", unit: "ratio", now: now, most: mostRetransmits, step: 0.005}
-	l.missing, l.seen = w.missing(), h.quantile(calmQuantile)
+	l.missing, l.seen = missing(w.seconds), h.quantile(calmQuantile)
 	l.what, l.data = "the p99.9 of TCP retransmits in calm minutes", fmt.Sprintf("%d minutes", h.n)
 	if h.max == 0 {
 		l.what = "TCP retransmitted nothing in any calm minute"

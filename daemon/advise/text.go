@@ -1,11 +1,14 @@
 package advise
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/replay"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 )
 
@@ -31,8 +34,9 @@ func WriteText(w io.Writer, a *Advice) error {
 	if err := table(&b, a.rows()); err != nil {
 		return err
 	}
+	a.writeUnjudged(&b)
 	if a.OOMKills > 0 {
-		fmt.Fprintf(&b, "\n%d OOM kills, %d of them with no level of memory in the minute before.\n", a.OOMKills, a.OOMKillsWithoutLevel)
+		fmt.Fprintf(&b, "\n%d OOM kills, %d of them in cgroups at their own limit; of the others %d with no level of memory in the minute before.\n", a.OOMKills, a.OOMKillsAtOwnLimit, a.OOMKillsWithoutLevel)
 	}
 	if err := a.writeActions(&b); err != nil {
 		return err
@@ -61,18 +65,40 @@ func (a *Advice) writeActions(b *strings.Builder) error {
 	b.WriteString("\nWithout a dry run:\n")
 	err := table(b, a.actionRows())
 	if a.ActionsOmitted > 0 {
-		fmt.Fprintf(b, "%d more actions are not counted.\n", a.ActionsOmitted)
+		fmt.Fprintf(b, "%d more actions, on further workloads.\n", a.ActionsOmitted)
 	}
 	return err
 }
 
-// rows has a line for each scope and level that was ever on, and one with the
-// number of the others.
+// writeUnjudged writes of which scopes measurements were missing, those that lacked them
+// longest first.
+func (a *Advice) writeUnjudged(b *strings.Builder) {
+	var list []replay.Scope
+	for _, s := range a.Scopes {
+		if s.UnjudgedSeconds > 0 {
+			list = append(list, replay.Scope{Plugin: s.Plugin, Scope: s.Scope, UnjudgedSeconds: s.UnjudgedSeconds, Absent: s.Absent})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b replay.Scope) int { return cmp.Compare(b.UnjudgedSeconds, a.UnjudgedSeconds) })
+	for i := range list[:min(maxLines, len(list))] {
+		b.WriteString(view.Printable(list[i].Unjudged()) + "\n")
+	}
+	if more := len(list) - maxLines; more > 0 {
+		fmt.Fprintf(b, "and %d more with measurements missing\n", more)
+	}
+}
+
+// rows has a line for each scope and level that was ever on, and the numbers of the
+// others.
 func (a *Advice) rows() [][]string {
 	rows := [][]string{{"PLUGIN", "SCOPE", "OBSERVED", "LEVEL", "TIMES", "TOTAL", "LONGEST", "OOM KILL", "REAL", "FALSE", "STILL ON", "WHY FALSE"}}
-	quiet := 0
+	quiet, unjudged := 0, 0
 	for _, s := range a.Scopes {
-		if !s.Soft.ever() && !s.Hard.ever() {
+		switch {
+		case s.Soft.ever() || s.Hard.ever():
+		case s.UnjudgedSeconds >= s.ObservedSeconds:
+			unjudged++
+		default:
 			quiet++
 		}
 		for _, l := range []struct {
@@ -88,7 +114,10 @@ func (a *Advice) rows() [][]string {
 		}
 	}
 	if quiet > 0 {
-		rows = append(rows, []string{fmt.Sprintf("and %d scopes that never reached a level", quiet)})
+		rows = append(rows, []string{fmt.Sprintf("and %d that never reached a level while judged", quiet)})
+	}
+	if unjudged > 0 {
+		rows = append(rows, []string{fmt.Sprintf("and %d never judged", unjudged)})
 	}
 	return rows
 }

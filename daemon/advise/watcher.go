@@ -14,15 +14,18 @@ import (
 type Watcher struct {
 	seconds float64 // observed
 	kills   uint64  // OOM kills
-	// killsWithoutLevel are the OOM kills without a level of memory before them.
-	killsWithoutLevel uint64
-	memory            memoryRecord
-	disks             []*diskRecord
-	network           networkRecord
-	alarms            alarms
-	last              *snapshot.Snapshot
-	memoryJudged      bool          // memory was at a level at least once
-	memoryLevelAt     time.Duration // offset of the last time
+	// killsAtOwnLimit are the OOM kills while memory was ample, and killsWithoutLevel those
+	// of the others without a level of memory before them.
+	killsAtOwnLimit, killsWithoutLevel uint64
+
+	actions       actions
+	memory        memoryRecord
+	disks         []*diskRecord
+	network       networkRecord
+	alarms        alarms
+	last          *snapshot.Snapshot
+	memoryJudged  bool          // memory was at a level at least once
+	memoryLevelAt time.Duration // offset of the last time
 }
 
 // harmWindow is how long before and after an OOM kill or a hard level the node
@@ -32,6 +35,11 @@ const harmWindow = time.Minute
 // Watch takes the next moment of a replay.
 func (w *Watcher) Watch(m replay.Moment) {
 	killed := w.killed(m)
+	w.kills += killed
+	if ample(verdict(m.Levels, "memory-stall")) { // it was not the node's shortage
+		w.killsAtOwnLimit += killed
+		killed = 0
+	}
 	if !m.Gap {
 		w.seconds += m.Step.Seconds()
 	}
@@ -40,11 +48,11 @@ func (w *Watcher) Watch(m replay.Moment) {
 	} else if killed > 0 && (!w.memoryJudged || m.Offset-w.memoryLevelAt > harmWindow) {
 		w.killsWithoutLevel += killed
 	}
-	w.kills += killed
 	w.memory.watch(m, killed > 0)
 	w.watchDisks(m)
 	w.network.watch(m)
 	w.alarms.watch(m, killed > 0)
+	w.actions.watch(m)
 	w.last = m.Snapshot
 }
 
@@ -63,7 +71,8 @@ func (w *Watcher) killed(m replay.Moment) uint64 {
 
 // memoryRecord is the stall of the healthy node while memory was scarce.
 type memoryRecord struct {
-	scarce   float64 // seconds, healthy
+	measured float64 // seconds in which the stall was measured
+	scarce   float64 // seconds of it, healthy
 	soft     highest
 	hard     highest
 	pending  []stalled // pending until no harm followed for harmWindow
@@ -90,8 +99,13 @@ const scarceFactor = 2
 
 func (s *memoryRecord) watch(m replay.Moment, killed bool) {
 	now := m.Offset
-	v, there := verdict(m.Levels, "memory-stall")
-	if killed || m.Gap || there && (v.Level == plugins.Hard || scarce(v) && stallIsHarm(v)) {
+	v := verdict(m.Levels, "memory-stall")
+	soft, hard, measured := stalls(v)
+	if measured && !m.Gap {
+		s.measured += m.Step.Seconds()
+	}
+	// A stall beyond the bounds is harm by itself.
+	if killed || m.Gap || v.Level == plugins.Hard || scarce(v) && (soft >= mostSoftStall || hard >= mostHardStall) {
 		s.pending = s.pending[:0] // the node was not healthy before it
 		s.harmedAt, s.harmSeen = now, true
 		return
@@ -100,11 +114,9 @@ func (s *memoryRecord) watch(m replay.Moment, killed bool) {
 		s.take(s.pending[0])
 		s.pending = slices.Delete(s.pending, 0, 1)
 	}
-	if !there || s.harmSeen && now-s.harmedAt <= harmWindow || !scarce(v) {
+	if !measured || s.harmSeen && now-s.harmedAt <= harmWindow || !scarce(v) {
 		return
 	}
-	soft, _ := stallOf(v, plugins.Soft).Get()
-	hard, _ := stallOf(v, plugins.Hard).Get()
 	s.pending = append(s.pending, stalled{now, m.Snapshot.Time, m.Step.Seconds(), soft, hard})
 }
 
@@ -131,43 +143,48 @@ func (h *highest) raise(v float64, at time.Time) {
 // scarce reports whether memory was so scarce that only the stall keeps the
 // rule from being met: little is available, and global reclaim scans.
 func scarce(v *plugins.Verdict) bool {
-	little, moves := false, false
+	little, moves, known := shortage(v)
+	return known && little && moves
+}
+
+// ample reports whether it is known that the node is not short of memory: much is available,
+// and global reclaim does not scan, as it does before the kernel kills for want of memory.
+func ample(v *plugins.Verdict) bool {
+	little, moves, known := shortage(v)
+	return known && !little && !moves
+}
+
+// shortage reports whether little memory is available, and whether global reclaim scans.
+func shortage(v *plugins.Verdict) (little, moves, known bool) {
+	available, reclaim := evidence(v, plugins.Soft, "memory available"), evidence(v, plugins.Soft, "global reclaim")
+	is, ok := available.Observed.Get()
+	return is < scarceFactor*available.Threshold, reclaim.Met, ok && !reclaim.Observed.IsZero()
+}
+
+// stalls are the stalls over the windows of soft and of hard; measured: both are known.
+func stalls(v *plugins.Verdict) (soft, hard float64, measured bool) {
+	soft, ok1 := evidence(v, plugins.Soft, "memory stall").Observed.Get()
+	hard, ok2 := evidence(v, plugins.Hard, "memory stall").Observed.Get()
+	return soft, hard, ok1 && ok2
+}
+
+// evidence is a rule's comparison of this; without a value if there is none.
+func evidence(v *plugins.Verdict, rule plugins.Level, of string) plugins.Evidence {
 	for _, e := range v.Evidence {
-		is, known := e.Observed.Get()
-		switch {
-		case e.Rule != plugins.Soft || !known:
-		case e.What == "memory available":
-			little = is < scarceFactor*e.Threshold
-		case strings.HasPrefix(e.What, "global reclaim"):
-			moves = e.Met
+		if what, _, _ := strings.Cut(e.What, ","); e.Rule == rule && what == of {
+			return e
 		}
 	}
-	return little && moves
+	return plugins.Evidence{}
 }
 
-// stallIsHarm reports whether the stall alone is harm; see the bounds.
-func stallIsHarm(v *plugins.Verdict) bool {
-	soft, _ := stallOf(v, plugins.Soft).Get()
-	hard, _ := stallOf(v, plugins.Hard).Get()
-	return soft >= mostSoftStall || hard >= mostHardStall
-}
-
-func stallOf(v *plugins.Verdict, rule plugins.Level) (o snapshot.Opt[float64]) {
-	for _, e := range v.Evidence {
-		if e.Rule == rule && strings.HasPrefix(e.What, "memory stall") {
-			return e.Observed
-		}
-	}
-	return o
-}
-
-// verdict is the first verdict of a plugin.
-func verdict(l *plugins.Levels, plugin string) (*plugins.Verdict, bool) {
+// verdict is the first verdict of a plugin; without evidence if there is none.
+func verdict(l *plugins.Levels, plugin string) *plugins.Verdict {
 	i := slices.IndexFunc(l.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == plugin })
 	if i < 0 {
-		return nil, false
+		return &plugins.Verdict{}
 	}
-	return &l.Verdicts[i], true
+	return &l.Verdicts[i]
 }
 
 func (w *Watcher) watchDisks(m replay.Moment) {

@@ -115,14 +115,17 @@ func (c *chain) round(s *snapshot.Snapshot, levels *plugins.Levels) (throttled [
 		granted := evict.Answer{Time: in.Time, Outcome: evict.Evicted, DryRun: true}
 		d.RecordAnswer(i, granted)
 		m = m.RecordAnswer(granted, in.Config)
-		d.Candidates[i].Answers = nil // no request was sent
 		d.More(in, m)
 	}
 	c.memory = m
 	if !c.log.Add(d) {
 		return throttled, evict.Decision{}, false
 	}
-	return throttled, c.log.List()[0], true
+	d = c.log.List()[0]
+	for i := range d.Candidates {
+		d.Candidates[i].Answers = nil // no request was sent
+	}
+	return throttled, d, true
 }
 
 // unlabelled: a recording does not have the labels of namespaces.

@@ -20,6 +20,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/throttle"
 )
 
 // Player plays samples and collects the results in bounded memory.
@@ -31,7 +32,8 @@ type Player struct {
 	// only the hard level of memory. Without it only a node that has just
 	// booted warms up.
 	WarmUp bool
-	// Watch is called with each moment as it is played; may be nil.
+	// Watch is called with each moment that was played, also with what the bounds of the
+	// report leave out; may be nil.
 	Watch func(Moment)
 
 	report    Report
@@ -49,7 +51,7 @@ type Player struct {
 	stall     trace[snapshot.Ratios]
 }
 
-// Moment is a sample with its verdicts.
+// Moment is a sample with its verdicts, and what a dry run decided at it.
 type Moment struct {
 	Snapshot *snapshot.Snapshot
 	Levels   *plugins.Levels
@@ -57,6 +59,12 @@ type Moment struct {
 	// moment; Gap: nothing was observed in Step.
 	Offset, Step time.Duration
 	Gap          bool
+	// Throttled are those that began to be throttled; Throttles are all that are not
+	// forgotten.
+	Throttled []Throttling
+	Throttles map[throttle.Target]throttle.Throttle
+	// Decision, if it changed; nil otherwise.
+	Decision *Decision
 }
 
 // tickSamples are read before the first sample is played, to find the tick of
@@ -135,20 +143,28 @@ func (p *Player) play(q queued) {
 		p.report.gap(Gap{Time: s.Time, OffsetSeconds: at.offset.Seconds(), Seconds: at.step.Seconds(), Reason: why})
 	}
 	p.report.change(p.scopes.add(at, levels)...)
-	if p.Watch != nil {
-		p.Watch(Moment{snapshot, levels, at.offset, at.step, at.gap})
-	}
 	p.stall.add(p.offset.Seconds(), at.gap, snapshot.Pressure.Ratios, worstStall)
-	throttled, d, some := p.chain.round(snapshot, levels)
-	for _, t := range throttled {
-		t.OffsetSeconds = p.offset.Seconds()
-		p.report.throttle(t)
-	}
-	if some {
-		p.report.decide(Decision{OffsetSeconds: p.offset.Seconds(), Decision: d})
+	m := Moment{Snapshot: snapshot, Levels: levels, Offset: at.offset, Step: at.step, Gap: at.gap}
+	p.decide(&m)
+	if p.Watch != nil {
+		p.Watch(m)
 	}
 	p.last, p.podsKnown = s, p.podsKnown || s.Cluster != nil && len(s.Cluster.Pods) > 0
 	p.report.sample(s, p.offset)
+}
+
+// decide adds to a moment what a dry run decides at it.
+func (p *Player) decide(m *Moment) {
+	throttled, d, changed := p.chain.round(m.Snapshot, m.Levels)
+	for i := range throttled {
+		throttled[i].OffsetSeconds = m.Offset.Seconds()
+		p.report.throttle(throttled[i])
+	}
+	if changed {
+		m.Decision = &Decision{OffsetSeconds: m.Offset.Seconds(), Decision: d}
+		p.report.decide(*m.Decision)
+	}
+	m.Throttled, m.Throttles = throttled, p.chain.throttles
 }
 
 // step is the time since the previous sample, on the boot clock; across a

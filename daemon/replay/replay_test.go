@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"testing"
@@ -79,6 +80,21 @@ func TestReplayLowestClassEvictedFirst(t *testing.T) {
 	d := replayed(player(nil), n).Decisions[0]
 	going, _ := d.FirstEvicted()
 	assert.Equal(t, "pod/"+smallUID, going.Name)
+}
+
+func TestReplayEvictedAfterManySkipped(t *testing.T) {
+	n := newNode().seconds(40, 0).short(10)
+	for _, s := range n.samples {
+		for i := range uint64(40) {
+			w := s.Workloads[1]
+			w.Cgroup, w.Inode, w.PodUID = fmt.Sprintf("/kubepods.slice/kubepods-besteffort.slice/pod-%d.slice", i), 2+i, fmt.Sprint(i)
+			s.Workloads = append(s.Workloads, w)
+		}
+	}
+	d := replayed(player(nil), n).Decisions[0]
+	going, _ := d.FirstEvicted()
+	assert.Equal(t, "pod/"+largeUID, going.Name)
+	assert.Positive(t, d.Omitted)
 }
 
 func TestReplayWithoutPods(t *testing.T) {

@@ -96,7 +96,7 @@ func draw(r *Report) *plot {
 	shown, more := r.nearest()
 	for _, s := range shown {
 		p.strip(r, s)
-		desc = append(desc, view.Printable(s.text()))
+		desc = append(desc, view.Printable(s.text(r.at)))
 	}
 	if more > 0 {
 		p.text("quiet", fmt.Sprintf("and %d more, none closer to a threshold", more))

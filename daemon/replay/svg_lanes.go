@@ -19,7 +19,7 @@ func (p *plot) decisions(r *Report) {
 	y, before := p.Height+18, -100.0
 	for i, d := range list[:min(marksShown, len(list))] {
 		x := r.x(d.OffsetSeconds)
-		m := mark{X: units(2+96*x/1000) + "%", Y: y, Title: view.Clock(d.Time) + " " + view.Printable(d.text())}
+		m := mark{X: units(2+96*x/1000) + "%", Y: y, Title: r.at(d.Time) + " " + view.Printable(d.text())}
 		if x-before >= 40 { // else the numbers would overlap
 			m.Number, before = fmt.Sprint(i+1), x
 		}
@@ -37,7 +37,7 @@ func (p *plot) list(r *Report) {
 	p.Height += 8
 	p.text("name", "Decisions")
 	for i, d := range list[:min(decisionsListed, len(list))] {
-		p.text("", wrap(fmt.Sprintf("%d · %s %s", i+1, view.Clock(d.Time), d.text()))...)
+		p.text("", wrap(fmt.Sprintf("%d · %s %s", i+1, r.at(d.Time), d.text()))...)
 	}
 	if more := len(list) - decisionsListed; more > 0 {
 		p.text("quiet", fmt.Sprintf("and %d more: see -o table", more))

@@ -31,7 +31,7 @@ func (p *plot) strip(r *Report, s *Scope) {
 		p.text("quiet", wrap(text)...)
 	}
 	top := s.scale()
-	a := area{Y: p.Height + 6, H: stripHeight, Label: view.Printable(s.text())}
+	a := area{Y: p.Height + 6, H: stripHeight, Label: view.Printable(s.text(r.at))}
 	a.gaps(r)
 	at := func(v float64) float64 { return stripHeight - 1 - (stripHeight-4)*v/top }
 	for _, l := range []struct {

@@ -31,8 +31,8 @@ func WriteTable(w io.Writer, r *Report) error {
 		return err
 	}
 	for i := range r.Scopes {
-		if text := r.Scopes[i].unjudged(); text != "" {
-			b.WriteString(view.Printable(r.Scopes[i].title()+": "+text) + "\n")
+		if text := r.Scopes[i].Unjudged(); text != "" {
+			b.WriteString(view.Printable(text) + "\n")
 		}
 	}
 	b.WriteString("\nLimits of a replay:\n")
@@ -191,10 +191,20 @@ func (r *Report) summary() [][]string {
 		s := &r.Scopes[i]
 		rows = append(rows, []string{
 			s.Plugin, s.Scope, view.Age(seconds(s.NoneSeconds)), view.Age(seconds(s.SoftSeconds)), view.Age(seconds(s.HardSeconds)), view.Age(seconds(s.UnobservedSeconds)),
-			view.Count(s.RoseToSoft), view.Count(s.RoseToHard), s.extreme(s.Soft), s.extreme(s.Hard),
+			view.Count(s.RoseToSoft), view.Count(s.RoseToHard), s.extreme(s.Soft, r.at), s.extreme(s.Hard, r.at),
 		})
 	}
 	return rows
+}
+
+// Unjudged is the scope, how long measurements of it were missing, and the last reason;
+// empty if they never were.
+func (s *Scope) Unjudged() string {
+	text := s.unjudged()
+	if text == "" {
+		return ""
+	}
+	return s.title() + ": " + text
 }
 
 // unjudged is how long measurements were missing, and the last reason.
@@ -206,11 +216,19 @@ func (s *Scope) unjudged() string {
 }
 
 // extreme is the worst observed value of a rule, and its time.
-func (s *Scope) extreme(e *Extreme) string {
+func (s *Scope) extreme(e *Extreme, at func(time.Time) string) string {
 	if e == nil {
 		return view.Unknown
 	}
-	return fmt.Sprintf("%s (%s %s) at %s", view.Quantity(e.Observed, s.Unit), sign(s.Operator), view.Quantity(e.Threshold, s.Unit), view.Clock(e.Time))
+	return fmt.Sprintf("%s (%s %s) at %s", view.Quantity(e.Observed, s.Unit), sign(s.Operator), view.Quantity(e.Threshold, s.Unit), at(e.Time))
+}
+
+// at is a time in words, with its day where not all is of one day.
+func (r *Report) at(t time.Time) string {
+	if view.Stamp(r.Start)[:len(time.DateOnly)] == view.Stamp(r.End)[:len(time.DateOnly)] {
+		return view.Clock(t)
+	}
+	return view.Stamp(t)
 }
 
 // columns writes aligned rows, and makes them printable.
@@ -231,7 +249,9 @@ func WriteJSON(w io.Writer, r *Report) error { return view.WriteJSON(w, r) }
 // headline is the levels above none, in words.
 func (r *Report) headline() string {
 	var parts []string
+	missing := 0.0
 	for i := range r.Scopes {
+		missing = max(missing, r.Scopes[i].UnjudgedSeconds)
 		if s := &r.Scopes[i]; s.SoftSeconds+s.HardSeconds > 0 || s.RoseToSoft+s.RoseToHard > 0 {
 			parts = append(parts, s.title()+": "+s.timeAtLevels())
 		}
@@ -241,9 +261,10 @@ func (r *Report) headline() string {
 		return fmt.Sprintf("%s; and %d more", strings.Join(parts[:2], "; "), len(parts)-2)
 	case len(parts) > 0:
 		return strings.Join(parts, "; ")
-	}
-	if slices.ContainsFunc(r.Scopes, func(s Scope) bool { return s.UnjudgedSeconds > s.NoneSeconds/2 }) || len(r.Scopes) == 0 {
-		return "No level was reached; some measurements are missing"
+	case len(r.Scopes) == 0:
+		return "No level was reached; nothing was judged"
+	case missing > 0:
+		return "No level was reached; measurements are missing for up to " + view.Age(seconds(missing))
 	}
 	return "No level was reached"
 }
@@ -271,23 +292,19 @@ func (s *Scope) timeAtLevels() string {
 }
 
 // text is the summary of a scope in a sentence.
-func (s *Scope) text() string {
+func (s *Scope) text(at func(time.Time) string) string {
 	text := s.title() + ": " + s.timeAtLevels()
 	if s.Soft != nil {
-		text += "; soft: " + s.extreme(s.Soft)
+		text += "; soft: " + s.extreme(s.Soft, at)
 	}
 	if s.Hard != nil {
-		text += "; hard: " + s.extreme(s.Hard)
+		text += "; hard: " + s.extreme(s.Hard, at)
 	}
 	return text
 }
 
 // recordingLines describes the recordings in a few lines.
 func (r *Report) recordingLines() []string {
-	end := view.Stamp(r.End)
-	if view.Stamp(r.Start)[:len(time.DateOnly)] == end[:len(time.DateOnly)] {
-		end = view.Clock(r.End)
-	}
 	var lines []string
 	for _, f := range r.Recordings[:min(3, len(r.Recordings))] {
 		lines = append(lines, f.File+" (Linux "+f.Kernel+")")
@@ -298,5 +315,5 @@ func (r *Report) recordingLines() []string {
 	if r.Failed != "" {
 		lines = append(lines, "Replay stopped: "+r.Failed)
 	}
-	return append(lines, view.Stamp(r.Start)+" to "+end+" UTC", view.Age(seconds(r.Seconds))+", "+view.Count(r.Samples)+" samples")
+	return append(lines, view.Stamp(r.Start)+" to "+r.at(r.End)+" UTC", view.Age(seconds(r.Seconds))+", "+view.Count(r.Samples)+" samples")
 }

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -111,18 +112,32 @@ func hostile(t *testing.T) *Report {
 func TestReplayTableUnjudgedIsNotNone(t *testing.T) {
 	n := newNode().seconds(61, 0)
 	r := replayed(player(nil), n)
-	assert.Equal(t, "No level was reached", r.headline())
+	assert.Equal(t, "No level was reached; measurements are missing for up to 30 s", r.headline())
 	assert.Contains(t, written(t, WriteTable, r), "memory-stall: measurements missing for 30 s, last: 29s of the last 30s seen so far\n")
 
 	for _, s := range n.samples {
 		s.Pressure = snapshot.Pressure{Absent: snapshot.Absent{"memory": "this kernel has no PSI"}}
 	}
 	r = replayed(player(nil), n)
-	assert.Equal(t, "No level was reached; some measurements are missing", r.headline())
+	assert.Equal(t, "No level was reached; measurements are missing for up to 1 min", r.headline())
 	for _, write := range []func(io.Writer, *Report) error{WriteTable, WriteSVG} {
 		assert.Contains(t, written(t, write, r), "measurements missing for 1 min")
 	}
-	assert.Equal(t, "No level was reached; some measurements are missing", (&Report{}).headline(), "no plugin is switched on")
+	assert.Equal(t, "No level was reached; nothing was judged", (&Report{}).headline(), "no plugin is switched on")
+	mostly := &Report{Scopes: []Scope{{NoneSeconds: 1000, UnjudgedSeconds: 100}, {NoneSeconds: 1000}}}
+	assert.Equal(t, "No level was reached; measurements are missing for up to 1 min 40 s", mostly.headline())
+	assert.Equal(t, "No level was reached", (&Report{Scopes: mostly.Scopes[1:]}).headline())
+}
+
+func TestReplayTimesOfSeveralDays(t *testing.T) {
+	r := eventful(t)
+	assert.Contains(t, written(t, WriteTable, r), "40.0 % (≥ 10.0 %) at 12:01:21")
+	r.End = r.End.Add(36 * time.Hour)
+	assert.Contains(t, written(t, WriteTable, r), "40.0 % (≥ 10.0 %) at 2026-03-01 12:01:21")
+	svg := written(t, WriteSVG, r)
+	for _, words := range []string{"40.0 % (≥ 10.0 %) at 2026-03-01 12:01:21", "<title>2026-03-01 12:01:04 would evict", "1 · 2026-03-01 12:01:04"} {
+		assert.Contains(t, svg, words)
+	}
 }
 
 func TestReplayHostileNamesAreText(t *testing.T) {
