@@ -45,6 +45,9 @@ type dueBackup struct {
 	// at is when it is due: its deadline, but no later than when it has aged, so that each
 	// Backup has one, and none is overtaken by those that are created later than that.
 	at, aged time.Time
+	// bounded is a deadline that a namespace's owner chose; zero: none is in force.
+	bounded time.Time
+	given   bool // its deadline is given up
 	// slot in which it is planned.
 	slot int
 }
@@ -73,19 +76,37 @@ func (in *Input) byDeadline(list []*Backup) []*Backup {
 			d.tier = tierAged
 		}
 		d.at = d.aged
-		if by := b.Due.Still(in.Time.Add(b.Takes.Low)); !by.IsZero() && by.Before(d.aged) {
+		switch by := b.Due.Still(in.Time.Add(b.Takes.Low)); {
+		case by.IsZero() || !by.Before(d.aged):
+		case b.Due.BoundedAt(by):
+			d.bounded = by
+		default:
 			d.at = by
 		}
 		due = append(due, d)
 	}
-	slices.SortFunc(due, in.compareDue)
-	if in.giveUp(due) {
-		slices.SortFunc(due, in.compareDue)
+	in.arrange(due, false)
+	if isBounded := func(d dueBackup) bool { return !d.bounded.IsZero() }; slices.ContainsFunc(due, isBounded) {
+		in.arrange(due, true)
 	}
 	for i := range due {
 		list[i] = due[i].Backup
 	}
 	return list
+}
+
+// arrange puts Backups in order: first without the deadlines that namespaces' owners chose, then
+// with them (bounded), when they are the only ones that are given up.
+func (in *Input) arrange(due []dueBackup, bounded bool) {
+	for i := range due {
+		if d := &due[i]; bounded && !d.bounded.IsZero() {
+			d.at = d.bounded
+		}
+	}
+	slices.SortFunc(due, in.compareDue)
+	if in.giveUp(due, bounded) {
+		slices.SortFunc(due, in.compareDue)
+	}
 }
 
 // compareDue is a total order.
@@ -105,47 +126,66 @@ func (in *Input) compareDue(a, b dueBackup) int {
 // due at the same time, as at the end of a window, the shortest comes first, so that as many
 // as possible are in time where all takes longer than was expected.
 func (in *Input) compareUrgency(a, b dueBackup) int {
-	if in.Config.Priorities {
-		manual := 0
-		if in.Config.ManualFirst {
-			manual = compareBool(a.Schedule == "", b.Schedule == "")
-		}
-		if c := cmp.Or(cmp.Compare(b.Priority, a.Priority), manual); c != 0 {
-			return c
-		}
-	}
-	return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.Takes.Mid, b.Takes.Mid))
+	return cmp.Or(in.compareClass(a.Backup, b.Backup), a.at.Compare(b.at), cmp.Compare(a.Takes.Mid, b.Takes.Mid))
 }
 
 // giveUp gives up deadlines where not all can be met, so that few are missed (after Moore and
 // Hodgson): Backups are placed in their order into the slot that is free first; where one
-// would be late, the one of those up to it that takes a slot for longest is due when it has
-// aged, and what is behind that in its slot moves up. Overlaps are not looked at. A Backup whose duration is not known
-// is not given up, and takes no time from others.
-func (in *Input) giveUp(due []dueBackup) (some bool) {
+// would be late, the one of those up to it, of the same class, that takes a slot for longest is
+// due when it has aged, and what is behind that in its slot moves up. Overlaps are not looked
+// at. A Backup whose duration is not known is not given up, and takes no time from others.
+//
+// bounded: only the deadlines that namespaces' owners chose are given up, of a Backup that would
+// be late itself, and of those ahead of another that would be late.
+func (in *Input) giveUp(due []dueBackup, bounded bool) (some bool) {
 	s := in.newSlots()
 	for i := range due {
 		d := &due[i]
 		if d.tier == tierClosed {
 			break
 		}
+		if i > 0 && in.compareClass(due[i-1].Backup, d.Backup) != 0 {
+			s.kept = nil
+		}
+		if d.given {
+			continue
+		}
 		s.place(d)
 		if d.tier == tierAged || d.Takes.Mid == 0 || d.at.Equal(d.aged) {
 			continue // it takes time from others, and has no deadline to give up
 		}
-		heap.Push(&s.kept, d)
-		if !in.Time.Add(s.ends(d)).After(d.at) {
-			continue
-		}
-		longest := heap.Pop(&s.kept).(*dueBackup)
-		longest.at, some = longest.aged, true
-		s.busy[longest.slot] -= longest.holds().Mid
-		if longest != d {
-			s.busy[d.slot] -= d.holds().Mid
-			s.place(d)
-		}
+		some = s.keep(d, in.Time, bounded) || some
 	}
 	return some
+}
+
+// keep the deadline of the Backup that was placed last, or give up one where it would be late.
+func (s *slotTimes) keep(d *dueBackup, now time.Time, bounded bool) (gaveUp bool) {
+	late := now.Add(s.ends(d)).After(d.at)
+	switch own := !d.bounded.IsZero(); {
+	case own && late:
+		s.giveUp(d)
+		return true
+	case own == bounded:
+		heap.Push(&s.kept, d)
+	}
+	for late && len(s.kept) > 0 {
+		longest := heap.Pop(&s.kept).(*dueBackup)
+		s.giveUp(longest)
+		if longest == d {
+			return true
+		}
+		s.busy[d.slot] -= d.holds().Mid
+		s.place(d)
+		gaveUp = true
+		late = bounded && now.Add(s.ends(d)).After(d.at) // of others' deadlines one is given up
+	}
+	return gaveUp
+}
+
+func (s *slotTimes) giveUp(d *dueBackup) {
+	d.at, d.given = d.aged, true
+	s.busy[d.slot] -= d.holds().Mid
 }
 
 // slotTimes are the slots of the queue as far as they are planned.

@@ -1,9 +1,11 @@
 package backup
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -25,20 +27,22 @@ func timed(in Input) bool {
 }
 
 // dueModel is the order by deadlines, said once more: where not all deadlines can be met, the
-// longest of those up to the first that would be missed is given up, again and again. What
-// each slot has to do is added up anew each time.
+// longest of its class up to the first that would be missed is given up, again and again, and
+// those of tenants before any other. What each slot has to do is added up anew each time.
 type dueModel struct {
-	in    Input
-	given map[string]time.Time // by when those are due that have not to age for it
-	ahead []Backup             // planned, and its slot
-	slot  map[string]int
-	runs  []time.Duration // left of those that run, in its slot each
-	of    []int
-	drop  map[string]bool
+	in      Input
+	given   map[string]time.Time // by when those are due that have not to age for it
+	tenants map[string]time.Time // the same, as tenants chose
+	beside  bool                 // those of tenants count too
+	ahead   []Backup             // planned, and its slot
+	slot    map[string]int
+	runs    []time.Duration // left of those that run, in its slot each
+	of      []int
+	drop    map[string]bool
 }
 
 func byDue(in Input) func(a, b Backup) bool {
-	m := &dueModel{in: in, given: map[string]time.Time{}, slot: map[string]int{}, drop: map[string]bool{}}
+	m := &dueModel{in: in, given: map[string]time.Time{}, tenants: map[string]time.Time{}, drop: map[string]bool{}}
 	var list []Backup
 	for _, b := range in.Backups {
 		switch b.Phase {
@@ -55,26 +59,40 @@ func byDue(in Input) func(a, b Backup) bool {
 	for range m.runs {
 		m.of = append(m.of, m.first(""))
 	}
+	m.planAll(list)
+	m.beside = true
+	maps.Copy(m.given, m.tenants)
+	m.planAll(list)
+	return m.before
+}
+
+func (m *dueModel) planAll(list []Backup) {
+	m.ahead, m.slot = nil, map[string]int{}
 	sort.SliceStable(list, func(i, j int) bool { return m.before(list[i], list[j]) })
 	for _, b := range list {
-		if !m.closed(b) {
+		if !m.closed(b) && !m.drop[b.UID] {
 			m.plan(b)
 		}
 	}
 	for uid := range m.drop {
 		delete(m.given, uid)
 	}
-	return m.before
 }
 
 // give a Backup the time by which it is due, if it has not to age for it.
 func (m *dueModel) give(b Backup) {
 	lost := b.Due.Deadline.Sub(m.in.Time) < b.Takes.Low
+	of := func(tenant bool) map[string]time.Time {
+		if tenant {
+			return m.tenants
+		}
+		return m.given
+	}
 	switch left := b.Due.Closes.Sub(m.in.Time); {
 	case !lost && b.Due.Deadline.Before(m.ages(b)):
-		m.given[b.UID] = b.Due.Deadline
+		of(b.Due.DeadlineBounded)[b.UID] = b.Due.Deadline
 	case lost && left >= b.Takes.Low && b.Due.Closes.After(b.Due.Deadline) && b.Due.Closes.Before(m.ages(b)):
-		m.given[b.UID] = b.Due.Closes
+		of(b.Due.ClosesBounded)[b.UID] = b.Due.Closes
 	}
 }
 
@@ -127,19 +145,35 @@ func (m *dueModel) droppable(b Backup) bool {
 func (m *dueModel) plan(b Backup) {
 	m.slot[b.UID] = m.first("")
 	m.ahead = append(m.ahead, b)
-	if !m.droppable(b) || !m.in.Time.Add(m.work(m.slot[b.UID], b.UID)+b.Takes.Mid).After(m.at(b)) {
-		return
-	}
-	longest := b
-	for _, a := range m.ahead {
-		if m.droppable(a) && (slotTime(a) > slotTime(longest) || slotTime(a) == slotTime(longest) && a.UID < longest.UID) {
-			longest = a
+	for m.droppable(b) && m.in.Time.Add(m.work(m.slot[b.UID], b.UID)+b.Takes.Mid).After(m.at(b)) {
+		may := slices.DeleteFunc(slices.Clone(m.ahead), func(a Backup) bool { return !m.droppable(a) || !m.droppableFor(a, b) })
+		if len(may) == 0 {
+			return
+		}
+		longest := slices.MinFunc(may, func(x, y Backup) int {
+			return cmp.Or(cmp.Compare(slotTime(y), slotTime(x)), cmp.Compare(x.UID, y.UID))
+		})
+		if m.drop[longest.UID] = true; longest.UID == b.UID {
+			return
+		}
+		if m.slot[b.UID] = m.first(b.UID); !m.beside {
+			return
 		}
 	}
-	m.drop[longest.UID] = true
-	if longest.UID != b.UID {
-		m.slot[b.UID] = m.first(b.UID)
+}
+
+// droppableFor tells whose deadlines are given up for one that would be late: of its class; a
+// tenant's for itself alone.
+func (m *dueModel) droppableFor(a, late Backup) bool {
+	tenants := func(b Backup) bool { return !m.tenants[b.UID].IsZero() }
+	c := m.in.Config
+	switch {
+	case tenants(late):
+		return a.UID == late.UID
+	case c.Priorities && (a.Priority != late.Priority || c.ManualFirst && (a.Schedule == "") != (late.Schedule == "")):
+		return false
 	}
+	return tenants(a) == m.beside
 }
 
 // slotTime is how long a Backup takes a slot.
@@ -181,10 +215,10 @@ func dated(r *rand.Rand, in Input) Input {
 	for i := range in.Backups {
 		b := &in.Backups[i]
 		if r.IntN(3) > 0 {
-			b.Due.Deadline = noon.Add(time.Duration(r.IntN(48)-12) * 10 * time.Minute)
+			b.Due.Deadline, b.Due.DeadlineBounded = noon.Add(time.Duration(r.IntN(48)-12)*10*time.Minute), r.IntN(4) == 0
 		}
 		if !b.Due.Deadline.IsZero() && r.IntN(2) == 0 {
-			b.Due.Closes = b.Due.Deadline.Add(time.Duration(r.IntN(24)) * 10 * time.Minute)
+			b.Due.Closes, b.Due.ClosesBounded = b.Due.Deadline.Add(time.Duration(r.IntN(24))*10*time.Minute), r.IntN(4) == 0
 		}
 		if r.IntN(4) == 0 {
 			b.Due.Opens = noon.Add(time.Duration(r.IntN(13)-6) * 10 * time.Minute)
@@ -203,7 +237,51 @@ func dated(r *rand.Rand, in Input) Input {
 func TestDeadlineModel(t *testing.T) {
 	for seed := range uint64(4000) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		require.NoError(t, agree(dated(r, world(r, r.IntN(14)))), "seed %d", seed)
+		in := dated(r, world(r, r.IntN(14)))
+		require.NoError(t, agree(in), "seed %d", seed)
+		require.NoError(t, agree(refusing(r, in)), "seed %d", seed)
+	}
+}
+
+// orderOf those Backups of the queue.
+func orderOf(in Input, of func(b *Backup) bool) (uids []string) {
+	for _, e := range Decide(in).Queue {
+		if of(e.Backup) {
+			uids = append(uids, e.UID)
+		}
+	}
+	return uids
+}
+
+// A namespace's annotations change nothing in the order of those whose deadline they did not
+// set, and Backups of lower priority nothing in that of higher ones.
+func TestDeadlineOfOthers(t *testing.T) {
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		in := dated(r, world(r, 14))
+		tenants := map[string]bool{}
+		without := in
+		without.Backups = nil
+		for i := range in.Backups {
+			b := &in.Backups[i]
+			b.Due.ClosesBounded = b.Due.DeadlineBounded
+			without.Backups = append(without.Backups, *b)
+			if b.Due.DeadlineBounded {
+				tenants[b.UID] = true
+				without.Backups[i].Due = objective.Due{Opens: b.Due.Opens}
+			}
+		}
+		if timed(without) {
+			others := func(b *Backup) bool { return !tenants[b.UID] }
+			require.Equal(t, orderOf(without, others), orderOf(in, others), "seed %d", seed)
+		}
+		in.Config.Priorities, in.Config.Aging = true, 24*time.Hour // none has aged
+		without = in
+		without.Backups = slices.DeleteFunc(slices.Clone(in.Backups), func(b Backup) bool { return b.Priority < 1 && b.waits() })
+		if timed(without) {
+			high := func(b *Backup) bool { return b.Priority > 0 }
+			require.Equal(t, orderOf(without, high), orderOf(in, high), "seed %d", seed)
+		}
 	}
 }
 
@@ -297,6 +375,31 @@ func TestDeadline(t *testing.T) {
 		assert.Equal(t, []string{"b", "a", "c", "d"}, order(one, noon, long, a, b, c))
 		assert.Equal(t, []string{"b", "d", "a", "c"}, order(Config{Limit: 2, Aging: one.Aging}, noon, long, a, b, c), "but with two slots all are met")
 	})
+	t.Run("a tenant's is given up for others, and no other for it", func(t *testing.T) {
+		tenants := func(uid string, at float64, hours float64) Backup {
+			b := due(uid, in(at), takes(time.Duration(hours*float64(time.Hour))))
+			b.Due.DeadlineBounded = true
+			return b
+		}
+		assert.Equal(t, []string{"b", "d"}, order(one, noon, due("b", in(3.75), takes(3*time.Hour)), tenants("d", 4, 1.5)), "it would be late itself")
+		assert.Equal(t, []string{"b", "d"}, order(one, noon, due("b", in(3.75), takes(3*time.Hour)), tenants("d", 3, 1.5)), "it would make another late")
+		assert.Equal(t, []string{"d", "b"}, order(one, noon, due("b", in(4.5), takes(3*time.Hour)), tenants("d", 3, 1.5)))
+		assert.Equal(t, []string{"a", "d"}, order(one, noon, tenants("a", 3, 3), tenants("d", 4, 1.5)), "nor another tenant's")
+		assert.Equal(t, []string{"c", "b", "d", "a"}, order(one, noon, tenants("a", 1, 1), tenants("d", 2, 0.5), tenants("c", 2.2, 0.1), due("b", in(3), takes(168*time.Minute))), "as many as it takes")
+		window := tenants("d", 1, 1.5)
+		window.Due.Closes = in(3)
+		assert.Equal(t, []string{"d", "b"}, order(one, noon, due("b", in(3.75), takes(3*time.Hour)), window), "the end of a window that is not a tenant's counts as any other")
+		window.Due.ClosesBounded = true
+		assert.Equal(t, []string{"b", "d"}, order(one, noon, due("b", in(3.75), takes(3*time.Hour)), window))
+	})
+	t.Run("none is given up for one of lower priority", func(t *testing.T) {
+		high := func(b Backup) Backup { b.Priority = 10; return b }
+		first, second, low := high(due("a", in(3.5), takes(3*time.Hour))), high(due("b", in(8), takes(time.Hour))), due("c", in(4.5), takes(time.Hour))
+		ranked := Config{Limit: 1, Aging: one.Aging, Priorities: true}
+		assert.Equal(t, []string{"a", "b", "c"}, order(ranked, noon, first, second, low))
+		low.Priority, low.Schedule, ranked.ManualFirst = 10, "s", true
+		assert.Equal(t, []string{"a", "b", "c"}, order(ranked, noon, first, second, low), "or of a Schedule")
+	})
 	t.Run("what is given up empties its own slot", func(t *testing.T) {
 		hours := func(h float64) durations.Estimate { return takes(time.Duration(h * float64(time.Hour))) }
 		assert.Equal(t, []string{"b", "c", "d", "e", "a"}, order(Config{Limit: 2, Aging: one.Aging}, noon,
@@ -323,6 +426,9 @@ func TestDeadline(t *testing.T) {
 		old := c
 		old.Created = in(-24)
 		assert.Equal(t, []string{"c", "b", "a"}, order(one, noon, a, b, old))
+		old.Due = objective.Due{Opens: in(1), Deadline: in(2), Closes: in(2)}
+		assert.Equal(t, []string{"b", "a", "c"}, order(one, noon, a, b, old), "but outside of its window, however long it has waited")
+		assert.Equal(t, []string{"c", "b", "a"}, order(one, in(1), a, b, old))
 	})
 }
 
@@ -335,6 +441,7 @@ func TestDeadlineWindow(t *testing.T) {
 	d := Decide(in)
 	assert.Equal(t, "other", d.Queue[0].UID, "one that overlaps passes it")
 	assert.Equal(t, Wait{Code: CodeAhead, By: "night", Namespaces: []string{"a"}, Shared: 1}, d.Queue[0].Wait, "when its later turn is written")
+	assert.True(t, d.Queue[0].Overtakes)
 	assert.Equal(t, CodeWindow, d.Queue[1].Wait.Code)
 	in.Backups[0].Turn = d.Queue[1].WriteTurn
 	d = Decide(in)

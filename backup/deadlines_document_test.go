@@ -27,7 +27,7 @@ Written by ` + "`go test ./backup -run DeadlinesMonth -update`" + `. The test pl
 `
 
 const deadlinesNotes = `
-What the orders know: *earliest deadline first* the deadlines and windows; *deadlines and learned durations* also intervals of durations as they were learned until then; *clairvoyant* has the same order and knows each duration before it starts.
+What the orders know: *earliest deadline first* the deadlines and windows; *deadlines and learned durations* also intervals of durations as they were learned until then, but not whether a Backup will be a full one; *clairvoyant* has the same order and knows each duration before it starts.
 `
 
 func totals(all [][]tally) []tally {

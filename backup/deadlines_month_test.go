@@ -44,7 +44,6 @@ type dueJob struct {
 	want    objective.Objective
 	takes   time.Duration // under no pressure, until it ends or fails
 	good    bool
-	full    bool
 	counted bool
 
 	ends     time.Time // zero: it has not begun
@@ -54,13 +53,6 @@ type dueJob struct {
 	said bool
 	// foreseen is the interval in which it was to end by the forecast at 23:00.
 	foreseen [2]time.Time
-}
-
-func (j *dueJob) kind() durations.Kind {
-	if j.full {
-		return durations.Full
-	}
-	return durations.Incremental
 }
 
 // dueMonth is a month by its seed: its Backups in the order in which they come, and the
@@ -155,7 +147,7 @@ func (m *dueMonth) add(class string, at time.Time, app int, minutes, spread floa
 		b.Schedule = fmt.Sprintf("%s, %d", class, app)
 	}
 	m.jobs = append(m.jobs, &dueJob{
-		Backup: b, class: class, want: want, good: good, full: full, counted: !at.Before(m.at(taughtDays, 0)),
+		Backup: b, class: class, want: want, good: good, counted: !at.Before(m.at(taughtDays, 0)),
 		takes: time.Duration(max(minutes, 0.5) * float64(time.Minute)).Round(time.Second),
 	})
 }
@@ -281,7 +273,7 @@ func (s *shift) end() {
 		deadline := s.due(j).Deadline
 		j.missed = !deadline.IsZero() && j.ends.After(deadline)
 		j.Began = b.Began
-		s.history.Add(durations.Run{Schedule: b.Schedule, Started: b.Began, Completed: j.ends, Good: j.good, Kind: j.kind()})
+		s.history.Add(durations.Run{Schedule: b.Schedule, Started: b.Began, Completed: j.ends, Good: j.good})
 		if j.good && b.Schedule != "" {
 			s.newest[b.Schedule] = b.Began
 		}
@@ -318,7 +310,7 @@ func (s *shift) learn() {
 
 // learned is how long a Backup takes, as far as it is learned.
 func (s *shift) learned(j *dueJob) durations.Estimate {
-	return s.history.Next(j.Schedule, j.kind(), 0).Scaled(s.pace)
+	return s.history.Next(j.Schedule, durations.Unknown, 0, later(s.in.Time, j.Created)).Scaled(s.pace)
 }
 
 // horizon of the forecasts.

@@ -45,6 +45,8 @@ type Entry struct {
 	WriteTurn Turn
 	// Wait is why it does not start.
 	Wait Wait
+	// Overtakes: it starts before the one that it waits for, as soon as that has a later turn.
+	Overtakes bool
 }
 
 // Code is why a Backup waits, in one word.
@@ -57,6 +59,7 @@ const (
 	CodeAhead   Code = "ahead"   // it shares a namespace with a Backup ahead of it
 	CodeLimit   Code = "limit"   // the limit of running Backups is reached
 	CodeWindow  Code = "window"  // its window is not open yet
+	CodeRefused Code = "refused" // the API server refuses to change it
 	// CodeVelero: it is ReadyToStart and Velero has not taken it up yet.
 	CodeVelero Code = "velero"
 )
@@ -83,7 +86,8 @@ const maxNames = 10
 // with any that runs or waits ahead of it. So no two that overlap run together,
 // and smaller ones cannot overtake a large one for ever. One that Velero rejects as soon
 // as it starts shares none: it waits for a slot alone, and then no other waits for it.
-// One whose window is not open yet waits for it, and no other for it.
+// One whose window is not open yet waits for it, and no other for it. One that the API server
+// refuses to change takes no slot and keeps its namespaces: another leader may start it.
 func Decide(in Input) Decision {
 	d := Decision{Limit: max(1, in.Config.Limit)}
 	r := newReserved(in.Namespaces)
@@ -112,6 +116,8 @@ func Decide(in Input) Decision {
 		e.Wait = r.conflict(set)
 		switch {
 		case e.Wait.Code != "":
+		case b.Refused:
+			e.Wait.Code = CodeRefused
 		case d.Running >= d.Limit:
 			e.Wait.Code, e.Wait.Invalid = CodeLimit, set.Rejected
 		case b.Phase != Queued:
@@ -212,8 +218,10 @@ func (in *Input) place(queue []Entry, reordered bool) {
 		if reordered && !e.Created.Equal(ahead) {
 			last = 0
 		}
-		e.WritePosition = in.position(place, e.Position, last, reordered)
-		last, ahead = e.WritePosition, e.Created
+		if e.WritePosition = e.Position; !e.Refused || e.Position == 0 {
+			e.WritePosition = in.position(place, e.Position, last, reordered)
+		}
+		last, ahead = max(last, e.WritePosition), e.Created
 	}
 }
 
@@ -265,6 +273,7 @@ func (in *Input) delayOverlapping(e *Entry, behind []Entry, until Turn) Wait {
 		}
 		if other := in.Namespaces.setOf(b); set.overlaps(other) {
 			behind[i].WriteTurn = until
+			e.Overtakes = !b.Refused && (e.Overtakes || r.first == nil)
 			r.take(b, other)
 		}
 	}

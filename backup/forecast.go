@@ -478,6 +478,8 @@ func (f *future) because(c Config) string {
 			text = ", because " + by.loads.Because()
 		}
 		return "it shares namespaces with Backup " + by.Name + ", for which it waits " + wait + text
+	case longest.code == CodeRefused:
+		return "the API server refuses to change it"
 	default:
 		return fmt.Sprintf("it waits %s while as many other Backups run as the limit allows, %d", wait, max(1, c.Limit))
 	}

@@ -101,9 +101,9 @@ type foreseen struct {
 
 	mu     sync.Mutex
 	on     bool
-	known  bool // what is wanted was read in this term
+	known  bool // what is wanted of all Backups was read in this term; else that of wants
 	nights map[string]Night
-	wants  map[types.NamespacedName]Wanted
+	wants  map[string]map[string]Wanted // by namespace and name
 	// late is in how many forecasts, one after the other, a deadline was or will be missed; by
 	// namespace.
 	late map[string]map[string]int
@@ -112,7 +112,7 @@ type foreseen struct {
 func (f *foreseen) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.on, f.known, f.nights, f.wants, f.late = true, false, map[string]Night{}, nil, map[string]map[string]int{}
+	f.on, f.known, f.nights, f.wants, f.late = true, false, map[string]Night{}, map[string]map[string]Wanted{}, map[string]map[string]int{}
 }
 
 // end of a term.
@@ -135,15 +135,17 @@ func (f *foreseen) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clear(f.nights)
-	f.known, f.wants = true, nil
+	clear(f.wants)
+	f.known = true
 }
 
-// keep only what concerns these Veleros.
+// keep only what concerns these Veleros, all of which a round has read.
 func (f *foreseen) keep(veleros map[string][]*Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	maps.DeleteFunc(f.nights, func(namespace string, _ Night) bool { _, there := veleros[namespace]; return !there })
-	maps.DeleteFunc(f.wants, func(of types.NamespacedName, _ Wanted) bool { _, there := veleros[of.Namespace]; return !there })
+	maps.DeleteFunc(f.wants, func(namespace string, _ map[string]Wanted) bool { _, there := veleros[namespace]; return !there })
+	f.known = true
 }
 
 func (f *foreseen) list() []Night {
@@ -155,10 +157,11 @@ func (f *foreseen) list() []Night {
 func (f *foreseen) wanted(namespace, name string) Wanted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.known {
+	wants, read := f.wants[namespace]
+	if !read && !f.known {
 		return Wanted{Unknown: true}
 	}
-	return f.wants[types.NamespacedName{Namespace: namespace, Name: name}]
+	return wants[name]
 }
 
 // listing is how long decisions wait for the Schedules, which may be forbidden to list.
@@ -204,10 +207,10 @@ func (r *Reconciler) deadlines(s Settings, namespace string, v *velero, in *Inpu
 	v.seeSchedules(in.Time, schedules)
 	w := newWanted(in.Time, s.Deadlines, schedules, r.cache.annotations(), &v.learned, loads)
 	v.aims = w.setAll(in.Backups, byUID(objects))
-	wants := map[types.NamespacedName]Wanted{}
+	wants := map[string]Wanted{}
 	for _, o := range slices.Concat(objects, left) {
 		if o.Backup.begun() {
-			wants[types.NamespacedName{Namespace: namespace, Name: o.Name}] = w.of(o)
+			wants[o.Name] = w.of(o)
 		}
 	}
 	r.foreseen.want(namespace, wants)
@@ -215,15 +218,10 @@ func (r *Reconciler) deadlines(s Settings, namespace string, v *velero, in *Inpu
 	r.foresee(w, namespace, *in, objects, left)
 }
 
-func (f *foreseen) want(namespace string, wants map[types.NamespacedName]Wanted) {
+func (f *foreseen) want(namespace string, wants map[string]Wanted) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.known = true
-	if f.wants == nil {
-		f.wants = map[types.NamespacedName]Wanted{}
-	}
-	maps.DeleteFunc(f.wants, func(n types.NamespacedName, _ Wanted) bool { return n.Namespace == namespace })
-	maps.Copy(f.wants, wants)
+	f.wants[namespace] = wants
 }
 
 // foreseeEvery is how often a night is played at most: it takes up to two seconds of a
@@ -241,7 +239,7 @@ func (r *Reconciler) foresee(w *wanted, namespace string, in Input, objects, lef
 	}
 	v.foreseen, v.uploads = w.now, w.uploads != nil
 	own := *w
-	own.runs, own.slots, own.estimates = w.runs.Clone(), w.slots.Clone(), map[string][2]durations.Estimate{}
+	own.runs, own.slots, own.estimates = w.runs.Clone(), w.slots.Clone(), map[estimated][2]durations.Estimate{}
 	in.Backups, in.Namespaces = slices.Clone(in.Backups), in.Namespaces.clone()
 	for _, o := range left {
 		if o.Backup.finishing() {

@@ -3,6 +3,7 @@ package backup
 import (
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -52,6 +53,43 @@ func TestForeseesNothingAfterTerm(t *testing.T) {
 	<-ended
 	assert.Empty(t, r.Nights())
 	assert.False(t, r.velero["velero"].playing.Load())
+}
+
+// What is wanted is known of a Velero when its Backups were read, and of those that have none
+// after the first round.
+func TestWantedKnownByVelero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, 1)
+		s.r.Settings = func() Settings {
+			settings := leading(1, Config{})
+			settings.Deadlines.Enabled = true
+			return settings
+		}
+		for _, name := range []string{"velero", "velero-dr"} {
+			s.backup(name, 0, "a")
+			s.now[name].SetNamespace(name)
+		}
+		unknown := func() (n int) {
+			for _, of := range []string{"velero", "velero-dr", "velero-test"} {
+				if s.r.Wanted(of, "b").Unknown {
+					n++
+				}
+			}
+			return n
+		}
+		assert.Equal(t, 3, unknown())
+		s.learn(len(s.history))
+		s.r.cache.backups[""] = s.r.cache.backups["velero"] // the cache of all namespaces
+		delete(s.r.cache.backups, "velero")
+		s.resume()
+		require.NotNil(t, s.sent, "of the first")
+		assert.Equal(t, 2, unknown())
+		for s.sent != nil {
+			s.resume()
+		}
+		assert.Zero(t, unknown())
+		s.r.foreseen.running.Wait()
+	})
 }
 
 // Rounds see when a Schedule was unpaused, which Backups exist, and say a miss that two

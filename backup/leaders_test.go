@@ -25,6 +25,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/e2e/live"
+	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/store"
 )
 
@@ -40,7 +41,9 @@ type server struct {
 	rank map[string]int
 	// ordered: Backups that overlap start by rank.
 	ordered bool
-	wrong   error
+	// dated: Backups have objectives.
+	dated bool
+	wrong error
 	// most that ran at once.
 	most int
 }
@@ -113,12 +116,26 @@ func (s *server) create(position int) {
 		},
 		"spec": map[string]any{"includedNamespaces": includes[s.random.IntN(len(includes))]},
 	}}
+	if s.dated {
+		s.date(u)
+	}
 	u.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second).UTC()))
 	s.rank[name] = len(s.rank) + 1
 	if position > 0 {
 		u.Object["status"] = map[string]any{"phase": string(Queued), "queuePosition": int64(position)}
 	}
 	s.put(u)
+}
+
+// date a Backup: it has an objective of its own, or of its Schedule.
+func (s *server) date(u *unstructured.Unstructured) {
+	annotations := u.GetAnnotations()
+	annotations[names.Window] = []string{"none", "00:02-23:00 UTC", "00:04-00:10 UTC", "00:09-23:00 UTC"}[s.random.IntN(4)]
+	annotations[names.RPO] = []string{"none", "1m", "5m", "1h"}[s.random.IntN(4)]
+	u.SetAnnotations(annotations)
+	if s.random.IntN(2) == 0 {
+		u.SetLabels(map[string]string{labelSchedule: "nightly"})
+	}
 }
 
 // pick a Backup of some phases.
@@ -226,7 +243,8 @@ type leader struct {
 
 	server *server
 	r      *Reconciler
-	seen   int // changes that it knows
+	seen   int           // changes that it knows
+	pause  time.Duration // until the next round
 	resume func() (struct{}, bool)
 	stop   func()
 	yield  func(struct{}) bool
@@ -250,10 +268,15 @@ func newLeader(s *server, settings func() Settings) *leader {
 	l.seen = len(s.history)
 	_ = l.r.cache.backups["velero"].Replace(all, "")
 	_ = l.r.cache.namespaces.Replace(namespaces, "")
+	l.r.watching = time.Now().Add(-listing)    // it waits no longer for Schedules
+	l.r.veleroOf("velero").playing.Store(true) // nor plays nights
+	if s.dated && s.random.IntN(2) == 0 {
+		_ = l.r.cache.schedules["velero"].Replace([]any{schedule("nightly", "0 22 * * *", names.Window, "00:06-23:00 UTC", names.RPO, "30h")}, "")
+	}
 	l.resume, l.stop = iter.Pull(func(yield func(struct{}) bool) {
 		l.yield = yield
 		for yield(struct{}{}) {
-			l.r.reconcile(context.Background())
+			l.pause = l.r.reconcile(context.Background())
 		}
 	})
 	l.resume()
@@ -367,7 +390,11 @@ func (c *contest) step() {
 		_, _ = c.patch(c.late[i])
 		c.late = slices.Delete(c.late, i, i+1)
 	default:
-		time.Sleep(time.Duration(c.random.IntN(3000)) * time.Millisecond)
+		most := 3000
+		if c.dated { // so that windows open and close
+			most *= 20
+		}
+		time.Sleep(time.Duration(c.random.IntN(most)) * time.Millisecond)
 	}
 }
 
@@ -401,13 +428,16 @@ func (c *contest) drain() error {
 		if l.sent == nil && c.pick("", New, Queued, Ready, InProgress) == nil {
 			return nil
 		}
+		if c.dated && l.sent == nil {
+			time.Sleep(10 * time.Minute)
+		}
 	}
 	return fmt.Errorf("%s never starts", c.pick("", New, Queued, Ready, InProgress).GetName())
 }
 
 // compete plays some leaders at once, by one seed.
 func compete(seed uint64, ordered bool, settings ...func() Settings) (c *contest, err error) {
-	s := &server{random: rand.New(rand.NewPCG(seed, 19)), now: map[string]*unstructured.Unstructured{}, read: map[string]*Object{}, rank: map[string]int{}, ordered: ordered}
+	s := &server{random: rand.New(rand.NewPCG(seed, 19)), now: map[string]*unstructured.Unstructured{}, read: map[string]*Object{}, rank: map[string]int{}, ordered: ordered, dated: settings[0]().Deadlines.Enabled}
 	c = &contest{server: s, settings: settings}
 	for i := range s.random.IntN(6) {
 		s.create(1 + i)
@@ -443,21 +473,25 @@ func TestLeadersStaleViewsStartInOrder(t *testing.T) {
 	}
 }
 
-// Leaders whose clocks differ, or that read the file of another minute, do not
-// agree on who goes first. What overlaps does not run together all the same.
+// Leaders whose clocks differ, that read the file of another minute, or of which one lists no
+// Schedules, do not agree on who goes first. What overlaps does not run together all the same.
 func TestLeadersDisagreeNoOverlapRuns(t *testing.T) {
 	for seed := range uint64(live.Times(10, 30)) {
-		synctest.Test(t, func(t *testing.T) {
-			var leaders []func() Settings
-			for i := range 2 + int(seed%2) {
-				aging := 3 * time.Second << (2 * (i + int(seed%3)))
-				leaders = append(leaders, func() Settings {
-					return leading(1+int(seed%3), Config{Priorities: i == 0 || seed%4 > 0, Aging: aging})
-				})
-			}
-			_, err := compete(seed, false, leaders...)
-			require.NoError(t, err, "seed %d", seed)
-		})
+		for _, deadlines := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				var leaders []func() Settings
+				for i := range 2 + int(seed%2) {
+					aging := 3 * time.Second << (2 * (i + int(seed%3)))
+					leaders = append(leaders, func() Settings {
+						settings := leading(1+int(seed%3), Config{Priorities: i == 0 || seed%4 > 0, Aging: aging})
+						settings.Deadlines = DeadlineSettings{Enabled: deadlines, RPO: time.Minute << i, OnMiss: []OnMiss{OnMissRun, OnMissPostpone}[i%2]}
+						return settings
+					})
+				}
+				_, err := compete(seed, false, leaders...)
+				require.NoError(t, err, "seed %d, deadlines %t", seed, deadlines)
+			})
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path"
@@ -106,7 +107,7 @@ func (m model) next(running, queue []Backup) int {
 		if m.closed != nil && m.closed(b) {
 			return false
 		}
-		return b.Phase == Queued && !slices.ContainsFunc(running, hinders) && !slices.ContainsFunc(queue[:i], hinders)
+		return b.Phase == Queued && !b.Refused && !slices.ContainsFunc(running, hinders) && !slices.ContainsFunc(queue[:i], hinders)
 	})
 }
 
@@ -240,25 +241,16 @@ func agree(in Input) error {
 			continue
 		}
 		waits = append(waits, e.UID)
-		switch {
-		case e.Place != len(waits):
-			return fmt.Errorf("%s has place %d and stands at %d", e.UID, e.Place, len(waits))
-		case (in.Exact || e.Place <= exactPositions) && e.WritePosition != e.Place:
-			return fmt.Errorf("%s at %d is written as %d", e.UID, e.Place, e.WritePosition)
-		case e.WritePosition < 1, (!in.Config.Priorities && !timed(in) || e.Created.Equal(ahead)) && e.WritePosition <= last:
-			return fmt.Errorf("%s is written as %d, behind %d", e.UID, e.WritePosition, last)
-		case e.WritePosition >= 2*max(e.Place, last+1) || e.Place >= 2*e.WritePosition:
-			return fmt.Errorf("%s at %d is written as %d", e.UID, e.Place, e.WritePosition)
-		case needless(in, e, last, ahead):
-			return fmt.Errorf("%s at %d is written as %d, and %d would do", e.UID, e.Place, e.WritePosition, e.Position)
-		case e.Wait.Code == "":
-			return fmt.Errorf("%s waits for nothing", e.UID)
-		case (e.Wait.Code == CodeWindow) != (timed(in) && e.Due.Opens.After(in.Time)):
-			return fmt.Errorf("%s waits: %s, and its window opens %s", e.UID, e.Wait.Code, e.Due.Opens)
-		case e.Wait.Code != CodeLimit && e.Wait.Code != CodeNew && e.Wait.Code != CodeWindow && e.Wait.By == "":
-			return fmt.Errorf("%s waits for nobody: %s", e.UID, e.Wait.Code)
+		if (in.Config.Priorities || timed(in)) && !e.Created.Equal(ahead) {
+			last = 0
 		}
-		last, ahead = e.WritePosition, e.Created
+		if e.Place != len(waits) {
+			return fmt.Errorf("%s has place %d and stands at %d", e.UID, e.Place, len(waits))
+		}
+		if err := errors.Join(waitsFor(in, e), positioned(in, e, last)); err != nil {
+			return err
+		}
+		last, ahead = max(last, e.WritePosition), e.Created
 	}
 	if !slices.Equal(starts, wantStarts) || !slices.Equal(waits, wantWaits) {
 		return fmt.Errorf("starts %v, waits %v; the model: %v, %v", starts, waits, wantStarts, wantWaits)
@@ -266,11 +258,42 @@ func agree(in Input) error {
 	return overlapping(m, starts)
 }
 
-// needless: the position is written anew, and what stands there would do.
-func needless(in Input, e Entry, last int, ahead time.Time) bool {
-	if (in.Config.Priorities || timed(in)) && !e.Created.Equal(ahead) {
-		last = 0
+// waitsFor says what is wrong with what it waits for.
+func waitsFor(in Input, e Entry) error {
+	switch {
+	case e.Wait.Code == "":
+		return fmt.Errorf("%s waits for nothing", e.UID)
+	case (e.Wait.Code == CodeWindow) != (timed(in) && e.Due.Opens.After(in.Time)):
+		return fmt.Errorf("%s waits: %s, and its window opens %s", e.UID, e.Wait.Code, e.Due.Opens)
+	case !slices.Contains([]Code{CodeLimit, CodeNew, CodeWindow, CodeRefused}, e.Wait.Code) && e.Wait.By == "":
+		return fmt.Errorf("%s waits for nobody: %s", e.UID, e.Wait.Code)
+	case e.Overtakes && slices.ContainsFunc(in.Backups, func(b Backup) bool { return b.UID == e.Wait.By && b.Refused }):
+		return fmt.Errorf("%s overtakes %s, whose turn stays", e.UID, e.Wait.By)
 	}
+	return nil
+}
+
+// positioned says what is wrong with a position, behind last.
+func positioned(in Input, e Entry, last int) error {
+	switch least := max(e.Place, last+1); {
+	case e.Refused && e.Position > 0:
+		if e.WritePosition != e.Position {
+			return fmt.Errorf("%s is written as %d, and cannot be", e.UID, e.WritePosition)
+		}
+	case (in.Exact || e.Place <= exactPositions) && e.WritePosition != least:
+		return fmt.Errorf("%s at %d is written as %d", e.UID, e.Place, e.WritePosition)
+	case e.WritePosition <= last:
+		return fmt.Errorf("%s is written as %d, behind %d", e.UID, e.WritePosition, last)
+	case e.WritePosition >= 2*least || e.Place >= 2*e.WritePosition:
+		return fmt.Errorf("%s at %d is written as %d", e.UID, e.Place, e.WritePosition)
+	case needless(in, e, last):
+		return fmt.Errorf("%s at %d is written as %d, and %d would do", e.UID, e.Place, e.WritePosition, e.Position)
+	}
+	return nil
+}
+
+// needless: the position is written anew, and what stands there would do.
+func needless(in Input, e Entry, last int) bool {
 	due := in.Exact || e.Place <= exactPositions || e.Position <= last || e.Position >= 2*max(e.Place, last+1) || e.Place >= 2*e.Position
 	return e.Position != e.WritePosition && !due
 }
@@ -292,8 +315,19 @@ func overlapping(m model, starts []string) error {
 func TestQueueModel(t *testing.T) {
 	for seed := range uint64(4000) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		require.NoError(t, agree(world(r, r.IntN(14))), "seed %d", seed)
+		in := world(r, r.IntN(14))
+		require.NoError(t, agree(in), "seed %d", seed)
+		require.NoError(t, agree(refusing(r, in)), "seed %d", seed)
 	}
+}
+
+// refusing is the same world, some of whose Backups the API server refuses to change.
+func refusing(r *rand.Rand, in Input) Input {
+	in.Backups = slices.Clone(in.Backups)
+	for i := range in.Backups {
+		in.Backups[i].Refused = r.IntN(4) == 0
+	}
+	return in
 }
 
 func FuzzQueue(f *testing.F) {

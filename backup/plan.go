@@ -3,6 +3,7 @@ package backup
 import (
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 	"time"
 )
@@ -77,6 +78,7 @@ type planner struct {
 	config  Config
 	quiet   bool
 	objects map[string]*Object // by UID, all of one Velero
+	refused refusals
 }
 
 // writes are ordered so that after any prefix the written positions still have the
@@ -88,7 +90,12 @@ func (p *planner) writes(d *Decision) []write {
 			list = append(list, w)
 		}
 	}
-	return append(ordered(list), p.others()...)
+	return p.accepted(append(ordered(list), p.others()...))
+}
+
+// accepted are the writes that the API server has not refused.
+func (p *planner) accepted(list []write) []write {
+	return slices.DeleteFunc(list, func(w write) bool { return p.refused.hold(&w.object.Backup) })
 }
 
 // ordered sorts the writes of a queue: first starts; then positions that rise,
@@ -163,7 +170,7 @@ func (p *planner) waiting(o *Object, e *Entry) (w Waiting, news bool) {
 func (p *planner) others() (list []write) {
 	for _, o := range p.objects {
 		switch {
-		case o.Backup.Phase == Ready && p.touchDue(o):
+		case o.Backup.Phase == Ready && !p.now.Before(p.touchAt(o)):
 			w := Waiting{Reason: CodeVelero, Since: o.Waiting.Since, Touched: p.now}
 			if !p.readySinceKnown(o) {
 				w.Since = p.now
@@ -196,12 +203,12 @@ func (p *planner) readySinceKnown(o *Object) bool {
 // leaders explains.
 func inFuture(t, now time.Time) bool { return t.Sub(now) > time.Minute }
 
-// touchDue tells whether the Backup is to be touched now, with exponential backoff.
+// touchAt is when the Backup is to be touched next, with exponential backoff; zero: now.
 // Velero's server takes a Backup up on an update event, and misses those before
 // its start.
-func (p *planner) touchDue(o *Object) bool {
+func (p *planner) touchAt(o *Object) time.Time {
 	if !p.readySinceKnown(o) {
-		return true
+		return time.Time{}
 	}
 	first := firstTouch
 	if p.config.StuckAfter > 0 {
@@ -212,7 +219,30 @@ func (p *planner) touchDue(o *Object) bool {
 	if o.Waiting.Touched.After(since) && !inFuture(o.Waiting.Touched, p.now) {
 		last = o.Waiting.Touched
 	}
-	return p.now.Sub(last) >= min(max(first, last.Sub(since)), lastTouch)
+	wait := min(max(first, last.Sub(since)), lastTouch)
+	return last.Add(wait + time.Second - 1).Truncate(time.Second) // p.now has whole seconds
+}
+
+// pause until time alone may change what is decided or written: a window opens or closes, a
+// Backup is to be touched, or becomes stuck.
+func (p *planner) pause(in *Input) time.Duration {
+	pause := time.Duration(math.MaxInt64)
+	until := func(t time.Time) {
+		if t.After(in.Time) {
+			pause = min(pause, t.Sub(in.Time))
+		}
+	}
+	for i := range in.Backups {
+		switch b := &in.Backups[i]; {
+		case b.waits():
+			until(b.Due.Opens)
+			until(b.Due.Closes)
+		case b.Phase == Ready:
+			until(p.touchAt(p.objects[b.UID]))
+			until(b.ReadySince.Add(in.Config.StuckAfter))
+		}
+	}
+	return pause
 }
 
 // handBack are the next writes of the hand-back to Velero's own queue. First each
@@ -223,19 +253,7 @@ func (p *planner) touchDue(o *Object) bool {
 // written after that.
 func (p *planner) handBack(d *Decision) (list []write, last bool) {
 	first := p.notTakenUp()
-	for i := range d.Queue {
-		e, o := &d.Queue[i], p.objects[d.Queue[i].UID]
-		place := len(first) + i + 1
-		if e.Phase == Queued && e.Position == place {
-			continue
-		}
-		w := write{object: o, entry: e, kind: kindPosition, patch: patch{phase: Queued, position: &place}}
-		if e.Turn == (Turn{}) {
-			w.patch.waiting = &Waiting{Reason: CodeNew, Since: p.now, Turn: e.turn()}
-		}
-		list = append(list, w)
-	}
-	if len(list) > 0 {
+	if list = p.exact(d, len(first)); len(list) > 0 {
 		return ordered(list), false
 	}
 	for i := range d.Queue {
@@ -251,7 +269,28 @@ func (p *planner) handBack(d *Decision) (list []write, last bool) {
 			list = append(list, write{object: o, kind: kindClean, patch: patch{waiting: &Waiting{}}})
 		}
 	}
-	return list, true
+	return p.accepted(list), true
+}
+
+// exact are the writes of positions that are not the Backups' places behind the first ones.
+func (p *planner) exact(d *Decision, first int) (list []write) {
+	place := first
+	for i := range d.Queue {
+		e, o := &d.Queue[i], p.objects[d.Queue[i].UID]
+		if place++; e.Refused {
+			place = max(place, e.Position) // which stays
+			continue
+		}
+		if e.Phase == Queued && e.Position == place {
+			continue
+		}
+		w := write{object: o, entry: e, kind: kindPosition, patch: patch{phase: Queued, position: new(place)}}
+		if e.Turn == (Turn{}) {
+			w.patch.waiting = &Waiting{Reason: CodeNew, Since: p.now, Turn: e.turn()}
+		}
+		list = append(list, w)
+	}
+	return list
 }
 
 // notTakenUp are the ReadyToStart Backups that Velero did not take up, in order.

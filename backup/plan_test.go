@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/names"
 )
 
 // object is a Backup as the API server would have it.
@@ -103,6 +106,37 @@ func TestBackupTouchBackoff(t *testing.T) {
 	}
 	assert.Equal(t, []string{"30s", "1m0s", "2m0s", "4m0s", "8m0s", "16m0s", "26m0s", "36m0s", "46m0s", "56m0s"}, after)
 	assert.Len(t, planned(Config{}, noon, false, object(Backup{UID: "1", Phase: Ready}, Waiting{})), 1, "one that somebody else let start is touched at once, and its time counts from then on")
+}
+
+// Rounds come when time alone lets a Backup start, reminds Velero of one or makes it stuck,
+// however long the resync is.
+func TestPauseUntilTimeChangesSomething(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, 1)
+		s.r.Settings = func() Settings {
+			return Settings{Enabled: true, Resync: time.Hour, Config: DefaultConfig(), Deadlines: DeadlineSettings{Enabled: true}}
+		}
+		began := time.Now() // midnight in UTC
+		rounds := func(n int) (at []string) {
+			for range n {
+				s.settle()
+				time.Sleep(s.pause)
+				at = append(at, time.Since(began).String())
+			}
+			s.settle()
+			return at
+		}
+		s.backup("first", 0, "a")
+		s.now["first"].SetAnnotations(map[string]string{names.Window: "00:40-06:00 UTC"})
+		s.put(s.now["first"])
+		assert.Equal(t, []string{"40m0s"}, rounds(1))
+		assert.Equal(t, Ready, s.phase("first"))
+		s.backup("second", 0, "b")
+		s.now["second"].SetAnnotations(map[string]string{names.Window: "00:40-00:45 UTC"})
+		s.put(s.now["second"])
+		assert.Equal(t, []string{"40m30s", "41m0s", "42m0s", "44m0s", "45m0s", "48m0s", "50m0s"}, rounds(7))
+		assert.Equal(t, Ready, s.phase("second"), "the first is stuck and has lost its slot")
+	})
 }
 
 func TestBackupReasonOfFarBehindNotWritten(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/backup/objective"
+	"github.com/plimsoll-dev/plimsoll/problems"
 )
 
 // reference is the object of an Event.
@@ -24,6 +25,7 @@ const (
 	ReasonOdd     = "BackupInvalidAnnotation"
 	ReasonInvalid = "BackupInvalidNamespaces"
 	ReasonPilesUp = "ScheduleTooFrequent"
+	ReasonRefused = "BackupChangeRefused"
 )
 
 // publishedState is what was last logged and published of a Backup.
@@ -49,7 +51,7 @@ func (r *Reconciler) publish(v *velero, p *planner, d *Decision) {
 		o := p.objects[e.UID]
 		t := v.published[e.UID]
 		r.publishInvalid(v, &t, o, e)
-		if !e.Start && e.Wait.Code != CodeNew {
+		if !e.Start && !e.Overtakes && e.Wait.Code != CodeNew {
 			r.logWait(&t, p, o, e)
 		}
 		if first, same := ahead[e.Schedule]; same && e.Schedule != "" && !t.piled {
@@ -77,8 +79,11 @@ func (r *Reconciler) logWait(t *publishedState, p *planner, o *Object, e *Entry)
 	}
 	t.code, t.by = e.Wait.Code, e.Wait.By
 	why := "the limit of running Backups is reached"
-	if e.Wait.Code == CodeWindow {
+	switch e.Wait.Code { //nolint:exhaustive // the others are told by what it waits for
+	case CodeWindow:
 		why = "its backup window opens at " + e.Due.Opens.Format(time.RFC3339)
+	case CodeRefused:
+		why = "the API server refuses to change it"
 	}
 	by, known := p.objects[e.Wait.By]
 	if known {
@@ -180,4 +185,22 @@ func (r *Reconciler) logWrite(w write) {
 	case kindQueue, kindPosition, kindWaiting, kindClean:
 		r.Log.Debug("wrote backup", "backup", name, "write", string(w.kind))
 	}
+}
+
+// maxRefusalText bounds the text of a refusal in bytes: an admission webhook may return any.
+const maxRefusalText = 500
+
+// refuse remembers that a write was refused, and publishes it.
+func (r *Reconciler) refuse(v *velero, w write, err error) {
+	b := &w.object.Backup
+	v.refused[b.UID] = refusal{b.Version, time.Now().Add(refusedFor)}
+	why := err.Error()
+	why = strings.ToValidUTF8(why[:min(len(why), maxRefusalText)], "")
+	follows := ""
+	if b.waits() {
+		follows = "; it does not start, and Backups behind it that share a namespace with it wait for it"
+	}
+	r.Log.Warn("the api server refuses to change a backup; others go on; correct what refuses it, such as an admission policy, or delete the backup", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", why)
+	r.Events.Event(reference(w.object), corev1.EventTypeWarning, ReasonRefused,
+		fmt.Sprintf("the API server refuses to change it: %s%s; correct what refuses it, such as an admission policy, or delete the Backup; it is tried again after %s, or when it has changed", why, follows, problems.Duration(refusedFor)))
 }

@@ -23,6 +23,7 @@ type scene struct {
 
 	log    bytes.Buffer
 	events keptEvents
+	refuse map[string]error // what the API server answers to writes of Backups
 }
 
 // keptEvents is what was published, a line each.
@@ -58,11 +59,22 @@ func (s *scene) pass(d time.Duration) {
 	for end := time.Now().Add(d); ; time.Sleep(time.Second) {
 		for again := true; again; again = s.sent != nil {
 			s.learn(len(s.history))
+			if s.sent != nil {
+				s.answer = s.refuse[s.sent.name]
+			}
 			s.resume()
 		}
 		if !time.Now().Before(end) {
 			return
 		}
+	}
+}
+
+// settle lets rounds happen as long as they change something.
+func (s *scene) settle() {
+	for again := true; again; again = s.sent != nil || s.seen < len(s.history) {
+		s.learn(len(s.history))
+		s.resume()
 	}
 }
 
@@ -94,6 +106,25 @@ func TestQuietQueuePositions(t *testing.T) {
 		assert.Equal(t, rough, s.positions(waits...), "29 minutes without a change")
 		s.pass(2 * time.Minute)
 		assert.Equal(t, exact, s.positions(waits...), "half an hour without a change")
+	})
+}
+
+// While one that comes before another waits until that has a later turn, nothing says that the
+// other waits ahead of it.
+func TestOvertakingIsNotPublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, 1)
+		s.r.Settings = func() Settings { return leading(1, Config{Priorities: true}) }
+		s.backup("night", 1, "a")
+		s.backup("urgent", 2, "a")
+		s.now["urgent"].SetAnnotations(map[string]string{AnnotationPriority: "1"})
+		s.put(s.now["urgent"])
+		s.pass(0)
+		require.Equal(t, CodeOvertakes, s.r.Reports()[0].Waiting[0].Reason)
+		assert.Equal(t, "it starts before night as soon as that has a later turn", s.r.Reports()[0].Waiting[0].Why())
+		s.pass(2 * time.Second)
+		require.Equal(t, Ready, s.phase("urgent"))
+		assert.NotContains(t, s.log.String()+strings.Join(s.events.lines, ""), "Backup night, which waits ahead")
 	})
 }
 

@@ -51,6 +51,9 @@ type Backup struct {
 	Schedule string
 	// ReadySince is when it became ReadyToStart; zero: unknown, or it is not.
 	ReadySince time.Time
+	// Refused: the API server refuses to change it, so that it cannot start, nor have another
+	// turn or position.
+	Refused bool
 	// Due is when it may start, and by when it is to be complete; zero: any time.
 	Due objective.Due
 	// Takes is how long it runs until it is complete, as far as that is known, and Holds how
@@ -167,8 +170,17 @@ func (in *Input) comparePriority(a, b *Backup) int {
 	if agedA || agedB {
 		return compareBool(agedA, agedB)
 	}
+	return in.compareClass(a, b)
+}
+
+// compareClass orders by priority, where they count, and with ManualFirst those that no
+// schedule created before others of the same.
+func (in *Input) compareClass(a, b *Backup) int {
 	manual := 0
-	if in.Config.ManualFirst {
+	switch {
+	case !in.Config.Priorities:
+		return 0
+	case in.Config.ManualFirst:
 		manual = compareBool(a.Schedule == "", b.Schedule == "")
 	}
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), manual)

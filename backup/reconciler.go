@@ -66,6 +66,7 @@ type velero struct {
 	uploads        bool                      // with its data mover loads
 	problems       map[problemOf]bool        // that were said
 	published      map[string]publishedState // by UID
+	refused        refusals
 	seed           maphash.Seed
 	sum            uint64    // hash of the waiting and running Backups
 	unchangedSince time.Time // since when sum has not changed
@@ -128,7 +129,7 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 	if !r.schedulesReady(ctx, s) {
 		return min(retry, s.Resync)
 	}
-	now, failed := time.Now(), false
+	now, failed, pause := time.Now(), false, s.Resync
 	var reports []Report
 	all, left := r.cache.objects()
 	if s.Deadlines.Enabled { // a Schedule may miss its deadline while no Backup waits
@@ -136,24 +137,26 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 			all[namespace] = append([]*Object{}, all[namespace]...)
 		}
 	}
-	r.foreseen.keep(all)
 	for namespace, objects := range all {
 		v := r.veleroOf(namespace)
 		in := Input{Time: now, Config: s.Config, Namespaces: r.names, Backups: Backups(objects), Exact: v.quiet(now, objects)}
+		v.refused.mark(&in)
 		r.deadlines(s, namespace, v, &in, objects, left[namespace])
 		d := Decide(in)
 		reports = append(reports, NewReport(namespace, in, d))
-		p := planner{now: now.UTC().Truncate(time.Second), config: s.Config, quiet: in.Exact, objects: byUID(objects)}
+		p := planner{now: now.UTC().Truncate(time.Second), config: s.Config, quiet: in.Exact, objects: byUID(objects), refused: v.refused}
 		r.publish(v, &p, &d)
-		_, bad := r.write(ctx, p.writes(&d))
+		pause = min(pause, p.pause(&in))
+		_, bad := r.write(ctx, v, p.writes(&d))
 		failed = failed || bad
 	}
+	r.foreseen.keep(all)
 	slices.SortFunc(reports, func(a, b Report) int { return cmp.Compare(a.Namespace, b.Namespace) })
 	r.loop.Publish(reports)
 	if failed {
 		return min(retry, s.Resync)
 	}
-	return s.Resync
+	return pause
 }
 
 // handBack hands the queues back to Velero: those that have our annotations.
@@ -166,11 +169,13 @@ func (r *Reconciler) handBack(ctx context.Context, s Settings) time.Duration {
 		if !slices.ContainsFunc(objects, func(o *Object) bool { return o.Annotated && o.active() }) {
 			continue
 		}
+		v := r.veleroOf(namespace)
 		in := Input{Time: time.Now(), Config: s.Config, Namespaces: r.names, Backups: Backups(objects), HandBack: true}
+		v.refused.mark(&in)
 		d := Decide(in)
-		p := planner{now: in.Time, config: s.Config, objects: byUID(objects)}
+		p := planner{now: in.Time, config: s.Config, objects: byUID(objects), refused: v.refused}
 		list, last := p.handBack(&d)
-		if written, _ := r.write(ctx, list); last && written > 0 && written == len(list) {
+		if written, _ := r.write(ctx, v, list); last && written > 0 && written == len(list) {
 			r.Log.Info("handed backup queue back to velero; its server may be started without --disable-controllers=backup-queue", "namespace", namespace, "waiting", len(d.Queue), "written", len(list))
 		}
 		return min(retry, s.Resync)
@@ -188,7 +193,7 @@ func (r *Reconciler) refreshNames() {
 func (r *Reconciler) veleroOf(namespace string) *velero {
 	v := r.velero[namespace]
 	if v == nil {
-		v = &velero{published: map[string]publishedState{}, seed: maphash.MakeSeed(), learned: learned{inProgress: map[types.UID]bool{}}}
+		v = &velero{published: map[string]publishedState{}, refused: refusals{}, seed: maphash.MakeSeed(), learned: learned{inProgress: map[types.UID]bool{}}}
 		r.velero[namespace] = v
 	}
 	return v
@@ -224,8 +229,9 @@ const writesPerRound = 100
 
 // write makes the first of these changes, and returns how many were made and
 // whether one failed. A conflict is no failure: the changed or deleted Backup will
-// be observed soon.
-func (r *Reconciler) write(ctx context.Context, list []write) (written int, failed bool) {
+// be observed soon. After a refusal the next round decides without that Backup.
+func (r *Reconciler) write(ctx context.Context, v *velero, list []write) (written int, failed bool) {
+	refusedNow := 0
 	for _, w := range list[:min(len(list), writesPerRound)] {
 		version, err := r.patch(ctx, w)
 		switch {
@@ -240,13 +246,19 @@ func (r *Reconciler) write(ctx context.Context, list []write) (written int, fail
 		case ctx.Err() != nil: // the term is over: whether it was written is not known
 			r.counters.Change(func(c *Counts) { c.Failures++ })
 			return written, true
+		case refused(err):
+			r.counters.Change(func(c *Counts) { c.Failures++ })
+			r.refuse(v, w, err)
+			if failed, refusedNow = true, refusedNow+1; refusedNow == refusalsPerRound {
+				return written, true
+			}
 		default:
 			r.counters.Change(func(c *Counts) { c.Failures++ })
 			r.Log.Warn("failed to write backup; retrying", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
 			return written, true
 		}
 	}
-	return written, false
+	return written, failed
 }
 
 // patch makes one write; it returns the new version.

@@ -37,7 +37,7 @@ func (u unanswered) Patch(ctx context.Context, _ string, _ types.PatchType, _ []
 func TestWriteAtEndOfTerm(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	r := &Reconciler{Backups: lastWrite{end: end}, Log: slog.New(slog.DiscardHandler)}
-	_, failed := r.write(ctx, []write{{kind: kindStart, object: &Object{}}})
+	_, failed := r.write(ctx, &velero{}, []write{{kind: kindStart, object: &Object{}}})
 	assert.True(t, failed)
 	assert.Equal(t, uint64(1), r.Counts().Failures)
 	assert.Empty(t, r.Counts().Waits)

@@ -1,6 +1,29 @@
 package backup
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Servers selects the Deployments of Velero's servers by the label that Velero's installer
+// and its chart put on them.
+const Servers = "component=velero"
+
+// HandedOver reports whether a Velero server with these arguments leaves its queue to
+// another program. Each --disable-controllers adds to the ones before it.
+func HandedOver(args []string) bool {
+	for i, a := range args {
+		list, is := strings.CutPrefix(a, "--disable-controllers=")
+		if a == "--disable-controllers" && i+1 < len(args) {
+			list, is = args[i+1], true
+		}
+		if is && slices.Contains(strings.Split(list, ","), "backup-queue") {
+			return true
+		}
+	}
+	return false
+}
 
 // ReleasePatch is the JSON merge patch that removes the controller's annotation
 // from a Backup; nil: it has none. A ReadyToStart Backup that Velero did not take

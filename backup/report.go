@@ -43,7 +43,7 @@ type QueuedBackup struct {
 	// window that is not open yet, no deadline.
 	Opens    time.Time `json:"opens,omitzero"`
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Reason why it waits; starts: it becomes ReadyToStart at once.
+	// Reason why it waits; starts: it becomes ReadyToStart at once; overtakes: soon.
 	Reason     Code     `json:"reason"`
 	BlockedBy  string   `json:"blockedBy,omitempty"`
 	Namespaces []string `json:"namespaces,omitempty"`
@@ -53,6 +53,10 @@ type QueuedBackup struct {
 
 // CodeStarts is the reason of a Backup that starts with this decision.
 const CodeStarts Code = "starts"
+
+// CodeOvertakes is the reason of one that starts when the Backup that blocks it has a later
+// turn.
+const CodeOvertakes Code = "overtakes"
 
 // NewReport describes a decision about the Backups of one Velero.
 func NewReport(namespace string, in Input, d Decision) Report {
@@ -73,8 +77,11 @@ func NewReport(namespace string, in Input, d Decision) Report {
 			Opens: e.Due.Opens, Deadline: e.Due.Deadline, Created: e.Created, WaitSeconds: in.Time.Sub(e.Created).Seconds(),
 			Reason: e.Wait.Code, BlockedBy: names[e.Wait.By], Namespaces: e.Wait.Namespaces, Shared: e.Wait.Shared,
 		}
-		if e.Start {
+		switch {
+		case e.Start:
 			p.Reason = CodeStarts
+		case e.Overtakes:
+			p.Reason = CodeOvertakes
 		}
 		if e.Wait.Invalid != nil {
 			p.Invalid = e.Wait.Invalid.Error()
@@ -111,6 +118,10 @@ func (p *QueuedBackup) Why() string {
 		why = "the limit of running Backups is reached"
 	case CodeWindow:
 		why = "its backup window opens at " + p.Opens.Format(time.RFC3339)
+	case CodeRefused:
+		why = "the API server refuses to change it"
+	case CodeOvertakes:
+		why = "it starts before " + p.BlockedBy + " as soon as that has a later turn"
 	case CodeNew:
 		why = "it is not queued yet"
 	case CodeStarts:

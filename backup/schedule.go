@@ -69,16 +69,15 @@ func (s *Schedule) next(now time.Time, exist []*Object) time.Time {
 		newest = later(newest, o.Backup.Created)
 		busy = busy || o.Backup.Phase == "" || o.Backup.Phase == New || o.Backup.Phase == InProgress
 	}
-	after := func(t time.Time) time.Time { return s.Cron.Next(t.In(now.Location())) }
-	at := after(s.Last)
+	at := s.Cron.Next(s.Last)
 	if !newest.Before(at) {
-		at = after(newest) // Last is not written yet
+		at = s.Cron.Next(newest) // Last is not written yet
 	}
 	switch {
 	case at.IsZero() || at.After(now):
 		return at
 	case busy:
-		return after(now)
+		return s.Cron.Next(now)
 	}
 	return now
 }

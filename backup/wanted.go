@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -28,10 +29,11 @@ const (
 
 // DeadlineSettings are those of deadlines.
 type DeadlineSettings struct {
-	Enabled bool          `yaml:"enabled" why:"Whether the queue follows the annotations plimsoll.dev/rpo and plimsoll.dev/window of Schedules, Backups and namespaces (and plimsoll.dev/priority of all three, with backups.priorities), and forecasts which Backups will be late. Without such an annotation or default the queue is as without deadlines."`
-	RPO     time.Duration `yaml:"rpo" why:"How old the newest good Backup of a schedule may become, from its start, where no annotation says; 0: any age."`
-	Window  string        `yaml:"window" unit:"HH:MM-HH:MM zone" why:"The backup window where no annotation says, such as 22:00-06:00 Europe/Berlin: the time of day in which a Backup starts and is complete; empty: any time."`
-	OnMiss  OnMiss        `yaml:"onMiss" unit:"run or postpone" why:"What becomes of a Backup that did not start in its window, and of uploads that did not begin in it. run: they start all the same. postpone: they wait for the next window, uploads no longer than Velero's timeout allows."`
+	Enabled  bool          `yaml:"enabled" why:"Whether the queue follows the annotations plimsoll.dev/rpo and plimsoll.dev/window of Schedules, Backups and namespaces (and plimsoll.dev/priority of all three, with backups.priorities), and forecasts which Backups will be late. Without such an annotation or default the queue is as without deadlines."`
+	RPO      time.Duration `yaml:"rpo" why:"How old the newest good Backup of a schedule may become, from its start, where no annotation says; 0: any age."`
+	Window   string        `yaml:"window" unit:"HH:MM-HH:MM zone" why:"The backup window where no annotation says, such as 22:00-06:00 Europe/Berlin: the time of day in which a Backup starts and is complete; empty: any time."`
+	Priority int           `yaml:"priority" why:"The priority of a Backup where no annotation says, with backups.priorities: the higher comes first. A namespace's annotation reaches neither above it nor above 0."`
+	OnMiss   OnMiss        `yaml:"onMiss" unit:"run or postpone" why:"What becomes of a Backup that did not start in its window, and of uploads that did not begin in it. run: they start all the same. postpone: they wait for the next window, uploads no longer than Velero's timeout allows, and not where the window is a namespace's."`
 }
 
 // Validate says which values must not be used.
@@ -39,6 +41,7 @@ func (d DeadlineSettings) Validate(at problems.Section) {
 	if d.RPO != 0 {
 		at.Duration("rpo", d.RPO, objective.LeastRPO, objective.MostRPO)
 	}
+	at.Int("priority", d.Priority, math.MinInt32, math.MaxInt32)
 	at.OneOf("onMiss", string(d.OnMiss), string(OnMissRun), string(OnMissPostpone))
 	if d.Window != "" {
 		if _, err := objective.ParseWindow(d.Window); err != nil {
@@ -49,11 +52,18 @@ func (d DeadlineSettings) Validate(at problems.Section) {
 
 // defaults of an objective.
 func (d DeadlineSettings) defaults() objective.Objective {
-	o := objective.Objective{RPO: d.RPO}
+	o := objective.Objective{RPO: d.RPO, Priority: int32(d.Priority)}
 	if d.Window != "" {
 		o.Window, _ = objective.ParseWindow(d.Window) // a bad one is no configuration
 	}
 	return o
+}
+
+// bounds of what a namespace's annotations reach.
+func (d DeadlineSettings) bounds() objective.Bounds {
+	b := objective.DefaultBounds()
+	b.Priority = min(b.Priority, int32(d.Priority))
+	return b
 }
 
 // wanted is what is wanted of the Backups of one Velero, and what was learned of them.
@@ -73,8 +83,8 @@ type wanted struct {
 	// runs are the Backups as a whole, and slots only the time in which they take a slot.
 	runs, slots *durations.History
 	pace        float64
-	// estimates of the two, by schedule.
-	estimates map[string][2]durations.Estimate
+	// estimates of the two.
+	estimates map[estimated][2]durations.Estimate
 	// uploads are the data mover loads; nil: they are not known.
 	uploads *uploads.State
 }
@@ -89,8 +99,8 @@ type Aim struct {
 // newWanted is what is wanted in a round. annotations are those of the namespaces.
 func newWanted(now time.Time, d DeadlineSettings, schedules []*Schedule, annotations map[string]map[string]string, l *learned, loads *uploads.State) *wanted {
 	w := &wanted{
-		now: now, settings: d, defaults: d.defaults(), bounds: objective.DefaultBounds(), schedules: map[string]*Schedule{},
-		newest: l.newest, crons: l.crons, annotations: annotations, runs: &l.runs, slots: &l.slots, pace: l.runs.Pace(now), estimates: map[string][2]durations.Estimate{},
+		now: now, settings: d, defaults: d.defaults(), bounds: d.bounds(), schedules: map[string]*Schedule{},
+		newest: l.newest, crons: l.crons, annotations: annotations, runs: &l.runs, slots: &l.slots, pace: l.runs.Pace(now), estimates: map[estimated][2]durations.Estimate{},
 		uploads: loads,
 	}
 	for _, s := range schedules {
@@ -169,18 +179,30 @@ func (w *wanted) set(b *Backup, annotations map[string]string) Aim {
 	return a
 }
 
+// estimated is what an estimate is of: the Backups of a schedule that begin in an hour.
+type estimated struct {
+	schedule string
+	hour     int64
+}
+
 func (w *wanted) estimate(b *Backup) {
-	e, known := w.estimates[b.Schedule]
+	begins := later(w.now, later(b.Created, b.Due.Opens))
+	if !b.Began.IsZero() {
+		begins = b.Began
+	}
+	begins = begins.Truncate(time.Hour)
+	of := estimated{b.Schedule, begins.Unix()}
+	e, known := w.estimates[of]
 	if !known {
-		e = [2]durations.Estimate{w.runs.Next(b.Schedule, durations.Unknown, 0).Scaled(w.pace), w.slots.Next(b.Schedule, durations.Unknown, 0).Scaled(w.pace)}
+		e = [2]durations.Estimate{w.runs.Next(b.Schedule, durations.Unknown, 0, begins).Scaled(w.pace), w.slots.Next(b.Schedule, durations.Unknown, 0, begins).Scaled(w.pace)}
 		if b.Schedule == "" {
 			e[0].Why = "no schedule created it, so no other Backup tells how long it takes"
 		}
-		w.estimates[b.Schedule] = e
+		w.estimates[of] = e
 	}
 	b.Takes, b.Holds = e[0], e[1]
 	if kind, bytes := w.size(b); bytes > 0 {
-		b.Takes = w.runs.Next(b.Schedule, kind, bytes).Scaled(w.pace)
+		b.Takes = w.runs.Next(b.Schedule, kind, bytes, begins).Scaled(w.pace)
 	}
 }
 
@@ -307,17 +329,17 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 		if a.RPO > 0 {
 			by(from.Add(a.RPO))
 		}
-		if at := s.Cron.Next(from.In(w.now.Location())); !at.IsZero() {
+		if at := s.Cron.Next(from); !at.IsZero() {
 			by(a.Due(w.bounds, at, state.Newest).Deadline)
 		}
 	}
 	for _, o := range backups {
 		if o.Backup.Created.After(state.Newest) && !o.good() && o.DeletionTimestamp == nil {
-			by(a.Due(w.bounds, o.Backup.Created, state.Newest).Deadline)
+			by(w.aimOf(&o.Backup, o.Annotations).Due(w.bounds, o.Backup.Created, state.Newest).Deadline)
 		}
 	}
 	state.Missed = !state.Deadline.IsZero() && w.now.After(state.Deadline)
-	e := w.runs.Next(s.Name, durations.Unknown, 0)
+	e := w.runs.Next(s.Name, durations.Unknown, 0, time.Time{})
 	state.Runs, state.UsualSeconds, state.LeastSeconds, state.LongestSeconds = e.Runs-e.Failures, e.Mid.Seconds(), e.Low.Seconds(), e.High.Seconds()
 	return state
 }
@@ -346,7 +368,8 @@ type Wanted struct {
 	// complete by its deadline, or by the end of its window where only that can be kept still;
 	// zero: it has none, or can keep neither.
 	LatestStart time.Time
-	// PostponedUntil is when its next window opens; zero: it is not postponed.
+	// PostponedUntil is when its next window opens; zero: it is not postponed. A namespace's
+	// window postpones none: a Backup that is InProgress keeps a slot, which others need too.
 	PostponedUntil time.Time
 	// Unknown: the Backups have not been read yet.
 	Unknown bool
@@ -365,7 +388,7 @@ func (w *wanted) of(o *Object) Wanted {
 	if by := b.Due.Still(w.now.Add(left.Low)); !by.IsZero() {
 		out.LatestStart = by.Add(-left.Mid)
 	}
-	if w.settings.OnMiss == OnMissPostpone && a.Window.Set() {
+	if w.settings.OnMiss == OnMissPostpone && a.Window.Set() && !a.Bounded.Window {
 		_, closes := a.Window.Next(later(b.Created, b.Began))
 		if opens, _ := a.Window.Next(w.now); !w.now.Before(closes) && opens.After(w.now) {
 			out.PostponedUntil = opens

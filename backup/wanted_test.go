@@ -114,8 +114,8 @@ func TestLearnsFromEnds(t *testing.T) {
 	} {
 		l := learned{inProgress: map[types.UID]bool{tt.of.UID: true}}
 		l.see(noon, nil, []*Object{tt.of}, nil)
-		assert.Equal(t, tt.runs, l.runs.Next("db", durations.Unknown, 0).Runs, name)
-		assert.Equal(t, tt.slots, l.slots.Next("db", durations.Unknown, 0).Runs, name)
+		assert.Equal(t, tt.runs, l.runs.Next("db", durations.Unknown, 0, time.Time{}).Runs, name)
+		assert.Equal(t, tt.slots, l.slots.Next("db", durations.Unknown, 0, time.Time{}).Runs, name)
 	}
 }
 
@@ -157,6 +157,22 @@ func TestWantedDue(t *testing.T) {
 		assert.Equal(t, ten.AddDate(0, 0, -1).Add(30*time.Hour), b.Due.Deadline.UTC(), "30 h after the start of last night's")
 		assert.Equal(t, 32*time.Minute, b.Takes.Mid)
 		assert.False(t, b.Holds.Known(), "when it leaves its slot was not seen")
+	})
+	t.Run("with durations of its time of the day", func(t *testing.T) {
+		both := slices.Concat(past, goodMonth("db", ten.Add(12*time.Hour), 90*time.Minute))
+		opens := schedule("db", "0 22,10 * * *", names.Window, "09:00-22:00 UTC")
+		for now, want := range map[time.Time]time.Duration{ten: 32 * time.Minute, ten.Add(12 * time.Hour): 92 * time.Minute} {
+			w := wantedOf(DeadlineSettings{}, now, both)
+			b := waitingOf("db", ten).Backup
+			w.set(&b, nil)
+			assert.Equal(t, want, b.Takes.Mid, now)
+			w = wantedOf(DeadlineSettings{}, now, both, opens)
+			w.set(&b, nil)
+			assert.Equal(t, 92*time.Minute, b.Takes.Mid, "it waits for its window")
+			b.Began = ten
+			w.set(&b, nil)
+			assert.Equal(t, 32*time.Minute, b.Takes.Mid, "it has begun")
+		}
 	})
 	t.Run("by default of the configuration", func(t *testing.T) {
 		w := wantedOf(DeadlineSettings{RPO: 50 * time.Hour, Window: "01:00-05:00 UTC"}, ten, nil)
@@ -219,6 +235,22 @@ func TestWantedOfRunning(t *testing.T) {
 	w = wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten.AddDate(0, 0, 1).Add(time.Hour), past, window)
 	assert.Zero(t, w.of(runs).PostponedUntil, "the next window is open")
 	assert.Zero(t, wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten, nil).of(runs), "nothing is wanted")
+	w = wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten.Add(9*time.Hour), nil)
+	w.annotations["of-db"] = map[string]string{names.Window: "22:00-06:00 UTC"}
+	assert.Zero(t, w.of(runs).PostponedUntil, "a namespace's window keeps no slot from others")
+}
+
+// A namespace's annotation reaches neither above the default priority nor above 0.
+func TestPriorityDefault(t *testing.T) {
+	for of, want := range map[int][3]int32{0: {0, 0, 3}, 5: {5, 0, 3}, -5: {-5, -5, 3}} {
+		w := wantedOf(DeadlineSettings{Priority: of}, noon, nil, schedule("db", "0 22 * * *", names.Priority, "3"))
+		var got [3]int32
+		for i, b := range []Backup{{Include: []string{"a"}}, {Include: []string{"tenant"}}, {Include: []string{"a"}, Schedule: "db"}} {
+			w.set(&b, nil)
+			got[i] = b.Priority
+		}
+		assert.Equal(t, want, got, "by hand, of a tenant, of a Schedule, with a default of %d", of)
+	}
 }
 
 func TestNight(t *testing.T) {
@@ -299,6 +331,8 @@ func TestNight(t *testing.T) {
 
 // Velero counts from when it created or skipped the last one, and looks once a minute.
 func TestNextBackups(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
 	at := func(hours float64) time.Time { return noon.Add(time.Duration(hours * float64(time.Hour))) }
 	in := func(phase Phase, hours float64) *Object { return ran("db", at(hours), 0, phase) }
 	for name, tt := range map[string]struct {
@@ -323,6 +357,7 @@ func TestNextBackups(t *testing.T) {
 		"it runs, and the next one comes":      {"0 20 * * *", -48, map[string]float64{"lastBackup": -16}, 0, []*Object{in(InProgress, -16)}, []time.Time{at(8)}},
 		"a bad expression creates none":        {"at ten", -48, nil, 0, nil, nil},
 		"nor does one that is never":           {"0 0 30 2 *", -48, nil, 0, nil, nil},
+		"a zone of its own":                    {"CRON_TZ=Europe/Berlin 0 22 * * *", -48, map[string]float64{"lastBackup": -15}, 0, nil, []time.Time{at(9)}},
 		"a status that is none counts as none": {"@every 12h", -5, map[string]float64{"lastBackup": 1e9}, 0, nil, []time.Time{at(7), at(19)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -335,12 +370,14 @@ func TestNextBackups(t *testing.T) {
 				}
 				require.NoError(t, unstructured.SetNestedField(u.Object, text, "status", field))
 			}
-			coming, _ := wantedOf(DeadlineSettings{}, at(tt.now), nil, u).coming(at(tt.now+24), map[string][]*Object{"db": tt.exist})
-			var got []time.Time
-			for _, b := range coming {
-				got = append(got, b.Created.UTC())
+			for _, zone := range []*time.Location{time.UTC, berlin} { // of the machine
+				coming, _ := wantedOf(DeadlineSettings{}, at(tt.now).In(zone), nil, u).coming(at(tt.now+24), map[string][]*Object{"db": tt.exist})
+				var got []time.Time
+				for _, b := range coming {
+					got = append(got, b.Created.UTC())
+				}
+				assert.Equal(t, tt.want, got, zone)
 			}
-			assert.Equal(t, tt.want, got)
 		})
 	}
 }
@@ -348,6 +385,8 @@ func TestNextBackups(t *testing.T) {
 func TestScheduleState(t *testing.T) {
 	ten := time.Date(2026, 3, 10, 22, 0, 0, 0, time.UTC)
 	past := goodMonth("db", ten, 30*time.Minute)
+	byHand := ran("db", ten.Add(-20*time.Hour), time.Minute, "Failed")
+	byHand.Annotations = map[string]string{names.Window: "none"}
 	for name, tt := range map[string]struct {
 		now      time.Time
 		more     []*Object
@@ -364,6 +403,7 @@ func TestScheduleState(t *testing.T) {
 		"one failed in the window": {ten.Add(7 * time.Hour), []*Object{ran("db", ten, time.Hour, "Failed")}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), false},
 		"and the window is over":   {ten.Add(9 * time.Hour), []*Object{ran("db", ten, time.Hour, "PartiallyFailed")}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true},
 		"waits beyond it":          {ten.Add(9 * time.Hour), []*Object{waitingOf("db", ten)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true},
+		"one by hand without it":   {ten, []*Object{byHand}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), false},
 		"good by day":              {ten.Add(12 * time.Hour), []*Object{ran("db", ten, time.Hour, "Failed"), ran("db", ten.Add(10*time.Hour), time.Hour, Completed)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(32 * time.Hour), false},
 		"never ran, an old RPO":    {ten, nil, schedule("new", "0 22 * * *", names.RPO, "30h"), noon.AddDate(0, -2, 0).Add(30 * time.Hour), true},
 	} {
@@ -472,7 +512,7 @@ func BenchmarkWanted(b *testing.B) {
 	w := wantedOf(DeadlineSettings{}, now, past, schedules...)
 	list := Backups(objects)
 	for b.Loop() {
-		w.estimates = map[string][2]durations.Estimate{}
+		w.estimates = map[estimated][2]durations.Estimate{}
 		w.setAll(list, byUID(objects))
 	}
 }

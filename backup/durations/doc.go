@@ -8,8 +8,9 @@
 //
 // # How
 //
-// The median of the newest runs of the same kind predicts the next; where sizes are known,
-// it is scaled by them. The interval is a conformal one: the same prediction is made for
+// The median of the newest runs of the same kind that began within 3 h of the same time of the
+// day in UTC, where there are three, predicts the next; where sizes are known, it is scaled by
+// them. The interval is a conformal one: the same prediction is made for
 // each run of the past from those before it, and the interval is as wide as these
 // predictions were wrong, so it needs no assumption on how durations are distributed. The
 // errors of a Schedule with few runs are those of all Schedules. Failed runs teach no

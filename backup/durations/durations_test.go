@@ -23,15 +23,15 @@ func good(schedule string, n int, minutes float64) Run {
 func TestEstimate(t *testing.T) {
 	t.Run("not known yet", func(t *testing.T) {
 		var h History
-		assert.Equal(t, Estimate{Why: "no Backup of its schedule has ended yet"}, h.Next("a", Unknown, 0))
+		assert.Equal(t, Estimate{Why: "no Backup of its schedule has ended yet"}, h.Next("a", Unknown, 0, time.Time{}))
 		h.Add(good("a", 0, 10))
 		h.Add(good("a", 1, 10))
-		e := h.Next("a", Unknown, 0)
+		e := h.Next("a", Unknown, 0, time.Time{})
 		assert.Equal(t, "an estimate needs 3 good Backups of its schedule, and there are 2", e.Why)
 		for i := 2; i < 8; i++ {
 			h.Add(good("a", i, 10))
 		}
-		e = h.Next("a", Unknown, 0)
+		e = h.Next("a", Unknown, 0, time.Time{})
 		assert.Equal(t, "an interval needs 19 good Backups of all schedules, not counting the first 3 of each, and there are 5", e.Why)
 		assert.False(t, e.Known())
 		assert.Equal(t, 8, e.Runs)
@@ -43,7 +43,7 @@ func TestEstimate(t *testing.T) {
 				h.Add(good(fmt.Sprint(of), i, float64(10+i%2)))
 			}
 		}
-		e := h.Next("0", Unknown, 0)
+		e := h.Next("0", Unknown, 0, time.Time{})
 		require.True(t, e.Known(), e.Why)
 		assert.True(t, e.Low < e.Mid && e.High > 12*time.Minute, e)
 	})
@@ -52,12 +52,12 @@ func TestEstimate(t *testing.T) {
 		for i := range 29 {
 			h.Add(good("a", i, 10))
 		}
-		want := h.Next("a", Unknown, 0)
+		want := h.Next("a", Unknown, 0, time.Time{})
 		h.Add(good("a", 29, 1000))
 		failed := good("a", 30, 1)
 		failed.Good = false
 		h.Add(failed)
-		e := h.Next("a", Unknown, 0)
+		e := h.Next("a", Unknown, 0, time.Time{})
 		assert.Equal(t, want.Mid, e.Mid)
 		assert.Equal(t, 10*time.Minute, e.Mid)
 		assert.Equal(t, 1, e.Failures)
@@ -76,8 +76,8 @@ func TestEstimateKinds(t *testing.T) {
 			}
 			h.Add(r)
 		}
-		assert.Equal(t, time.Hour, h.Next("a", Full, 0).Mid)
-		assert.Equal(t, 10*time.Minute, h.Next("a", Incremental, 0).Mid)
+		assert.Equal(t, time.Hour, h.Next("a", Full, 0, time.Time{}).Mid)
+		assert.Equal(t, 10*time.Minute, h.Next("a", Incremental, 0, time.Time{}).Mid)
 	})
 	t.Run("a size that is known scales it, within bounds", func(t *testing.T) {
 		var h History
@@ -86,9 +86,42 @@ func TestEstimateKinds(t *testing.T) {
 			r.Bytes = 10 << 30
 			h.Add(r)
 		}
-		assert.Equal(t, 20*time.Minute, h.Next("a", Incremental, 20<<30).Mid)
-		assert.Equal(t, 40*time.Minute, h.Next("a", Incremental, 1<<60).Mid)
-		assert.Equal(t, 150*time.Second, h.Next("a", Incremental, 1<<20).Mid)
+		assert.Equal(t, 20*time.Minute, h.Next("a", Incremental, 20<<30, time.Time{}).Mid)
+		assert.Equal(t, 40*time.Minute, h.Next("a", Incremental, 1<<60, time.Time{}).Mid)
+		assert.Equal(t, 150*time.Second, h.Next("a", Incremental, 1<<20, time.Time{}).Mid)
+	})
+}
+
+func TestEstimateTimeOfDay(t *testing.T) {
+	t.Run("one by night is as long as others by night", func(t *testing.T) {
+		var h History
+		for i := range 30 { // every hour, from 22:00 to 03:00 of the second night
+			minutes := time.Duration(10)
+			if i%24 < 6 || i%24 == 23 {
+				minutes = 40
+			}
+			started := first.Add(time.Duration(i) * time.Hour)
+			h.Add(Run{Schedule: "a", Started: started, Completed: started.Add(minutes * time.Minute), Good: true})
+		}
+		assert.Equal(t, 10*time.Minute, h.Next("a", Unknown, 0, first.Add(14*time.Hour)).Mid, "at noon")
+		assert.Equal(t, 40*time.Minute, h.Next("a", Unknown, 0, first.Add(26*time.Hour)).Mid, "at midnight")
+		assert.Equal(t, 40*time.Minute, h.Next("a", Unknown, 0, first.Add(47*time.Hour)).Mid, "at 21:00, by those until midnight, too")
+		assert.Equal(t, 40*time.Minute, h.Next("a", Unknown, 0, time.Time{}).Mid, "at any time: as the newest")
+		for i := range 25 {
+			h.Add(good("nightly", i, 20))
+		}
+		assert.Equal(t, 20*time.Minute, h.Next("nightly", Unknown, 0, first.Add(14*time.Hour)).Mid, "none was by day")
+	})
+	t.Run("intervals and pace are by the time of the day too", func(t *testing.T) {
+		var h History
+		for i := range 30 {
+			for of := range 5 {
+				started := first.Add(time.Duration(i) * 12 * time.Hour)
+				h.Add(Run{Schedule: fmt.Sprint(of), Started: started, Completed: started.Add([]time.Duration{40, 10}[i%2] * time.Minute), Good: true})
+			}
+		}
+		assert.Equal(t, 64*time.Minute, h.Next("0", Unknown, 0, first.AddDate(0, 0, 15)).High, "only the first are mixed")
+		assert.InDelta(t, 1, h.Pace(first.Add(29*12*time.Hour+30*time.Minute)), 0)
 	})
 }
 
@@ -105,14 +138,14 @@ func TestHistoryAdd(t *testing.T) {
 		for i := range 25 {
 			h.Add(good("a", i, 0))
 		}
-		assert.Equal(t, time.Second, h.Next("a", Unknown, 0).Mid)
+		assert.Equal(t, time.Second, h.Next("a", Unknown, 0, time.Time{}).Mid)
 	})
 	t.Run("the same twice is once", func(t *testing.T) {
 		var h History
 		for range 5 {
 			h.Add(good("a", 0, 10))
 		}
-		assert.Equal(t, 1, h.Next("a", Unknown, 0).Runs)
+		assert.Equal(t, 1, h.Next("a", Unknown, 0, time.Time{}).Runs)
 	})
 	t.Run("a size that becomes known later is added, and stays", func(t *testing.T) {
 		var h History
@@ -121,16 +154,16 @@ func TestHistoryAdd(t *testing.T) {
 			r.Kind = Unknown
 			h.Add(r)
 		}
-		require.Equal(t, 10*time.Minute, h.Next("a", Incremental, 20<<30).Mid, "without sizes nothing scales")
+		require.Equal(t, 10*time.Minute, h.Next("a", Incremental, 20<<30, time.Time{}).Mid, "without sizes nothing scales")
 		for _, of := range []int64{10, 0, 40} { // of which the first counts
 			for i := range 25 {
 				r := good("a", i, 10)
 				r.Bytes = of << 30
 				h.Add(r)
 			}
-			assert.Equal(t, 20*time.Minute, h.Next("a", Incremental, 20<<30).Mid)
+			assert.Equal(t, 20*time.Minute, h.Next("a", Incremental, 20<<30, time.Time{}).Mid)
 		}
-		assert.Equal(t, 25, h.Next("a", Unknown, 0).Runs)
+		assert.Equal(t, 25, h.Next("a", Unknown, 0, time.Time{}).Runs)
 	})
 	t.Run("sizes of another kind do not scale", func(t *testing.T) {
 		var h History
@@ -139,8 +172,8 @@ func TestHistoryAdd(t *testing.T) {
 			r.Bytes = 10 << 30
 			h.Add(r)
 		}
-		assert.Equal(t, 10*time.Minute, h.Next("a", Full, 1000<<30).Mid)
-		assert.Equal(t, 10*time.Minute, h.Next("a", Unknown, 1000<<30).Mid)
+		assert.Equal(t, 10*time.Minute, h.Next("a", Full, 1000<<30, time.Time{}).Mid)
+		assert.Equal(t, 10*time.Minute, h.Next("a", Unknown, 1000<<30, time.Time{}).Mid)
 	})
 }
 
@@ -204,7 +237,7 @@ func TestEstimateCoverage(t *testing.T) {
 				minutes *= 5
 			}
 			r := good(fmt.Sprint(of), n, minutes)
-			if e := h.Next(r.Schedule, Incremental, 0); e.Known() {
+			if e := h.Next(r.Schedule, Incremental, 0, time.Time{}); e.Known() {
 				known++
 				if took := r.Completed.Sub(r.Started); took >= e.Low && took <= e.High {
 					in++
@@ -252,10 +285,10 @@ func TestHistory(t *testing.T) {
 		for i := range maxRuns + 1 {
 			h.Add(good("a", i, 10))
 		}
-		before := h.Next("a", Unknown, 0)
+		before := h.Next("a", Unknown, 0, time.Time{})
 		h.Add(good("a", 0, 10))
 		assert.NotNil(t, h.schedules["a"].errors, "not to be derived again")
-		assert.Equal(t, before, h.Next("a", Unknown, 0))
+		assert.Equal(t, before, h.Next("a", Unknown, 0, time.Time{}))
 	})
 	t.Run("the Schedule that ended nothing for longest is forgotten", func(t *testing.T) {
 		var h History
@@ -297,7 +330,7 @@ func TestHistoryOfTooManySchedules(t *testing.T) {
 			if of >= 100 {
 				want = runs
 			}
-			require.Equal(t, want, h.Next(name, Unknown, 0).Runs, "%s in round %d", name, round)
+			require.Equal(t, want, h.Next(name, Unknown, 0, time.Time{}).Runs, "%s in round %d", name, round)
 		}
 	}
 }
@@ -311,7 +344,7 @@ func BenchmarkNext(b *testing.B) {
 			h.Add(good(name, n, 10))
 		}
 		for name := range h.schedules {
-			h.Next(name, Incremental, 0)
+			h.Next(name, Incremental, 0, time.Time{})
 		}
 		n++
 	}

@@ -40,14 +40,14 @@ const (
 )
 
 // Next is the Estimate of the next run of a Schedule, of this kind and size where they are
-// known (Unknown, 0).
-func (h *History) Next(schedule string, kind Kind, bytes int64) Estimate {
+// known (Unknown, 0), that begins then (zero: at any time of the day).
+func (h *History) Next(schedule string, kind Kind, bytes int64, begins time.Time) Estimate {
 	s := h.schedules[schedule]
 	if s == nil {
 		return Estimate{Why: "no Backup of its schedule has ended yet"}
 	}
 	e := Estimate{Failures: len(s.Failed), Runs: len(s.Runs) + len(s.Failed)}
-	mid := predict(s.Runs, kind, float64(bytes)/(1<<20))
+	mid := predict(s.Runs, kind, float64(bytes)/(1<<20), begins.Unix())
 	if mid == 0 {
 		e.Why = fmt.Sprintf("an estimate needs %d good Backups of its schedule, and there are %d", leastRuns, len(s.Runs))
 		return e
@@ -73,19 +73,21 @@ func span(seconds float64) time.Duration {
 	return time.Duration(min(max(seconds, 1), longest.Seconds()) * float64(time.Second)).Round(time.Second)
 }
 
-// predict the seconds of the run after these; 0: they are too few.
-func predict(before []run, kind Kind, mib float64) float64 {
-	same := before
-	if kind != Unknown {
-		same = slices.DeleteFunc(slices.Clone(before), func(r run) bool { return r.kind != kind })
-		if len(same) < leastRuns {
-			same = before
-		}
+// predict the seconds of the run after these that begins then (Unix seconds; not positive: at
+// any time): by those of its kind at its time of the day, else of its kind, else by all. 0:
+// they are too few.
+func predict(before []run, kind Kind, mib float64, begins int64) float64 {
+	ofKind := func(r *run) bool { return kind == Unknown || r.kind == kind }
+	same := newestOf(before, func(r *run) bool { return ofKind(r) && (begins <= 0 || near(r.begun(), begins)) })
+	if len(same) < leastRuns {
+		same = newestOf(before, ofKind)
+	}
+	if len(same) < leastRuns {
+		same = newestOf(before, func(*run) bool { return true })
 	}
 	if len(same) < leastRuns {
 		return 0
 	}
-	same = same[max(0, len(same)-recent):]
 	var seconds, sizes []float64
 	for _, r := range same {
 		seconds = append(seconds, r.seconds)
@@ -97,6 +99,25 @@ func predict(before []run, kind Kind, mib float64) float64 {
 		return median(seconds)
 	}
 	return median(seconds) * min(max(mib/median(sizes), 1.0/scaled), scaled)
+}
+
+// newestOf are the newest recent ones of runs for which is holds.
+func newestOf(runs []run, is func(*run) bool) []run {
+	list := make([]run, 0, recent)
+	for i := len(runs) - 1; i >= 0 && len(list) < recent; i-- {
+		if is(&runs[i]) {
+			list = append(list, runs[i])
+		}
+	}
+	return list
+}
+
+// near tells whether clocks of UTC show two times (Unix seconds) 3 h apart or less.
+func near(a, b int64) bool {
+	const hour, day = 60 * 60, 24 * 60 * 60
+	apart := (a - b) % day
+	apart = max(apart, -apart)
+	return min(apart, day-apart) <= 3*hour
 }
 
 // median of a list that is not empty; it sorts the list.
@@ -116,7 +137,7 @@ func (s *series) learned() []float64 {
 	s.errors = []float64{}
 	for i := leastRuns; i < len(s.Runs); i++ {
 		r := s.Runs[i]
-		if mid := predict(s.Runs[:i], r.kind, 0); mid > 0 {
+		if mid := predict(s.Runs[:i], r.kind, 0, r.begun()); mid > 0 {
 			s.errors = append(s.errors, math.Log(r.seconds/mid))
 		}
 	}
@@ -186,7 +207,7 @@ func (h *History) Pace(now time.Time) float64 {
 	var errors []float64
 	for _, s := range h.schedules {
 		for i := len(s.Runs) - 1; i >= leastRuns && now.Unix()-s.Runs[i].end < int64(paceOver.Seconds()); i-- {
-			if mid := predict(s.Runs[:i], s.Runs[i].kind, 0); mid > 0 {
+			if mid := predict(s.Runs[:i], s.Runs[i].kind, 0, s.Runs[i].begun()); mid > 0 {
 				errors = append(errors, math.Log(s.Runs[i].seconds/mid))
 			}
 		}

@@ -76,6 +76,8 @@ type run struct {
 	kind    Kind
 }
 
+func (r *run) begun() int64 { return r.end - int64(r.seconds) }
+
 // Add a run that has ended; Velero's times are whole seconds, so one that took none took up
 // to a second. The same one again changes nothing, but for a size that was not known before.
 // One without a Schedule, or with times that cannot be, teaches nothing.

@@ -12,7 +12,8 @@
 // Schedules and Backups are written by those who run Velero. A namespace belongs to a
 // tenant, whose annotations reach no further than Bounds: its Backup is never due
 // earlier than Bounds.Least after it could start, and has no priority above
-// Bounds.Priority.
+// Bounds.Priority. Due tells which times a tenant chose: where not all deadlines can be
+// met, these are given up, and none for them.
 //
 // # Concurrency
 //

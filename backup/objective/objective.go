@@ -32,8 +32,10 @@ type Bounds struct {
 	Priority int32
 }
 
-// DefaultBounds let a tenant order its own Backups and come before others by a few hours
-// only.
+// DefaultBounds let a tenant order its own Backups, and come before those of others that are
+// due later than its own: also before those without an objective, which are due when they
+// have aged. As far as durations are known none of these misses its deadline for that: where
+// not all can be met, the tenant's is given up.
 func DefaultBounds() Bounds { return Bounds{Least: 4 * time.Hour} }
 
 // Bounds of an RPO.
@@ -87,8 +89,9 @@ type Problem struct {
 // has it: the Schedule first, as it is now (Velero copies its annotations to each Backup
 // that it makes), then the Backup, then the namespace, which is a source only of a Backup
 // of that namespace alone. But "none" on the Backup counts before its Schedule, so that one
-// can be made by hand that starts at once. There is at least one source. period is the longest time between
-// two Backups of its Schedule, 0: unknown or none.
+// can be made by hand that starts at once; one that Velero copied counts so too, since nothing
+// tells them apart. There is at least one source. period is the longest time between two
+// Backups of its Schedule, 0: unknown or none.
 func Resolve(defaults Objective, bounds Bounds, period time.Duration, sources ...Source) (Objective, []Problem) {
 	r := resolver{sources: sources}
 	o := defaults
@@ -203,6 +206,8 @@ type Due struct {
 	Deadline time.Time
 	// Closes is when its window does, and never before Deadline; zero: no window.
 	Closes time.Time
+	// DeadlineBounded and ClosesBounded: a namespace's owner chose it.
+	DeadlineBounded, ClosesBounded bool
 }
 
 // Due of a Backup that was created then, where the newest good one of its Schedule was
@@ -220,6 +225,7 @@ func (o Objective) Due(bounds Bounds, created, newest time.Time) Due {
 			d.Closes = later(closes, opens.Add(bounds.Least), created.Add(bounds.Least))
 		}
 		d.Deadline = d.Closes
+		d.DeadlineBounded, d.ClosesBounded = o.Bounded.Window, o.Bounded.Window
 	}
 	if o.RPO == 0 {
 		return d
@@ -232,9 +238,18 @@ func (o Objective) Due(bounds Bounds, created, newest time.Time) Due {
 		by = later(by, created.Add(bounds.Least), d.Opens.Add(bounds.Least))
 	}
 	if d.Deadline.IsZero() || by.Before(d.Deadline) {
-		d.Deadline = by
+		d.Deadline, d.DeadlineBounded = by, o.Bounded.RPO
 	}
 	return d
+}
+
+// BoundedAt tells whether it is due at a time, of those that Still returns, only because a
+// namespace's owner chose that.
+func (d Due) BoundedAt(by time.Time) bool {
+	if by.Equal(d.Deadline) {
+		return d.DeadlineBounded
+	}
+	return d.ClosesBounded
 }
 
 // Still is by when a Backup that ends then at the earliest is due: its deadline, else the end

@@ -138,23 +138,25 @@ func TestDue(t *testing.T) {
 		newest time.Time
 		want   Due
 	}{
-		"nothing is wanted":                {Objective{Priority: 3}, at(-24), Due{}},
-		"a window":                         {Objective{Window: night}, time.Time{}, Due{at(10), at(18), at(18)}},
-		"an open window":                   {Objective{Window: parse(t, "11:00-13:00 UTC")}, time.Time{}, Due{time.Time{}, at(1), at(1)}},
-		"an RPO from the newest good one":  {Objective{RPO: 26 * time.Hour}, at(-24), Due{Deadline: at(2)}},
-		"an RPO of the first":              {Objective{RPO: 26 * time.Hour}, time.Time{}, Due{Deadline: at(26)}},
-		"an RPO that is missed":            {Objective{RPO: 26 * time.Hour}, at(-26), Due{Deadline: at(26)}},
-		"the earlier of both, the window":  {Objective{RPO: 72 * time.Hour, Window: night}, at(-24), Due{at(10), at(18), at(18)}},
-		"the earlier of both, the RPO":     {Objective{RPO: 36 * time.Hour, Window: night}, at(-24), Due{at(10), at(12), at(18)}},
-		"a namespace's RPO is bounded":     {Objective{RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{Deadline: at(4)}},
-		"a namespace's window is bounded":  {Objective{Window: parse(t, "12:00-12:01 UTC"), Bounded: Bounded{Window: true}}, time.Time{}, Due{time.Time{}, at(4), at(4)}},
-		"a namespace's window that opens":  {Objective{Window: parse(t, "13:00-13:01 UTC"), Bounded: Bounded{Window: true}}, time.Time{}, Due{at(1), at(5), at(5)}},
-		"a Schedule's window beside it":    {Objective{Window: parse(t, "12:00-12:01 UTC"), RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{time.Time{}, at(0.0 + 1.0/60), at(0.0 + 1.0/60)}},
-		"a namespace's RPO before a start": {Objective{Window: night, RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{at(10), at(14), at(18)}},
+		"nothing is wanted":                  {Objective{Priority: 3}, at(-24), Due{}},
+		"a window":                           {Objective{Window: night}, time.Time{}, Due{at(10), at(18), at(18), false, false}},
+		"an open window":                     {Objective{Window: parse(t, "11:00-13:00 UTC")}, time.Time{}, Due{time.Time{}, at(1), at(1), false, false}},
+		"an RPO from the newest good one":    {Objective{RPO: 26 * time.Hour}, at(-24), Due{Deadline: at(2)}},
+		"an RPO of the first":                {Objective{RPO: 26 * time.Hour}, time.Time{}, Due{Deadline: at(26)}},
+		"an RPO that is missed":              {Objective{RPO: 26 * time.Hour}, at(-26), Due{Deadline: at(26)}},
+		"the earlier of both, the window":    {Objective{RPO: 72 * time.Hour, Window: night}, at(-24), Due{at(10), at(18), at(18), false, false}},
+		"the earlier of both, the RPO":       {Objective{RPO: 36 * time.Hour, Window: night}, at(-24), Due{at(10), at(12), at(18), false, false}},
+		"a namespace's RPO is bounded":       {Objective{RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{Deadline: at(4), DeadlineBounded: true}},
+		"a namespace's window is bounded":    {Objective{Window: parse(t, "12:00-12:01 UTC"), Bounded: Bounded{Window: true}}, time.Time{}, Due{time.Time{}, at(4), at(4), true, true}},
+		"a namespace's window that opens":    {Objective{Window: parse(t, "13:00-13:01 UTC"), Bounded: Bounded{Window: true}}, time.Time{}, Due{at(1), at(5), at(5), true, true}},
+		"a Schedule's window beside it":      {Objective{Window: parse(t, "12:00-12:01 UTC"), RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{time.Time{}, at(0.0 + 1.0/60), at(0.0 + 1.0/60), false, false}},
+		"a namespace's RPO before a start":   {Objective{Window: night, RPO: time.Hour, Bounded: Bounded{RPO: true}}, time.Time{}, Due{at(10), at(14), at(18), true, false}},
+		"a Schedule's RPO beside its window": {Objective{Window: night, RPO: 13 * time.Hour, Bounded: Bounded{Window: true}}, time.Time{}, Due{at(10), at(13), at(18), false, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := tt.o.Due(bounds, noon, tt.newest)
-			assert.True(t, tt.want.Opens.Equal(d.Opens) && tt.want.Deadline.Equal(d.Deadline) && tt.want.Closes.Equal(d.Closes), "want %s, got %s", tt.want, d)
+			assert.True(t, tt.want.Opens.Equal(d.Opens) && tt.want.Deadline.Equal(d.Deadline) && tt.want.Closes.Equal(d.Closes), "want %v, got %v", tt.want, d)
+			assert.Equal(t, [2]bool{tt.want.DeadlineBounded, tt.want.ClosesBounded}, [2]bool{d.DeadlineBounded, d.ClosesBounded})
 		})
 	}
 }
@@ -180,6 +182,8 @@ func TestDueStill(t *testing.T) {
 }
 
 func TestPeriod(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
 	from := instant(t, "2026-01-05T12:00:00Z")
 	for expression, want := range map[string]time.Duration{
 		"0 22 * * *": day, "@daily": day, "@every 90m": 90 * time.Minute, "0 * * * *": time.Hour,
@@ -188,7 +192,9 @@ func TestPeriod(t *testing.T) {
 	} {
 		c, err := ParseCron(expression)
 		require.NoError(t, err, expression)
-		assert.Equal(t, want, c.Period(from), expression)
+		for _, zone := range []*time.Location{time.UTC, berlin} {
+			assert.Equal(t, want, c.Period(from.In(zone)), expression)
+		}
 	}
 	for _, tt := range []struct {
 		expression, created string

@@ -29,12 +29,13 @@ func ParseCron(expression string) (Cron, error) {
 }
 
 // Next is when the next Backup is created after t; zero: never. Without a zone of its own
-// an expression is in that of t.
+// an expression is in UTC, which is the zone of Velero's image, whatever that of this machine
+// is.
 func (c Cron) Next(t time.Time) time.Time {
 	if c.schedule == nil {
 		return time.Time{}
 	}
-	return c.schedule.Next(t)
+	return c.schedule.Next(t.UTC())
 }
 
 // Period is the longest time between two Backups, over 400 days from the first after from, and

@@ -21,8 +21,9 @@ func explainBackupCommand() *cobra.Command {
 	return explainWaitingCommand("backup", "NAME", &cobra.Command{
 		Short:   "Why a Velero Backup waits, and its place in the queue",
 		Example: `  plimsoll explain backup nightly-20261123`,
-		Long: "Why a Velero Backup waits, and its exact place in the queue. Reads the API server and decides as a controller with\n" +
-			"the configuration of --config would; without it, with a limit of 1, first in, first out and no deadlines.",
+		Long: "Why a Velero Backup waits, and its place in the queue. Reads the API server and decides as a controller with\n" +
+			"the configuration of --config would; without it, with a limit of 1, first in, first out and no deadlines.\n" +
+			"Where deadlines are tight, the leader's place may be another one: it may have seen more Backups end.",
 	}, askBackup, explain.WriteBackup)
 }
 

@@ -19,7 +19,7 @@ type Controller struct {
 	Log        Log                  `yaml:"log" why:"The log on standard error."`
 	Kubernetes ControllerKubernetes `yaml:"kubernetes" why:"How the cluster is reached."`
 	Election   Election             `yaml:"election" why:"The leader election: which of several replicas acts."`
-	Velero     []Velero             `yaml:"velero" unit:"Velero installations" why:"The Velero installations of the cluster; none: each namespace that has a Backup or a node-agent in it is one."`
+	Velero     []Velero             `yaml:"velero" unit:"Velero installations" why:"The Velero installations of the cluster; none: for the backup queue each namespace with a Backup is one, and for data mover loads each with a node-agent and a Backup or a data mover load."`
 	Fleet      agents.Settings      `yaml:"agents" why:"The agents, as their heartbeats show them."`
 	VGDP       admission.Settings   `yaml:"vgdp" why:"Velero's data mover loads: in which order they are admitted, and how many at a time."`
 	Backups    backup.Settings      `yaml:"backups" why:"The queue of Velero's Backups: several run at a time, but none that share a namespace."`

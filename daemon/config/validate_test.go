@@ -503,9 +503,10 @@ func documents() map[string]Document {
 // met.
 func TestValidateBoundsEachNumber(t *testing.T) {
 	unbounded := map[string][]int64{
-		"controller/vgdp.diagnoseAfter":      {math.MaxInt64},     // however long: then there is no diagnosis
-		"agent/eviction.protect.priority":    {math.MinInt64, -1}, // pods may have negative priorities
-		"controller/agents.protect.priority": {math.MinInt64, -1},
+		"controller/vgdp.diagnoseAfter":         {math.MaxInt64},     // however long: then there is no diagnosis
+		"agent/eviction.protect.priority":       {math.MinInt64, -1}, // pods may have negative priorities
+		"controller/agents.protect.priority":    {math.MinInt64, -1},
+		"controller/backups.deadlines.priority": {-1}, // Backups may have negative priorities
 	}
 	for kind, document := range documents() {
 		eachValue("", structOf(document), func(path string, v reflect.Value) {

@@ -189,6 +189,9 @@ func WriteBackup(w io.Writer, b *Backup, now time.Time) error {
 	if b.Wanted != nil {
 		b.Wanted.write(&t)
 	}
+	if slices.ContainsFunc(b.Queue.Waiting, func(p backup.QueuedBackup) bool { return !p.Deadline.IsZero() }) {
+		t.line("Places where deadlines are tight depend on how long Backups take: the leader may have seen more of them, and its page has its own places.")
+	}
 	t.line("")
 	t.line("%d of %d run in %s:", b.Queue.Running, b.Queue.Limit, b.Queue.Namespace)
 	if err := t.writeTo(w); err != nil {

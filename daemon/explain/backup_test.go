@@ -43,4 +43,6 @@ func TestExplainBackupQueuePlace(t *testing.T) {
 	assert.Contains(t, told("soon", backup.Queued), "velero/soon is Queued, next, for 10m0s: it starts now.\n")
 	assert.Equal(t, "velero/nightly is InProgress: it does not wait in the queue.\n", told("nightly", backup.InProgress))
 	assert.NotContains(t, told("mine", backup.Queued), "later")
+	queue.Waiting[3].Deadline = now
+	assert.Contains(t, told("mine", backup.Queued), "the leader may have seen more of them, and its page has its own places.\n")
 }

@@ -1,0 +1,161 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
+)
+
+func invalid(name string) error {
+	return apierrors.NewInvalid(schema.GroupKind{Group: "velero.io", Kind: "Backup"}, name, nil)
+}
+
+// said is how many Events say that the API server refuses to change a Backup.
+func (s *scene) said() (n int) {
+	for _, line := range s.events.lines {
+		if strings.HasPrefix(line, ReasonRefused+": ") {
+			n++
+		}
+	}
+	return n
+}
+
+// One that the API server refuses to change stops no other, but those that share a namespace
+// with it: another leader may start it.
+func TestRefusedStopsNoOther(t *testing.T) {
+	for name, position := range map[string]int{"is not queued": 0, "does not start": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t, 1)
+				s.refuse = map[string]error{"bad": invalid("bad")}
+				s.backup("bad", position, "a")
+				for _, name := range []string{"same", "other", "last"} {
+					s.backup(name, 0, map[string]any{"same": "a", "other": "b", "last": "c"}[name])
+				}
+				for _, name := range []string{"other", "last"} {
+					s.pass(3 * time.Second)
+					require.Equal(t, Ready, s.phase(name))
+					require.True(t, s.become(Ready, InProgress))
+					require.True(t, s.become(InProgress, "Completed"))
+				}
+				s.pass(time.Minute)
+				assert.Equal(t, Queued, s.phase("same"))
+				assert.Equal(t, 1, s.said())
+				assert.Contains(t, s.events.lines, `BackupChangeRefused: the API server refuses to change it: Backup.velero.io "bad" is invalid; it does not start, and Backups behind it that share a namespace with it wait for it; correct what refuses it, such as an admission policy, or delete the Backup; it is tried again after 5m, or when it has changed`)
+				s.pass(refusedFor)
+				assert.Equal(t, 2, s.said())
+				s.put(s.now["bad"]) // as its owner edits it
+				s.pass(time.Second)
+				assert.Equal(t, 3, s.said())
+				s.refuse = nil
+				s.pass(refusedFor + 3*time.Second)
+				for range 2 {
+					require.True(t, s.become(Ready, InProgress))
+					require.True(t, s.become(InProgress, "Completed"))
+					s.pass(time.Second)
+				}
+				assert.Equal(t, []Phase{"Completed", "Completed"}, []Phase{s.phase("bad"), s.phase("same")})
+			})
+		})
+	}
+}
+
+func TestRefusedRoundIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, 1)
+		s.refuse = map[string]error{}
+		for i := range 10 {
+			name := fmt.Sprint(i)
+			s.refuse[name] = invalid(name)
+			s.backup(name, 0, "a")
+		}
+		for _, want := range []int{3, 6, 9, 10, 10} {
+			s.pass(0)
+			assert.Equal(t, want, s.said())
+		}
+	})
+}
+
+func TestRefusedIsNotHandedBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, 1)
+		for _, name := range []string{"runs", "x", "bad", "y", "z"} {
+			s.backup(name, 0, "a")
+			s.pass(time.Second)
+		}
+		require.True(t, s.become(Ready, InProgress))
+		x := s.now["x"]
+		delete(s.now, "x")
+		delete(s.read, "x")
+		s.history = append(s.history, change{object: x, deleted: true})
+		s.refuse = map[string]error{"bad": invalid("bad")}
+		s.r.Settings = func() Settings { return Settings{Resync: time.Minute} }
+		s.pass(5 * time.Second)
+		assert.Equal(t, []int{2, 3, 4}, s.positions("bad", "y", "z"), "the order stays")
+		assert.True(t, s.read["bad"].Annotated)
+		assert.False(t, s.read["y"].Annotated || s.read["z"].Annotated)
+		assert.Contains(t, s.log.String(), "handed backup queue back to velero")
+		assert.Equal(t, 1, s.said())
+	})
+}
+
+// Two leaders, of which the API server refuses one to change some Backups.
+func TestLeadersRefusedStartInOrder(t *testing.T) {
+	for seed := range uint64(live.Times(10, 30)) {
+		synctest.Test(t, func(t *testing.T) {
+			of := func() Settings { return leading(1+int(seed%3), Config{}) }
+			s := &server{random: rand.New(rand.NewPCG(seed, 20)), now: map[string]*unstructured.Unstructured{}, read: map[string]*Object{}, rank: map[string]int{}, ordered: true}
+			c := &contest{server: s, settings: []func() Settings{of, of}, leaders: []*leader{newLeader(s, of), newLeader(s, of)}}
+			defer func() {
+				for _, l := range c.leaders {
+					l.stop()
+				}
+			}()
+			for range 600 {
+				if l := c.leaders[0]; l.sent != nil && strings.ContainsAny(l.sent.name[3:], "0369") {
+					l.answer = invalid(l.sent.name)
+					l.resume()
+				}
+				c.step()
+				require.NoError(t, s.wrong, "seed %d", seed)
+			}
+			time.Sleep(refusedFor)
+			require.NoError(t, c.drain(), "seed %d", seed)
+			require.NoError(t, s.wrong, "seed %d", seed)
+		})
+	}
+}
+
+func TestRefusedErrors(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{invalid("b"), true},
+		{apierrors.NewForbidden(groupResource, "b", errors.New("a policy")), true},
+		{apierrors.NewBadRequest("a webhook"), true},
+		{fmt.Errorf("patch: %w", invalid("b")), true},
+		{apierrors.NewUnauthorized("an old token"), false},
+		{apierrors.NewTooManyRequests("busy", 1), false},
+		{apierrors.NewInternalError(errors.New("etcd")), false},
+		{apierrors.NewServiceUnavailable("it starts"), false},
+		{apierrors.NewTimeoutError("late", 1), false},
+		{context.DeadlineExceeded, false},
+		{errors.New("connection refused"), false},
+	} {
+		assert.Equal(t, tt.want, refused(tt.err), "%v", tt.err)
+	}
+}
