@@ -100,7 +100,11 @@ func (r *Release) resized(ctx context.Context, node *corev1.Node) error {
 	journal := throttle.Journal{Files: pass, Save: pass.Record, Limits: slices.Clone(limits)}
 	err = journal.Set(nil)
 	for _, l := range limits {
-		if !slices.Contains(journal.Limits, l) {
+		switch {
+		case slices.ContainsFunc(journal.Limits, func(o throttle.Limit) bool { return o.Knob == l.Knob }): // tried again
+		case slices.Contains(journal.Left, l.Knob):
+			r.report("%s: left: another program changed it", l.Knob)
+		default:
 			r.report("%s: as before", l.Knob)
 		}
 	}

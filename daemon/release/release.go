@@ -23,6 +23,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -82,7 +83,7 @@ func (r *Release) All(ctx context.Context) error {
 		return err
 	}
 	err := r.checkHolders(ctx, r.heartbeats, func() error { return r.sweep(ctx, r.removeMarks) })
-	return r.summarize(err, r.remove(ctx, r.heartbeats), r.remove(ctx, controller))
+	return r.summarize(err, r.queues(ctx), r.remove(ctx, r.heartbeats), r.remove(ctx, controller))
 }
 
 // Node removes the marks of one node's agent. The agent's own rights suffice,
@@ -299,6 +300,31 @@ func (r *Release) backups(ctx context.Context) error {
 		r.report("%s: reason removed", nameOf(u))
 		return nil
 	})
+}
+
+// queues reports each Velero whose server still leaves its queue to a controller: no
+// Backup starts there. Only its user can change the server.
+func (r *Release) queues(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	servers, err := r.Dynamic.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).List(ctx, metav1.ListOptions{LabelSelector: backup.Servers})
+	if err != nil {
+		return fmt.Errorf("list Velero's servers: %w", err)
+	}
+	var errs []error
+	for i := range servers.Items {
+		server := &appsv1.Deployment{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(servers.Items[i].Object, server); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, c := range server.Spec.Template.Spec.Containers {
+			if backup.HandedOver(slices.Concat(c.Command, c.Args)) {
+				errs = append(errs, fmt.Errorf("%s runs with --disable-controllers=backup-queue, and no controller starts its Backups: they wait until you remove that flag", nameOf(&servers.Items[i])))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Stale releases the hidden data mover loads that no Gate holds any more, because no

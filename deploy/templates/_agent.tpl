@@ -50,13 +50,13 @@ kind: AgentConfiguration
 
 {{- /* The pod of an agent, or of its examination: a dict of the root, the container's
 name, args, those of the values after all others, further fields of the container,
-and the containers beside it. */ -}}
+the containers beside it, and the tolerations beside those of our taints. */ -}}
 {{- define "plimsoll.agent.pod" -}}
 {{- $needs := include "plimsoll.agent.needs" .root -}}
 {{- $observe := eq $needs "nothing" -}}
 {{- $values := .root.Values.agent -}}
 serviceAccountName: plimsoll-agent
-priorityClassName: plimsoll
+priorityClassName: {{ include "plimsoll.priorityClass" .root }}
 hostPID: {{ not $observe }}
 {{- if $observe }}
 securityContext: {{- include "plimsoll.unprivilegedPod" . | nindent 2 }}
@@ -64,15 +64,7 @@ securityContext: {{- include "plimsoll.unprivilegedPod" . | nindent 2 }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $values.nodeSelector }}
-nodeSelector: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $values.affinity }}
-affinity: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $values.tolerations }}
-tolerations: {{- toYaml . | nindent 2 }}
-{{- end }}
+{{ include "plimsoll.placement" (dict "values" $values "tolerations" .tolerations) }}
 containers:
   - name: {{ .name }}
     image: {{ include "plimsoll.image" .root | quote }}

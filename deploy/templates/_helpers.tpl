@@ -39,11 +39,37 @@ configuration includes this first. */ -}}
 {{- end -}}
 
 {{- define "plimsoll.image" -}}
+{{- if and .Values.image.digest .Values.image.tag -}}
+{{- fail "image.digest and image.tag: which of the two runs? Set one of them, and the other to \"\"" -}}
+{{- end -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
 {{- else -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
+{{- end -}}
+
+{{- define "plimsoll.priorityClass" -}}
+plimsoll{{ if eq .Values.priorityClass.preemptionPolicy "Never" }}-non-preempting{{ end }}
+{{- end -}}
+
+{{- /* Where a pod may run: a dict of the values that say so, and of the tolerations
+beside those of our taints. Tolerations cannot match a key prefix. */ -}}
+{{- define "plimsoll.placement" -}}
+{{- with .values.nodeSelector -}}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{ end }}
+{{- with .values.affinity -}}
+affinity: {{- toYaml . | nindent 2 }}
+{{ end -}}
+# Also where every node is under pressure.
+tolerations:
+  {{- range list "MemoryContention" "DiskContention" "NetworkContention" "FilesystemPressure" "CPUContention" "CPUSuppression" "OOMStorm" "ReclaimedOvercommit" "NUMAMemoryContention" "RootfsOveruse" }}
+  - {key: plimsoll.dev/{{ . }}, operator: Exists}
+  {{- end }}
+  {{- with .tolerations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end -}}
 
 {{- /* The labels of every object, and those of a pod: without the chart's version, so

@@ -20,6 +20,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/chart"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
@@ -203,6 +204,7 @@ func TestChartRefusesBadValues(t *testing.T) {
 		"agnet.resources=null":                                  "additional properties 'agnet' not allowed",
 		"profile=privileged":                                    "value must be one of 'full', 'observe'",
 		"image.digest=latest":                                   "does not match pattern",
+		"priorityClass.preemptionPolicy=Sometimes":              "value must be one of 'Never', 'PreemptLowerPriority'",
 		"podMonitor.intervall=1m":                               "additional properties 'intervall' not allowed",
 		"agent.config.eviction.dryRn=false":                     "at '/agent/config/eviction': additional properties 'dryRn' not allowed",
 		"agent.config.eviction.via=contoller":                   "at '/agent/config/eviction/via': value must be one of 'direct', 'controller'",
@@ -220,7 +222,9 @@ func TestChartRefusesBadValues(t *testing.T) {
 		_, err := h.Try("template", "plimsoll", chart.Dir, "--set", set)
 		require.ErrorContains(t, err, says, set)
 	}
-	_, err := h.Try("template", "plimsoll", chart.Dir, "--namespace", "elsewhere")
+	_, err := h.Try("template", "plimsoll", chart.Dir, "--set", "image.tag=v1,image.digest=sha256:"+strings.Repeat("0", 64))
+	require.ErrorContains(t, err, "image.digest and image.tag: which of the two runs?")
+	_, err = h.Try("template", "plimsoll", chart.Dir, "--namespace", "elsewhere")
 	require.ErrorContains(t, err, "Plimsoll's namespace is plimsoll-system")
 }
 
@@ -272,14 +276,16 @@ func TestChartNotes(t *testing.T) {
 	h := chart.NewHelm(t, "")
 	const label = "kubectl label namespace plimsoll-system pod-security.kubernetes.io/enforce=privileged"
 	const act, full, acts, movers, gate = "--set agent.config.eviction.dryRun=false", "--set profile=full", "The agents act", "--set agent.config.vgdp.dryRun=false", "--set gate.enabled=true"
+	const queue, pending = "Before helm uninstall hand the queue back", "stays Pending"
 	for name, c := range map[string]struct {
 		set       string
 		says, not []string
 	}{
-		"by default":     {"profile=full", []string{act, movers, label, "helm upgrade mine CHART"}, []string{full, acts, gate}},
+		"by default":     {"profile=full", []string{act, movers, label, pending, "helm upgrade mine CHART"}, []string{full, acts, gate, queue}},
 		"observe":        {"profile=observe,agent.config.eviction.dryRun=false", []string{full}, []string{act, acts, movers}},
 		"it acts":        {"agent.config.eviction.dryRun=false,agent.config.vgdp.dryRun=false,agent.config.throttle.dryRun=false", []string{acts}, []string{"dry run", act, movers}},
 		"without a gate": {"gate.enabled=false,controller.config.vgdp.enabled=true", []string{gate}, nil},
+		"with the queue": {"controller.config.backups.enabled=true,priorityClass.preemptionPolicy=PreemptLowerPriority", []string{queue}, []string{pending}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, notes, found := strings.Cut(h.Run("install", "mine", chart.Dir, "--dry-run=client", "--set", c.set), "\nNOTES:\n")
@@ -375,6 +381,41 @@ func allPods(t *testing.T, all []*unstructured.Unstructured) map[string]*corev1.
 	}
 	require.Len(t, list, 5, "agent, doctor, controller, and two that release")
 	return list
+}
+
+// What runs once is put where the controller, or an agent, may be, and not on a node that
+// does not answer.
+func TestPlacement(t *testing.T) {
+	all := allPods(t, chart.NewHelm(t, "").Render("--kube-version", "1.35.0", "--set", "controller.config.vgdp.enabled=true", "--set-json", `controller={
+		"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "type", "operator": "DoesNotExist"}]}]}}},
+		"tolerations": [{"key": "mine", "operator": "Exists"}]}`, "--set-json", `agent.tolerations=[{"operator": "Exists"}, {"key": "mine", "operator": "Exists"}]`))
+	controller := all["plimsoll-controller"]
+	require.Len(t, controller.Tolerations, len(plugins.Conditions())+1)
+	for name, pod := range all {
+		if name == "plimsoll-agent" {
+			continue
+		}
+		assert.Equal(t, controller.Tolerations, pod.Tolerations, name)
+		if name != "plimsoll-doctor" {
+			assert.Equal(t, controller.Affinity, pod.Affinity, name)
+		}
+	}
+}
+
+// A PriorityClass cannot be changed: the other policy is another class.
+func TestPriorityClass(t *testing.T) {
+	h := chart.NewHelm(t, "")
+	for policy, name := range map[string]string{"Never": "plimsoll-non-preempting", "PreemptLowerPriority": "plimsoll"} {
+		all := h.Render("--kube-version", "1.35.0", "--set", "controller.config.vgdp.enabled=true,priorityClass.preemptionPolicy="+policy)
+		have, _, err := unstructured.NestedString(named(t, all, "PriorityClass.scheduling.k8s.io /"+name).Object, "preemptionPolicy")
+		require.NoError(t, err)
+		assert.Equal(t, policy, have)
+		for of, pod := range allPods(t, all) {
+			if of != "plimsoll-release" { // it is there when the class is gone
+				assert.Equal(t, name, pod.PriorityClassName, of)
+			}
+		}
+	}
 }
 
 // Files that only the group of a process may read (defaultMode: 0440) are its pod's.
