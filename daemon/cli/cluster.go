@@ -311,8 +311,12 @@ func nodeLine(n *remote.Node, wide bool) string {
 	if n.Silent && n.Contention != nil {
 		contention = "unknown, was " + contention
 	}
-	age := view.Age(time.Duration(n.HeartbeatSeconds * float64(time.Second)))
-	cells := []string{n.Name, agent, age + " ago", pressure, contention}
+	age := time.Duration(n.HeartbeatSeconds * float64(time.Second))
+	heartbeat := view.Age(age.Abs()) + " ago"
+	if age < 0 {
+		heartbeat = view.Age(-age) + " ahead"
+	}
+	cells := []string{n.Name, agent, heartbeat, pressure, contention}
 	if wide {
 		budget := "-"
 		if n.DataMoverBudget != nil {

@@ -23,6 +23,9 @@ func TestNodeLine(t *testing.T) {
 	} {
 		assert.Equal(t, want, strings.Split(nodeLine(&n, false), "\t")[3])
 	}
+	for want, seconds := range map[string]float64{"2 min ago": 120, "10 min ahead": -600} {
+		assert.Equal(t, want, strings.Split(nodeLine(&remote.Node{HeartbeatSeconds: seconds}, false), "\t")[2])
+	}
 	for want, unknown := range map[string][]string{"none": {"Network eth0"}, "unknown: Disk sda": {"Disk sda", "Network eth0"}} {
 		n := remote.Node{Contention: &lease.NodeContention{Unknown: unknown}}
 		assert.Equal(t, want, strings.Split(nodeLine(&n, false), "\t")[4], "no kernel tells who waits for a link")

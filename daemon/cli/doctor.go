@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -111,7 +112,7 @@ func (f *agentFlags) examination() doctor.Examination {
 	p.WebConfig, p.TokenReview = c.Web.ConfigFile, c.Web.TokenReview
 	p.StartedBy = agent.StartedBy()
 	p.Kubeconfig, p.Protected = c.Kubernetes.Kubeconfig, c.Eviction.Protect.Namespaces
-	p.StateDir, p.DryRun, p.PluginDirs = c.State.Dir, c.Eviction.DryRun, agent.PluginDirs(&c)
+	p.StateDir, p.Acts, p.PluginDirs = c.State.Dir, actsOf(&c), agent.PluginDirs(&c)
 	p.EvictsDirectly = c.Eviction.Via == evict.ViaDirect || c.Eviction.ViaFallback
 	p.RequestsEvictions = c.Eviction.Via == evict.ViaRequest
 	p.Resizes = c.Throttle.Enabled && c.Throttle.Resize
@@ -130,6 +131,32 @@ func (f *agentFlags) examination() doctor.Examination {
 		p.Cluster, p.ClusterErr = how, err
 	}
 	return p
+}
+
+// actsOf are what an agent with this configuration may change.
+func actsOf(c *config.Agent) []doctor.Act {
+	when := func(is bool, key string) string {
+		if is {
+			return key
+		}
+		return ""
+	}
+	e, of := &c.Eviction, ""
+	left := slices.ContainsFunc(e.DryRunPlugins, func(name string) bool { return strings.HasPrefix(name, "-") })
+	all := slices.Contains(e.DryRunPlugins, "*") && !left
+	dry := cmp.Or(when(e.DryRun, "eviction.dryRun"), when(all, "eviction.dryRunPlugins"))
+	unmarked := when(!c.Conditions.Enabled, "conditions.enabled") // nor is a pod evicted then
+	var acts []doctor.Act
+	if dry == "" && len(e.DryRunPlugins) > 0 {
+		acts = append(acts, doctor.Act{What: "marks and evictions of the plugins " + strings.Join(e.DryRunPlugins, " "), DryRun: "eviction.dryRunPlugins", Off: unmarked})
+		of = " of other plugins"
+	}
+	return append(acts,
+		doctor.Act{What: "marks" + of, DryRun: dry, Off: unmarked},
+		doctor.Act{What: "evictions" + of, DryRun: dry, Off: cmp.Or(unmarked, when(!e.Enabled, "eviction.enabled"))},
+		doctor.Act{What: "throttles", DryRun: when(c.Throttle.DryRun, "throttle.dryRun"), Off: when(!c.Throttle.Enabled, "throttle.enabled")},
+		doctor.Act{What: "data mover budget and throttles of data movers", DryRun: when(c.VGDP.DryRun, "vgdp.dryRun"), Off: when(!c.VGDP.Enabled, "vgdp.enabled")},
+	)
 }
 
 // leasesOf sets the Leases that an agent with this configuration renews.

@@ -14,6 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/explain"
 	"github.com/plimsoll-dev/plimsoll/daemon/remote"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
@@ -113,22 +114,18 @@ func (f *explainFlags) askAgent(ctx context.Context, out io.Writer, name string)
 	return f.write(out, s, name)
 }
 
-// stored is what an agent stores: its decisions, and what it does not judge now.
+// stored is what an agent stores: its decisions, and its state now.
 type stored struct {
 	decisions []evict.Decision
-	notJudged []string
+	now       *view.State
 }
 
 func storedBy(ctx context.Context, agent *web.Client) (s stored, err error) {
 	if s.decisions, err = agent.Decisions(ctx); err != nil {
 		return stored{}, err
 	}
-	state, err := agent.State(ctx)
-	if err != nil {
-		return stored{}, err
-	}
-	s.notJudged = state.UnjudgedText()
-	return s, nil
+	s.now, err = agent.State(ctx)
+	return s, err
 }
 
 func (f *explainFlags) write(out io.Writer, s stored, name string) (err error) {
@@ -142,9 +139,9 @@ func (f *explainFlags) write(out io.Writer, s stored, name string) (err error) {
 	case isObject(f.output):
 		return writeObject(out, f.output, web.Decisions{Decisions: append([]evict.Decision{}, list...)})
 	case name == "":
-		return explain.WriteNewest(out, list, s.notJudged, time.Now())
+		return explain.WriteNewest(out, list, s.now, time.Now())
 	}
-	return explain.WriteAbout(out, list, name, time.Now())
+	return explain.WriteAbout(out, list, name, s.now, time.Now())
 }
 
 // askCluster answers from the decisions of a node's agent; where that cannot be asked,
@@ -158,11 +155,12 @@ func (f *explainFlags) askCluster(c *cobra.Command, name string) error {
 	case err != nil:
 		return err
 	}
-	node := f.node
-	if node == "" {
-		if node, err = f.nodeOf(ctx, cluster, name); err != nil {
-			return err
-		}
+	if name != "" && !strings.Contains(name, "/") && (f.node == "" || f.namespace != "") {
+		name = cmp.Or(f.namespace, f.access().Namespace()) + "/" + name
+	}
+	node, err := f.nodeOf(c, cluster, name)
+	if err != nil {
+		return err
 	}
 	list, asked := f.decisions(ctx, cluster, node)
 	if asked == nil {
@@ -193,14 +191,18 @@ func (f *explainFlags) decisions(ctx context.Context, cluster *remote.Cluster, n
 	return storedBy(ctx, agent)
 }
 
-// nodeOf the pod that is named.
-func (f *explainFlags) nodeOf(ctx context.Context, cluster *remote.Cluster, name string) (string, error) {
-	namespace, pod, found := strings.Cut(name, "/")
-	if !found {
-		namespace, pod = cmp.Or(f.namespace, f.access().Namespace()), name
+// nodeOf is the node that is named, or that of the pod.
+func (f *explainFlags) nodeOf(c *cobra.Command, cluster *remote.Cluster, name string) (string, error) {
+	if f.node != "" {
+		return f.node, nil
 	}
+	namespace, pod, _ := strings.Cut(name, "/")
 	if pod == "" {
 		return "", usageError{errors.New("missing NAME of a pod, or --node NODE")}
 	}
-	return cluster.NodeOf(ctx, namespace, pod)
+	node, note, err := cluster.NodeOf(c.Context(), namespace, pod)
+	if note != "" {
+		warn(c.ErrOrStderr(), note)
+	}
+	return node, err
 }

@@ -153,6 +153,38 @@ func TestExplainFallsBackToEvents(t *testing.T) {
 	assert.Contains(t, stderr, `plimsoll: explain: eviction: "d2": `)
 }
 
+// Of two pods of one name that is explained which was evicted, and no pod of another
+// namespace.
+func TestExplainPodOfName(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/api/v1/namespaces/shop/events":
+			fmt.Fprint(w, `{"kind":"EventList","apiVersion":"v1","items":[{"metadata":{"name":"e"},"reason":"PressureEviction",
+"source":{"component":"plimsoll-agent","host":"n1"},"involvedObject":{"kind":"Pod","name":"db-0","uid":"a"}}]}`)
+		case "/api/v1/namespaces/shop/pods/db-0":
+			fmt.Fprint(w, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"db-0","uid":"b"},"spec":{"nodeName":"n2"}}`)
+		case "/api/v1/namespaces/default/events":
+			assert.Contains(t, r.URL.Query().Get("fieldSelector"), "involvedObject.name=n1")
+			fmt.Fprint(w, `{"kind":"EventList","apiVersion":"v1","items":[{"metadata":{"name":"1"},"message":"shop/db-0: ours"},
+{"metadata":{"name":"2"},"message":"shop/db-01: longer"},{"metadata":{"name":"3"},"message":"staging/db-0: theirs"}]}`)
+		default: // the agent cannot be asked
+			assert.Equal(t, "spec.nodeName=n1", r.URL.Query().Get("fieldSelector"))
+			w.WriteHeader(http.StatusForbidden)
+		}
+	}))
+	defer s.Close()
+	at := []string{"explain", "eviction", "--kubeconfig", kubeconfigOf(t, s.URL)}
+	for _, args := range [][]string{{"-n", "shop", "db-0"}, {"--context", "c", "shop/db-0"}, {"-n", "shop", "--node", "n1", "db-0"}} {
+		status, stdout, stderr := told(append(at, args...)...)
+		assert.Zero(t, status, stderr)
+		assert.Contains(t, stdout, "shop/db-0: ours")
+		assert.NotContains(t, stdout, "longer")
+		assert.NotContains(t, stdout, "theirs")
+		assert.Equal(t, len(args) < 4, strings.Contains(stderr, "explained is the earlier pod of this name (UID a, "), stderr)
+	}
+}
+
 func TestExplainUnknownPodNeedsNode(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -45,7 +45,7 @@ func TestEachName(t *testing.T) {
 func ofOthers() []string {
 	return []string{
 		// Kubernetes.
-		"WaitForFirstConsumer", "allowedTopologies", "automountServiceAccountToken", "defaultMode", "includePreferNoSchedule", "resizePolicy", "syncFrequency", "terminationGracePeriodSeconds", "tlsConfig",
+		"WaitForFirstConsumer", "allowedTopologies", "automountServiceAccountToken", "defaultMode", "includePreferNoSchedule", "PreemptLowerPriority", "resizePolicy", "syncFrequency", "terminationGracePeriodSeconds", "tlsConfig",
 		"MemoryPressure", "X-Kubernetes-PF-PriorityLevel-UID", "config.hash", "config.mirror",
 		// Velero, Go, systemd, Debian, and a file that is made.
 		"velero.io", "IsMirrorPod", "VerifyClientCertIfGiven", "ProtectHome", "RestartSec", "python3-grpcio", "image.tar",
@@ -58,7 +58,7 @@ func ofOthers() []string {
 func flagsOfOthers() []string {
 	return []string{
 		"concurrent-backups", "disable-controllers", "fs-backup-timeout", "node-agent-configmap", // velero
-		"set", "set-json", "reuse-values", "reset-then-reuse-values", "api-versions", // helm
+		"set", "set-json", "reuse-values", "reset-then-reuse-values", "api-versions", "kube-version", // helm
 		"status-taint",                                                     // cluster-autoscaler
 		"audit-policy-file", "feature-gates", "runtime-config", "root-dir", // kube-apiserver, kubelet
 		"name", "token-file", // of a plugin made with the kit

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/daemon/guard"
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
@@ -34,8 +36,9 @@ const serverTimeout = 15 * time.Second
 // docs/compatibility.md has a run of.
 const oldestKubernetes, oldestTried = 30, 31
 
-// cluster examines the API server, if the configuration has one.
-func (p Examination) cluster(ctx context.Context) []Row {
+// cluster examines the API server, if the configuration has one. agentRuns: an agent
+// answers on the socket.
+func (p Examination) cluster(ctx context.Context, agentRuns bool) []Row {
 	switch {
 	case p.ClusterErr != nil:
 		return []Row{{Fail, "API server", p.ClusterErr.Error()}}
@@ -44,6 +47,9 @@ func (p Examination) cluster(ctx context.Context) []Row {
 	}
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
+	clock := &agents.Clock{}
+	p.Cluster = rest.CopyConfig(p.Cluster)
+	p.Cluster.Wrap(clock.Wrap) // whoever asks, ages are by the API server's clock
 	server := apiServer(ctx, p.Cluster)
 	rows := append(p.credentials(), p.dryRun(), server)
 	if server.Result != Fail {
@@ -55,11 +61,11 @@ func (p Examination) cluster(ctx context.Context) []Row {
 		if p.Resizes {
 			rows = append(rows, resizes(ctx, p.Cluster))
 		}
-		rows = append(rows, leases(ctx, p.Cluster, p.Lease, p.NodeLease)...)
-		rows = append(rows, queues(ctx, p.Cluster)...)
+		rows = append(rows, leases(ctx, p, agentRuns)...)
+		rows = append(rows, queues(ctx, p.Cluster, clock)...)
 		rows = append(rows, veleroProtected(ctx, p.Cluster, p.Protected)...)
 		rows = append(rows, installedVelero(ctx, p.Cluster)...)
-		rows = append(rows, neighbours(ctx, p.Cluster, velero)...)
+		rows = append(rows, neighbours(ctx, p.Cluster, velero, clock.Now())...)
 	}
 	return rows
 }
@@ -113,11 +119,28 @@ func resizes(ctx context.Context, how *rest.Config) Row {
 	return Row{Pass, check, "the API server serves pods/resize (throttle.resize: true)"}
 }
 
+// dryRun tells what the agent does, and what it only decides.
 func (p Examination) dryRun() Row {
-	if p.DryRun {
-		return Row{Warn, "dry run", "on: no condition, no taint, no eviction (eviction.dryRun: false turns it off)"}
+	const check = "dry run"
+	var does, decides, off []string
+	for _, a := range p.Acts {
+		switch {
+		case a.Off != "":
+			off = append(off, a.What+" ("+a.Off+")")
+		case a.DryRun != "":
+			decides = append(decides, a.What+" ("+a.DryRun+")")
+		default:
+			does = append(does, a.What)
+		}
 	}
-	return Row{Pass, "dry run", "off: the agent acts"}
+	text := "in force: " + cmp.Or(strings.Join(does, ", "), "nothing")
+	if len(off) > 0 {
+		text += "; switched off: " + strings.Join(off, ", ")
+	}
+	if len(decides) > 0 {
+		return Row{Warn, check, "decided and not carried out: " + strings.Join(decides, ", ") + "; " + text}
+	}
+	return Row{Pass, check, text}
 }
 
 // loads reports how many data mover loads may run; velero: there can be some.

@@ -60,7 +60,7 @@ const good = `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`
 
 func inCluster(t *testing.T, how *rest.Config) []Row {
 	t.Helper()
-	return Examination{Cluster: how, EvictsDirectly: true}.cluster(t.Context())
+	return Examination{Cluster: how, EvictsDirectly: true}.cluster(t.Context(), false)
 }
 
 func TestDoctorAPIServerVersion(t *testing.T) {
@@ -143,11 +143,11 @@ func TestDoctorMissingRights(t *testing.T) {
 	r := row(t, inCluster(t, how), "rights")
 	assert.Equal(t, Fail, r.Result)
 	assert.Contains(t, r.Finding, "missing: patch nodes/status, create pods/eviction (apply deploy/rbac.yaml, deploy/rbac-evict-direct.yaml)")
-	r = row(t, Examination{Cluster: how}.cluster(t.Context()), "rights")
+	r = row(t, Examination{Cluster: how}.cluster(t.Context(), false), "rights")
 	assert.Contains(t, r.Finding, "missing: patch nodes/status (apply deploy/rbac.yaml)", "the controller evicts")
 	how, _ = apiServerOf(t, good, "get customnoderesources")
 	assert.Equal(t, Pass, row(t, inCluster(t, how), "rights").Result, "nobody asks what is lent")
-	r = row(t, Examination{Cluster: how, Katalyst: true}.cluster(t.Context()), "rights")
+	r = row(t, Examination{Cluster: how, Katalyst: true}.cluster(t.Context(), false), "rights")
 	assert.Contains(t, r.Finding, "missing: get customnoderesources.node.katalyst.kubewharf.io (apply deploy/rbac.yaml, deploy/rbac-katalyst.yaml)")
 }
 
@@ -166,17 +166,23 @@ func TestDoctorRightsNotAnswered(t *testing.T) {
 }
 
 func TestDoctorDryRunWarns(t *testing.T) {
-	how, _ := apiServerOf(t, good)
-	r := row(t, Examination{Cluster: how, DryRun: true}.cluster(t.Context()), "dry run")
-	assert.Equal(t, Warn, r.Result)
-	assert.Contains(t, r.Finding, "no eviction")
-	assert.Equal(t, Pass, row(t, inCluster(t, how), "dry run").Result)
-	alone := Examination{DryRun: true}.cluster(t.Context())
+	marks, evictions := Act{What: "marks"}, Act{What: "evictions"}
+	dry := Act{What: "throttles", DryRun: "throttle.dryRun"}
+	off := Act{What: "data mover budget", DryRun: "vgdp.dryRun", Off: "vgdp.enabled"}
+	for want, acts := range map[Row][]Act{
+		{Pass, "dry run", "in force: marks, evictions"}:                                                                           {marks, evictions},
+		{Pass, "dry run", "in force: marks; switched off: data mover budget (vgdp.enabled)"}:                                      {marks, off},
+		{Warn, "dry run", "decided and not carried out: throttles (throttle.dryRun); in force: marks, evictions"}:                 {marks, evictions, dry},
+		{Warn, "dry run", "decided and not carried out: throttles (throttle.dryRun), marks (eviction.dryRun); in force: nothing"}: {dry, {What: "marks", DryRun: "eviction.dryRun"}},
+	} {
+		assert.Equal(t, want, Examination{Acts: acts}.dryRun())
+	}
+	alone := Examination{}.cluster(t.Context(), false)
 	assert.Equal(t, []Row{{Pass, "API server", "no kubeconfig: the agent can only run with --standalone"}}, alone)
 }
 
 func TestDoctorKubeconfigUnusable(t *testing.T) {
-	rows := Examination{ClusterErr: errors.New("kubeconfig: stat /x: no such file or directory")}.cluster(t.Context())
+	rows := Examination{ClusterErr: errors.New("kubeconfig: stat /x: no such file or directory")}.cluster(t.Context(), false)
 	assert.Equal(t, []Row{{Fail, "API server", "kubeconfig: stat /x: no such file or directory"}}, rows)
 }
 
@@ -216,7 +222,7 @@ func TestDoctorDataMovers(t *testing.T) {
 			mux.HandleFunc("GET /apis/velero.io", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.velero) })
 			s := httptest.NewServer(mux)
 			t.Cleanup(s.Close)
-			rows := Examination{Cluster: &rest.Config{Host: s.URL}, MoverConcurrency: c.concurrency}.cluster(t.Context())
+			rows := Examination{Cluster: &rest.Config{Host: s.URL}, MoverConcurrency: c.concurrency}.cluster(t.Context(), false)
 			assert.Equal(t, c.want, row(t, rows, "data movers"))
 		})
 	}
@@ -241,7 +247,7 @@ func TestDoctorEvictionRequests(t *testing.T) {
 		if want == Fail {
 			assert.Contains(t, r.Finding, "does not serve EvictionRequests (lifecycle.k8s.io/v1alpha1): start it with --feature-gates=EvictionRequestAPI=true")
 		}
-		rows := Examination{Cluster: how}.cluster(t.Context())
+		rows := Examination{Cluster: how}.cluster(t.Context(), false)
 		assert.False(t, slices.ContainsFunc(rows, func(r Row) bool { return r.Check == "eviction requests" }), "only with eviction.via: request")
 	}
 }

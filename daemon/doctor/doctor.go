@@ -78,13 +78,13 @@ type Examination struct {
 	Kubeconfig string
 	// Protected are the namespaces whose pods are never evicted, as configured.
 	Protected []string
-	// DryRun as configured. EvictsDirectly: the agent may evict without the controller.
-	// Resizes: it throttles pods by in-place resize.
-	Resizes bool
-	// RequestsEvictions: it makes EvictionRequests.
-	DryRun            bool
+	// Acts are what the agent may change, as configured.
+	Acts []Act
+	// EvictsDirectly: the agent may evict without the controller. RequestsEvictions: it
+	// makes EvictionRequests. Resizes: it throttles pods by in-place resize.
 	EvictsDirectly    bool
 	RequestsEvictions bool
+	Resizes           bool
 	// Katalyst: a rule needs the reclaimed resources of the node.
 	Katalyst bool
 	// MoverConcurrency is how many data mover loads may run at a time, as configured; 0: the
@@ -93,6 +93,14 @@ type Examination struct {
 	// Lease of the agent, nil if it is switched off. NodeLease is the Node's own,
 	// nil if a kubelet renews it.
 	Lease, NodeLease *Lease
+}
+
+// Act is something that an agent may change.
+type Act struct {
+	What string
+	// DryRun is the key by which it is only decided, Off the one that switches it off.
+	// Without both the agent does it.
+	DryRun, Off string
 }
 
 // Examine returns the rows, in a fixed order.
@@ -108,7 +116,7 @@ func (p Examination) Examine(ctx context.Context) []Row {
 	rows = append(rows, p.webConfig(time.Now())...)
 	rows = append(rows, p.state(), p.singleAgent(answers == nil))
 	rows = append(rows, pluginDirs(p.Paths.Procfs, p.PluginDirs)...)
-	return append(rows, p.cluster(ctx)...)
+	return append(rows, p.cluster(ctx, answers == nil)...)
 }
 
 func client(p Examination) *web.Client { return web.NewClient(p.Socket) }
@@ -272,7 +280,7 @@ func (p Examination) singleAgent(agentRuns bool) Row {
 	case agentRuns || holder.How == p.StartedBy:
 		return Row{Pass, check, fmt.Sprintf("the agent uses %s (%s)", p.StateDir, holder)}
 	}
-	return Row{Fail, check, fmt.Sprintf("another agent uses %s (%s), so one that is started here exits: two would double every rate limit. Keep one (helm uninstall plimsoll; systemctl disable --now plimsoll-agent)", p.StateDir, holder)}
+	return Row{Fail, check, fmt.Sprintf("another agent uses %s (%s), so one that is started here exits: two would double every rate limit. Keep one (systemctl disable --now plimsoll-agent; or exclude this node by the chart's agent.affinity)", p.StateDir, holder)}
 }
 
 // creatable tells whether a directory is writable, or can be created; dir is the

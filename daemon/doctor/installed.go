@@ -23,11 +23,11 @@ import (
 // admission policies and flow control. A policy without its binding has no
 // effect, nor has a binding without its policy. Without Velero there is no data mover load
 // to hold, to hide or to steer.
-func installed(ctx context.Context, client rest.Interface, velero bool) []Row {
+func installed(ctx context.Context, client rest.Interface, velero bool, now time.Time) []Row {
 	needed := func(list []capability.Capability) []capability.Capability {
 		return slices.DeleteFunc(list, func(c capability.Capability) bool { return !velero && c.Name != capabilities.BindAgents })
 	}
-	has, err := capabilities.Read(ctx, client, time.Now())
+	has, err := capabilities.Read(ctx, client, now)
 	if err != nil {
 		return capabilityRows(needed(capabilities.Unread(oneLine(err))))
 	}

@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/rest"
 )
 
 // Lease is a heartbeat as configured: its Lease and the holder it would have.
@@ -23,24 +22,24 @@ type Lease struct {
 const heartbeat = "heartbeat"
 
 // leases has a row for each Lease that the agent would renew.
-func leases(ctx context.Context, how *rest.Config, own, ofNode *Lease) []Row {
-	if own == nil {
+func leases(ctx context.Context, p Examination, agentRuns bool) []Row {
+	if p.Lease == nil {
 		return []Row{{Warn, heartbeat, "off: the cluster does not notice when the agent is gone (set lease.enabled: true)"}}
 	}
-	client, err := coordinationv1client.NewForConfig(how)
+	client, err := coordinationv1client.NewForConfig(p.Cluster)
 	if err != nil {
 		return []Row{{Fail, heartbeat, oneLine(err)}}
 	}
-	rows := []Row{own.examine(ctx, client, false)}
-	if ofNode != nil {
-		rows = append(rows, ofNode.examine(ctx, client, true))
+	rows := []Row{p.Lease.examine(ctx, client, false, agentRuns)}
+	if p.NodeLease != nil {
+		rows = append(rows, p.NodeLease.examine(ctx, client, true, agentRuns))
 	}
 	return rows
 }
 
-// examine reads a Lease; an exclusive one must have no other holder. It writes
-// nothing: a dry-run create shows whether the namespace exists.
-func (w *Lease) examine(ctx context.Context, client coordinationv1client.LeasesGetter, exclusive bool) Row {
+// examine reads a Lease; an exclusive one must have no other holder, and an agent that
+// runs renews it. It writes nothing: a dry-run create shows whether the namespace exists.
+func (w *Lease) examine(ctx context.Context, client coordinationv1client.LeasesGetter, exclusive, agentRuns bool) Row {
 	leases := client.Leases(w.Namespace)
 	l, err := leases.Get(ctx, w.Name, metav1.GetOptions{})
 	switch {
@@ -49,20 +48,26 @@ func (w *Lease) examine(ctx context.Context, client coordinationv1client.LeasesG
 	case err != nil:
 		return Row{Fail, heartbeat, oneLine(err)}
 	}
-	holder, renewed := "", time.Time{}
+	holder := ""
 	if l.Spec.HolderIdentity != nil {
 		holder = *l.Spec.HolderIdentity
 	}
+	age, when := lifetime(l), "without renewTime"
 	if l.Spec.RenewTime != nil {
-		renewed = l.Spec.RenewTime.Time
+		age = time.Since(l.Spec.RenewTime.Time).Round(time.Second) // the agent has this machine's clock
+		when = fmt.Sprintf("renewed %s ago", age)
 	}
-	age := time.Since(renewed).Round(time.Second)
-	finding := fmt.Sprintf("%s/%s is held by %q, renewed %s ago", l.Namespace, l.Name, holder, age)
-	if exclusive && holder != w.Holder && age.Abs() < lifetime(l) {
+	lives, other := age.Abs() < lifetime(l), l.Annotations[w.Annotation]
+	finding := fmt.Sprintf("%s/%s is held by %q, %s", l.Namespace, l.Name, holder, when)
+	switch {
+	case lives && exclusive && holder != w.Holder:
 		return Row{Fail, heartbeat, finding + ": a kubelet renews it, so the agent will not (use lease.target: agent)"}
-	}
-	if other := l.Annotations[w.Annotation]; w.Agent != "" && other != "" && other != w.Agent && age.Abs() < lifetime(l) {
+	case lives && w.Agent != "" && other != "" && other != w.Agent:
 		return Row{Fail, heartbeat, fmt.Sprintf("%s by agent %s, but the agent with this state directory is %s: two would double every rate limit; keep one", finding, other, w.Agent)}
+	case agentRuns && !lives && age < 0:
+		return Row{Warn, heartbeat, finding + ": the clock was set back, and until it is that time again this does not show whether the agent that runs renews it: see its log"}
+	case agentRuns && !lives:
+		return Row{Fail, heartbeat, finding + ": an agent runs, and its renewals do not reach the API server: see its log (one that was started with lease.enabled: false renews none)"}
 	}
 	return Row{Pass, heartbeat, finding}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,13 +27,13 @@ func taintKeys() []string {
 
 // neighbours looks for programs that act on Plimsoll's taints, and for
 // Plimsoll's own objects. What the caller may not read gives no row; an agent
-// may read none of it. velero: it is installed.
-func neighbours(ctx context.Context, how *rest.Config, velero bool) []Row {
+// may read none of it. velero: it is installed. now is by the API server's clock.
+func neighbours(ctx context.Context, how *rest.Config, velero bool, now time.Time) []Row {
 	client, err := kubernetes.NewForConfig(how)
 	if err != nil {
 		return nil // reported by the row of the API server
 	}
-	rows := installed(ctx, client.Discovery().RESTClient(), velero)
+	rows := installed(ctx, client.Discovery().RESTClient(), velero, now)
 	deployments, err := client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err == nil {
 		for i := range deployments.Items {

@@ -85,7 +85,7 @@ func TestDoctorNeighboursOfTaints(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.answers["ours"] = "forbidden"
-			rows := neighbours(t.Context(), clusterOf(t, discovered(c.answers)), true)
+			rows := neighbours(t.Context(), clusterOf(t, discovered(c.answers)), true, time.Now())
 			require.Equal(t, allCapable(), rows[0])
 			rows = rows[1:]
 			require.Len(t, rows, 1)
@@ -94,7 +94,7 @@ func TestDoctorNeighboursOfTaints(t *testing.T) {
 			assert.Contains(t, rows[0].Finding, c.want.Finding)
 		})
 	}
-	assert.Equal(t, []Row{allCapable()}, neighbours(t.Context(), clusterOf(t, discovered(map[string]string{"ours": "forbidden", deployments: "forbidden"})), true), "an agent sees nothing of it")
+	assert.Equal(t, []Row{allCapable()}, neighbours(t.Context(), clusterOf(t, discovered(map[string]string{"ours": "forbidden", deployments: "forbidden"})), true, time.Now()), "an agent sees nothing of it")
 }
 
 func allCapable() Row {
@@ -102,7 +102,7 @@ func allCapable() Row {
 }
 
 func TestDoctorMissingPolicies(t *testing.T) {
-	rows := neighbours(t.Context(), clusterOf(t, discovered(map[string]string{"ours": "{}"})), true)
+	rows := neighbours(t.Context(), clusterOf(t, discovered(map[string]string{"ours": "{}"})), true, time.Now())
 	assert.Equal(t, []Row{
 		{Pass, "admission policies", "all 5 that bind agents to their nodes, with their bindings, are installed"},
 		{Pass, "priority level", "heartbeats have their own"},
@@ -130,7 +130,7 @@ func TestDoctorMissingPolicies(t *testing.T) {
 		mutating + "plimsoll-release-hidden":  {Warn, "gate", "1 of 6 missing: MutatingAdmissionPolicy plimsoll-release-hidden: held data mover loads are not hidden"},
 		mutates + "plimsoll-steer":            {Warn, "gate", "1 of 6 missing: MutatingAdmissionPolicyBinding plimsoll-steer: "},
 	} {
-		r := row(t, neighbours(t.Context(), clusterOf(t, discovered(map[string]string{"ours": "{}", gone: "gone"})), true), want.Check)
+		r := row(t, neighbours(t.Context(), clusterOf(t, discovered(map[string]string{"ours": "{}", gone: "gone"})), true, time.Now()), want.Check)
 		assert.Equal(t, want.Result, r.Result, gone)
 		assert.Contains(t, r.Finding, want.Finding)
 	}
@@ -141,12 +141,12 @@ func TestDoctorCronJobHides(t *testing.T) {
 	r := row(t, neighbours(t.Context(), clusterOf(t, discovered(map[string]string{
 		"ours": "{}", "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/plimsoll-steer": "gone",
 		"/apis/batch/v1/namespaces/plimsoll-system/cronjobs/plimsoll-release-hidden": job,
-	})), true), "gate")
+	})), true, time.Now()), "gate")
 	assert.Equal(t, Row{Warn, "gate", "1 of 6 missing: MutatingAdmissionPolicy plimsoll-steer: movers may be scheduled to nodes that take none (apply deploy/gate-mutating.yaml)"}, r)
 }
 
 func TestDoctorGateNotInstalled(t *testing.T) {
-	rows := neighbours(t.Context(), clusterOf(t, discovered(nil)), true)
+	rows := neighbours(t.Context(), clusterOf(t, discovered(nil)), true, time.Now())
 	assert.Equal(t, Pass, row(t, rows, "gate").Result, "who wants no load held has none of it")
 	assert.Equal(t, Fail, row(t, rows, "admission policies").Result)
 	assert.Equal(t, Warn, row(t, rows, "priority level").Result)
@@ -156,7 +156,7 @@ func TestDoctorGateNotInstalled(t *testing.T) {
 func TestDoctorCapabilities(t *testing.T) {
 	const v1, beta = "/apis/admissionregistration.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1beta1"
 	old := discovered(map[string]string{"ours": "{}", "/version": `{"gitVersion":"v1.34.4"}`, v1: `{"resources":[{"name":"validatingadmissionpolicies"}]}`, beta: "{}"})
-	rows := neighbours(t.Context(), clusterOf(t, old), true)
+	rows := neighbours(t.Context(), clusterOf(t, old), true, time.Now())
 	assert.Equal(t, Row{Pass, "gate", "all 7 objects that this cluster has the kinds for"}, row(t, rows, "gate"))
 	var missing []string
 	for _, r := range rows {
@@ -169,13 +169,13 @@ func TestDoctorCapabilities(t *testing.T) {
 	}
 	assert.Equal(t, []string{"hide", "steer"}, missing)
 
-	rows = neighbours(t.Context(), clusterOf(t, old), false)
+	rows = neighbours(t.Context(), clusterOf(t, old), false, time.Now())
 	assert.Equal(t, Row{Pass, "capability", "this cluster has what these need: bind-agents"}, row(t, rows, "capability"), "without Velero")
 
 	old[beta] = `{"resources":[{"name":"mutatingadmissionpolicies"}]}`
-	assert.Equal(t, Row{Pass, "gate", "all 13 objects: kind, policies and bindings"}, row(t, neighbours(t.Context(), clusterOf(t, old), true), "gate"))
+	assert.Equal(t, Row{Pass, "gate", "all 13 objects: kind, policies and bindings"}, row(t, neighbours(t.Context(), clusterOf(t, old), true, time.Now()), "gate"))
 	old[beta+"/mutatingadmissionpolicies/plimsoll-steer"] = "gone"
-	r := row(t, neighbours(t.Context(), clusterOf(t, old), true), "gate")
+	r := row(t, neighbours(t.Context(), clusterOf(t, old), true, time.Now()), "gate")
 	assert.Equal(t, Warn, r.Result)
 	assert.Contains(t, r.Finding, "(apply deploy/gate-mutating-v1beta1.yaml)")
 }

@@ -10,21 +10,24 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/agents"
+	"github.com/plimsoll-dev/plimsoll/backup"
 )
 
-// The Lease of the controller's leader election, and the label that Velero's
-// own installer puts on its server.
+// The Lease of the controller's leader election, and what selects Velero's servers.
 const (
 	controllerNamespace, controllerLease = "plimsoll-system", "plimsoll-controller"
-	veleroServers                        = "component=velero"
+	veleroServers                        = backup.Servers
 )
 
 // queues checks, for each Velero that the caller may read, what starts its
-// Backups. An agent may read none, which gives no row.
-func queues(ctx context.Context, how *rest.Config) []Row {
+// Backups. An agent may read none, which gives no row. clock is the API server's.
+func queues(ctx context.Context, how *rest.Config, clock *agents.Clock) []Row {
 	client, err := kubernetes.NewForConfig(how)
 	if err != nil {
 		return nil // reported by the row of the API server
@@ -34,19 +37,19 @@ func queues(ctx context.Context, how *rest.Config) []Row {
 		return nil
 	}
 	lease, err := client.CoordinationV1().Leases(controllerNamespace).Get(ctx, controllerLease, metav1.GetOptions{})
-	if err != nil {
-		lease = nil
+	if apierrors.IsNotFound(err) {
+		lease, err = nil, nil
 	}
 	var rows []Row
 	for i := range servers.Items {
-		rows = append(rows, queueRow(&servers.Items[i], lease, time.Now()))
+		rows = append(rows, queueRow(&servers.Items[i], lease, err, clock.Now()))
 	}
 	return rows
 }
 
-// queueRow tells what starts the Backups of one Velero. A nil Lease: no
-// controller was ever leader.
-func queueRow(server *appsv1.Deployment, lease *coordinationv1.Lease, now time.Time) Row {
+// queueRow tells what starts the Backups of one Velero. A nil Lease: no controller was ever
+// leader; err is why the Lease could not be read.
+func queueRow(server *appsv1.Deployment, lease *coordinationv1.Lease, err error, now time.Time) Row {
 	const check = "backup queue"
 	name := server.Namespace + "/" + server.Name
 	var args []string
@@ -54,8 +57,12 @@ func queueRow(server *appsv1.Deployment, lease *coordinationv1.Lease, now time.T
 		args = slices.Concat(args, c.Command, c.Args)
 	}
 	runs := workers(flag(args, "concurrent-backups", "1"), flag(args, "item-block-worker-count", "1"))
-	if !slices.Contains(strings.Split(flag(args, "disable-controllers", ""), ","), "backup-queue") {
+	if !backup.HandedOver(args) {
 		return Row{Pass, check, name + ": Velero's own queue starts Backups, so backups.enabled must be false; " + runs}
+	}
+	if err != nil {
+		return Row{Warn, check, fmt.Sprintf("%s runs with --disable-controllers=backup-queue, and whether a plimsoll controller is leader and starts Backups is not known: cannot read Lease %s/%s: %s",
+			name, controllerNamespace, controllerLease, oneLine(err))}
 	}
 	if leader := leaderOf(lease, now); leader != "" {
 		return Row{Pass, check, name + ": the plimsoll controller starts Backups, leader " + leader + "; " + runs}

@@ -189,10 +189,10 @@ func TestDoctorTokenReview(t *testing.T) {
 
 	how, asked := apiServerOf(t, good, "create subjectaccessreviews")
 	p := Examination{Cluster: how, TokenReview: true}
-	r = row(t, p.cluster(t.Context()), "rights")
+	r = row(t, p.cluster(t.Context(), false), "rights")
 	assert.Equal(t, Fail, r.Result)
 	assert.Contains(t, asked(), "create tokenreviews")
 	assert.Contains(t, r.Finding, "missing: create subjectaccessreviews.authorization.k8s.io (apply deploy/rbac.yaml, deploy/rbac-metrics.yaml)")
 	p.TokenReview = false
-	assert.Equal(t, Pass, row(t, p.cluster(t.Context()), "rights").Result, "nobody would ask")
+	assert.Equal(t, Pass, row(t, p.cluster(t.Context(), false), "rights").Result, "nobody would ask")
 }

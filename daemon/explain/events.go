@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -53,8 +54,9 @@ func Events(ctx context.Context, from corev1client.EventsGetter, node, name stri
 		return nil, fmt.Errorf("events of node %s: %w", node, err)
 	}
 	var list []Event
+	mentions := mention(name)
 	for i := range kept.Items {
-		if e := &kept.Items[i]; strings.Contains(e.Message, name) {
+		if e := &kept.Items[i]; mentions.MatchString(e.Message) {
 			list = append(list, newEvent(e))
 		}
 	}
@@ -66,6 +68,15 @@ func Events(ctx context.Context, from corev1client.EventsGetter, node, name stri
 		return nil, fmt.Errorf("%q: %w: none of %d Events about node %s mentions it", name, ErrNotInDecisions, len(kept.Items), node)
 	}
 	return nil, fmt.Errorf("node %s: %w", node, ErrNoEvents)
+}
+
+// mention matches texts that have a name as a whole: web-1 is not in web-10, in web-1.a or
+// in my-web-1, and shop/web-1 has both names. All texts have the empty one.
+func mention(name string) *regexp.Regexp {
+	if name == "" {
+		return regexp.MustCompile("")
+	}
+	return regexp.MustCompile(`(?:^|[^\w.-])` + regexp.QuoteMeta(strings.ToValidUTF8(name, "\uFFFD")) + `[.-]*(?:$|[^\w./-])`)
 }
 
 func newEvent(e *corev1.Event) Event {

@@ -82,9 +82,20 @@ func TestEventsFilteredByName(t *testing.T) {
 		require.Len(t, list, 1, name)
 		assert.Equal(t, "PressureEviction", list[0].Reason)
 	}
-	_, err := Events(t.Context(), client, "node-a", "shop/nobody")
-	require.ErrorIs(t, err, ErrNotInDecisions)
-	assert.ErrorContains(t, err, "none of 2 Events about node node-a mentions it")
+	for _, name := range []string{"shop/nobody", "shop", "op/cart", "car", "decision d", "\xff"} {
+		_, err := Events(t.Context(), client, "node-a", name)
+		require.ErrorIs(t, err, ErrNotInDecisions, name)
+		require.ErrorContains(t, err, "none of 2 Events about node node-a mentions it")
+	}
+}
+
+func TestEventsNameIsWhole(t *testing.T) {
+	for text, want := range map[string]bool{
+		"shop/web-1: working set": true, "dry run: web-1.": true, "(web-1)": true, "web-1": true, "evicted web-1, web-10": true,
+		"shop/web-10: working set": false, "web-1.a is large": false, "my-web-1": false, "x.web-1 and web-1-0": false, "web-1/x": false,
+	} {
+		assert.Equal(t, want, mention("web-1").MatchString(text), text)
+	}
 }
 
 func TestEventsNone(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -46,8 +47,16 @@ func golden(t *testing.T, name, got string) {
 func newest(t *testing.T, list []evict.Decision) string {
 	t.Helper()
 	var b bytes.Buffer
-	require.NoError(t, WriteNewest(&b, list, nil, now(append(list, evict.Decision{}))))
+	require.NoError(t, WriteNewest(&b, list, agentOf(list), now(append(list, evict.Decision{}))))
 	return b.String()
+}
+
+// agentOf is the state of an agent that stores the decisions.
+func agentOf(list []evict.Decision) *view.State {
+	if len(list) > 0 && list[0].DryRun {
+		return scenes.DryRun()
+	}
+	return scenes.Evicted()
 }
 
 // about is what is said of a name.
@@ -56,7 +65,7 @@ func about(t *testing.T, list []evict.Decision, name string) string {
 	found, err := About(list, name)
 	require.NoError(t, err)
 	var b bytes.Buffer
-	require.NoError(t, WriteAbout(&b, found, name, now(list)))
+	require.NoError(t, WriteAbout(&b, found, name, agentOf(list), now(list)))
 	return b.String()
 }
 
@@ -134,7 +143,27 @@ func TestExplainPartialNameNotFound(t *testing.T) {
 }
 
 func TestExplainBeforeFirstDecision(t *testing.T) {
-	assert.Equal(t, "No decision yet: no level has changed since the agent started.\n", newest(t, nil))
+	const claim = "No decision yet: no level has changed since the agent started.\n"
+	for want, change := range map[string]func(s *view.State){
+		"Now: cluster: 2 pods on this node\n" + claim:                                                                   func(*view.State) {},
+		"Now: DRY RUN of evictions: no mark, no eviction\n" + claim:                                                     func(s *view.State) { s.Cluster.DryRun = true },
+		"Now: standalone mode: evictions disabled\n" + claim:                                                            func(s *view.State) { s.Agent.Mode, s.Cluster = "standalone", nil },
+		"Now: cluster: pods not listed yet, evictions paused\n" + claim:                                                 func(s *view.State) { s.Cluster.PodsSynced = false },
+		"Now: cluster: rounds stuck for 10 min, no pod is evicted\nNo decision yet.\n":                                  func(s *view.State) { s.Cluster.RoundsStuckSeconds = 600 },
+		"Now: cluster: 2 pods on this node\nNo new sample for 1 min: the present levels are as old\nNo decision yet.\n": func(s *view.State) { s.SampleAge = time.Minute },
+	} {
+		s := *scenes.Evicted()
+		c := *s.Cluster
+		s.Cluster = &c
+		change(&s)
+		var b bytes.Buffer
+		require.NoError(t, WriteNewest(&b, nil, &s, time.Now()))
+		assert.Equal(t, want, b.String())
+		b.Reset()
+		require.NoError(t, WriteAbout(&b, nil, "a", &s, time.Now()))
+		first, _, _ := strings.Cut(want, "No decision yet")
+		assert.Equal(t, first, b.String())
+	}
 }
 
 func TestExplainTerminatingEviction(t *testing.T) {
@@ -215,8 +244,12 @@ func TestExplainOverTheWire(t *testing.T) {
 
 func TestNotJudged(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, WriteNewest(&b, nil, []string{"network eth0: its speed is unknown"}, time.Now()))
-	assert.Equal(t, "Not judged now: network eth0: its speed is unknown\nNo decision yet: no level has changed since the agent started.\n", b.String())
+	s := scenes.EverythingAbsent()
+	require.NoError(t, WriteNewest(&b, nil, s, time.Now()))
+	require.NotEmpty(t, s.UnjudgedText())
+	for _, what := range s.UnjudgedText() {
+		assert.Contains(t, b.String(), "Not judged now: "+what+"\n")
+	}
 }
 
 // An outer plugin tells no relief, which is not a relief of 0.

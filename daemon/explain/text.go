@@ -18,16 +18,21 @@ const (
 	aboutShown     = 4
 )
 
-// WriteNewest writes the newest decisions of a list, newest first.
-// notJudged is what no level tells about at present, with the reasons: without it the
-// absence of a decision would read as an all-clear.
-func WriteNewest(w io.Writer, list []evict.Decision, notJudged []string, now time.Time) error {
+// WriteNewest writes the newest decisions of a list, newest first. First comes what the
+// agent's present state s tells: its mode, and what no level tells about, with the reasons.
+// Without it the absence of a decision would read as an all-clear.
+func WriteNewest(w io.Writer, list []evict.Decision, s *view.State, now time.Time) error {
 	t := text{now: now}
-	for _, what := range notJudged {
+	decides := t.present(s)
+	for _, what := range s.UnjudgedText() {
 		t.line("Not judged now: %s", what)
 	}
-	if len(list) == 0 {
+	switch {
+	case len(list) > 0:
+	case decides:
 		t.line("No decision yet: no level has changed since the agent started.")
+	default:
+		t.line("No decision yet.")
 	}
 	for i := range list[:min(decisionsShown, len(list))] {
 		t.overview(&list[i])
@@ -43,10 +48,22 @@ func WriteNewest(w io.Writer, list []evict.Decision, notJudged []string, now tim
 	return t.writeTo(w)
 }
 
+// present is the mode of an agent, and whether it decides at present.
+func (t *text) present(s *view.State) (decides bool) {
+	t.line("Now: %s", s.ModeText())
+	decides = s.Cluster == nil || s.Cluster.RoundsStuckSeconds == 0
+	if s.Stale() {
+		t.line("No new sample for %s: the present levels are as old", view.Age(s.SampleAge))
+		decides = false
+	}
+	return decides
+}
+
 // WriteAbout writes what the decisions that About found meant for a name, or the
-// whole decision if the name is its ID.
-func WriteAbout(w io.Writer, found []evict.Decision, name string, now time.Time) error {
+// whole decision if the name is its ID, after the mode of the agent.
+func WriteAbout(w io.Writer, found []evict.Decision, name string, s *view.State, now time.Time) error {
 	t := text{now: now}
+	t.present(s)
 	shown := 0
 	for i := range found {
 		d := &found[i]

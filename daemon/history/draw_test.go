@@ -73,8 +73,9 @@ func TestPlotGolden(t *testing.T) {
 		{noon(-3 * time.Hour), "out of range", "/"},
 	}
 	plots := append(store.Device("sda", r), store.Node(r)[3])
-	rules, calm := store.Rules(r)
+	rules, calm, gaps := store.Rules(r)
 	assert.Equal(t, 1, calm)
+	assert.Equal(t, 2, gaps, "the agent was away")
 	require.Len(t, rules, 1)
 	for _, p := range append(plots, rules...) {
 		p.Marks = marks
@@ -163,7 +164,7 @@ func TestPlotHostile(t *testing.T) {
 	}
 	r := rangeOf(t, "hour", s.at)
 	plots := append(store.Device(evil, r), store.Workload("/"+evil, r)...)
-	rules, _ := store.Rules(r)
+	rules, _, _ := store.Rules(r)
 	plots = append(append(plots, rules...), store.Node(r)...)
 	require.Len(t, plots, 15)
 	for _, p := range plots {

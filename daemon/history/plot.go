@@ -143,13 +143,17 @@ func (s *Store) Workload(name string, r Range) []Plot {
 }
 
 // Rules is the course of each rule that was above none in the range, the highest
-// level first. calm is how many stayed at none.
-func (s *Store) Rules(r Range) (plots []Plot, calm int) {
+// level first. calm is how many others were judged; gaps is how many, of all, have a level
+// that is not known for all or a part of the range.
+func (s *Store) Rules(r Range) (plots []Plot, calm, gaps int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.drawing(r)
 	for _, rule := range s.of(kindRule) {
 		levels := rule.points(r, d.step, ruleLevel)
+		if slices.ContainsFunc(levels[:len(levels)-1], func(p point) bool { return !p.known }) { // the last is not full yet
+			gaps++
+		}
 		bands := r.merge(levels, d.step)
 		switch {
 		case len(bands) > 0:
@@ -162,7 +166,7 @@ func (s *Store) Rules(r Range) (plots []Plot, calm int) {
 		}
 	}
 	slices.SortStableFunc(plots, func(a, b Plot) int { return cmp.Compare(highest(b.Bands), highest(a.Bands)) })
-	return plots, calm
+	return plots, calm, gaps
 }
 
 func highest(bands []Band) plugins.Level {

@@ -141,32 +141,77 @@ func (c *Cluster) leaderPod(ctx context.Context) (*corev1.Pod, error) {
 	return &list.Items[i], nil
 }
 
-// NodeOf a pod; of one that is deleted by the agent's Events about it.
-func (c *Cluster) NodeOf(ctx context.Context, namespace, name string) (string, error) {
+// NodeOf is the node whose agent can explain what became of a pod of a name. A name may be
+// used again, as those of a StatefulSet are: where an agent has evicted another pod of the
+// name than the present one, it is the node of that pod, and note says which is which.
+func (c *Cluster) NodeOf(ctx context.Context, namespace, name string) (node, note string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	title := fmt.Sprintf("pod %s/%s", namespace, name)
+	earlier, unread := c.toldOf(ctx, namespace, name)
 	pod, err := c.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case err == nil && pod.Spec.NodeName != "":
-		return pod.Spec.NodeName, nil
-	case err == nil:
-		return "", fmt.Errorf("pod %s/%s is not scheduled to a node yet", namespace, name)
-	case !apierrors.IsNotFound(err):
-		return "", told(fmt.Sprintf("pod %s/%s", namespace, name), err)
+	case apierrors.IsNotFound(err):
+		pod = nil
+	case err != nil:
+		return "", "", told(title, err)
 	}
+	switch node, note = explainedOn(pod, earlier); {
+	case node != "" && unread != nil:
+		return node, "whether an agent has evicted an earlier " + title + " is not known: " + unread.Error(), nil
+	case node != "":
+		return node, note, nil
+	case unread != nil:
+		return "", "", unread
+	case pod != nil:
+		return "", "", fmt.Errorf("%s is not scheduled to a node yet", title)
+	}
+	return "", "", fmt.Errorf("%s does not exist, and no agent has an Event about it: look for its name (-n NAMESPACE), or name its node (--node NODE), without which no pod is found by its UID or the ID of a decision", title)
+}
+
+// toldOf is what the agents' Events tell of pods of a name: the newest about an eviction,
+// else the newest; nil: nothing.
+func (c *Cluster) toldOf(ctx context.Context, namespace, name string) (*corev1.Event, error) {
 	events, err := c.Core.Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
 		fields.OneTermEqualSelector("involvedObject.kind", "Pod"), fields.OneTermEqualSelector("involvedObject.name", name),
 		fields.OneTermEqualSelector("source", "plimsoll-agent"),
 	).String()})
 	if err != nil {
-		return "", told(fmt.Sprintf("Events of pod %s/%s", namespace, name), err)
+		return nil, told(fmt.Sprintf("Events of pod %s/%s", namespace, name), err)
 	}
-	for _, e := range slices.Backward(events.Items) {
-		if e.Source.Host != "" {
-			return e.Source.Host, nil
+	var newest *corev1.Event
+	for i := range events.Items {
+		e := &events.Items[i]
+		switch {
+		case e.Source.Host == "":
+		case newest == nil, evicts(e) && !evicts(newest), evicts(e) == evicts(newest) && newest.LastTimestamp.Before(&e.LastTimestamp):
+			newest = e
 		}
 	}
-	return "", fmt.Errorf("pod %s/%s does not exist, and no agent has an Event about it: look for its name (-n NAMESPACE), or name its node (--node NODE), without which no pod is found by its UID or the ID of a decision", namespace, name)
+	return newest, nil
+}
+
+// evicts: the Event is about a pod that was evicted, or is to be.
+func evicts(e *corev1.Event) bool {
+	return e.Reason == "PressureEviction" || e.Reason == "PressureEvictionInProgress"
+}
+
+// explainedOn is the node of a pod, or of an earlier one of its name that an Event is about.
+// Both may be nil.
+func explainedOn(pod *corev1.Pod, e *corev1.Event) (node, note string) {
+	switch {
+	case pod == nil && e == nil:
+		return "", ""
+	case pod == nil:
+		return e.Source.Host, ""
+	case e == nil || pod.UID == e.InvolvedObject.UID || pod.Spec.NodeName != "" && (!evicts(e) || pod.Spec.NodeName == e.Source.Host):
+		return pod.Spec.NodeName, ""
+	}
+	present := "is on no node yet"
+	if pod.Spec.NodeName != "" {
+		present = fmt.Sprintf("is on node %s: --node %[1]s explains that one", pod.Spec.NodeName)
+	}
+	return e.Source.Host, fmt.Sprintf("explained is the earlier pod of this name (UID %s, Event %s on node %s); the present one (UID %s) %s", e.InvolvedObject.UID, e.Reason, e.Source.Host, pod.UID, present)
 }
 
 // running is 1 for a pod that can be asked, else 0.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -14,6 +15,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/capability"
 	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/daemon/controller"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
@@ -29,8 +31,9 @@ type Overview struct {
 // Node is what the heartbeat of one agent reports.
 type Node struct {
 	Name string `json:"name"`
-	// HeartbeatSeconds is the age of the last renewal. Silent: it is older than the
-	// Lease's duration, and what is reported was so then.
+	// HeartbeatSeconds is the age of the last renewal; below 0: a clock that is ahead wrote
+	// it. Silent: it is older than the Lease's duration, or as far ahead, so that it does not
+	// show that the agent lives, and what is reported was so then.
 	HeartbeatSeconds float64 `json:"heartbeatSeconds"`
 	Silent           bool    `json:"silent,omitempty"`
 	// Judged: the heartbeat has a report on pressure. Without one there may be any.
@@ -44,7 +47,7 @@ type Node struct {
 	DataMoverBudget *int              `json:"dataMoverBudget,omitempty"`
 	// Contention is nil where the agent does not report it.
 	Contention *lease.NodeContention `json:"contention,omitempty"`
-	// Problem is why a part of the report is missing.
+	// Problem is why the agent is silent, and why a part of its report is missing.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -86,25 +89,33 @@ func (c *Cluster) Overview(ctx context.Context) (*Overview, error) {
 
 func newNode(l *coordinationv1.Lease, now time.Time) Node {
 	n := Node{Name: l.Name, Silent: true}
+	var problems []string
 	if l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil {
-		age := max(0, now.Sub(l.Spec.RenewTime.Time))
+		age, valid := now.Sub(l.Spec.RenewTime.Time), time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second
+		n.Silent = age.Abs() > valid
+		switch {
+		case !n.Silent:
+			age = max(0, age) // no two clocks are the same
+		case age < 0:
+			problems = append(problems, "its clock is, or was, "+view.Age(-age)+" ahead: whether it lives is not known")
+		default:
+			problems = append(problems, "it has not renewed its Lease, or its clock is behind")
+		}
 		n.HeartbeatSeconds = age.Round(100 * time.Millisecond).Seconds()
-		n.Silent = age > time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second
 	}
 	content, err := lease.ReadContent(l.Annotations)
-	if err != nil {
-		n.Problem = err.Error()
-	}
 	n.Judged = err == nil && l.Annotations[lease.NodeAnnotation] != ""
 	says := &content.Report
 	n.Pressure, n.Reported, n.NotJudged = says.Pressure, says.Reported, says.NotJudged
 	n.Plugins, n.DataMoverBudget = says.Plugins, says.DataMoverBudget
-	switch contention, err := lease.ReadContention(l.Annotations); {
-	case err == nil:
+	contention, unread := lease.ReadContention(l.Annotations)
+	if unread == nil {
 		n.Contention = &contention
-	case n.Problem == "":
-		n.Problem = err.Error()
 	}
+	if missing := cmp.Or(err, unread); missing != nil {
+		problems = append(problems, missing.Error())
+	}
+	n.Problem = strings.Join(problems, "; ")
 	return n
 }
 

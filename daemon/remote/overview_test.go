@@ -68,7 +68,20 @@ func TestNode(t *testing.T) {
 	t.Run("one that renews is not silent", func(t *testing.T) { assert.False(t, of(39*time.Second, nil).Silent) })
 	t.Run("one that does not is", func(t *testing.T) { assert.True(t, of(41*time.Second, nil).Silent) })
 	t.Run("one without a time is", func(t *testing.T) { assert.True(t, newNode(&coordinationv1.Lease{}, now).Silent) })
-	t.Run("a clock ahead is no age", func(t *testing.T) { assert.Zero(t, of(-time.Minute, nil).HeartbeatSeconds) })
+	t.Run("a clock a little ahead is no age", func(t *testing.T) {
+		n := of(-39*time.Second, nil)
+		assert.Zero(t, n.HeartbeatSeconds)
+		assert.False(t, n.Silent)
+	})
+	t.Run("one whose clock is far ahead may be dead", func(t *testing.T) {
+		n := of(-10*time.Minute, nil)
+		assert.True(t, n.Silent)
+		assert.InDelta(t, -600, n.HeartbeatSeconds, 0)
+		assert.Equal(t, "its clock is, or was, 10 min ahead: whether it lives is not known; the agent does not report contention", n.Problem)
+	})
+	t.Run("and one that looks dead may have a clock that is behind", func(t *testing.T) {
+		assert.Contains(t, of(10*time.Minute, nil).Problem, "it has not renewed its Lease, or its clock is behind")
+	})
 	t.Run("an agent of an older version is told apart from one without contention", func(t *testing.T) {
 		old := of(0, map[string]string{lease.NodeAnnotation: `{"pressure":{"disk":"hard"}}`})
 		assert.Nil(t, old.Contention)

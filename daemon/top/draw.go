@@ -120,7 +120,7 @@ func oldLine(age time.Duration, why string) line {
 const noNewSample = "the agent answers, but takes no new sample"
 
 // isOld reports whether the sample was old already when the agent answered.
-func isOld(s *view.State) bool { return s != nil && s.SampleAge > tickOf(s)+patience }
+func isOld(s *view.State) bool { return s != nil && s.Stale() }
 
 // tickOf is how often the agent samples.
 func tickOf(s *view.State) time.Duration {

@@ -37,6 +37,15 @@ func (s *State) Answered(now time.Time) *State {
 	return &at
 }
 
+// lateSample is how long after its tick a sample may come.
+const lateSample = 5 * time.Second
+
+// Stale reports that the sample was old already when the agent answered: it takes no new
+// one.
+func (s *State) Stale() bool {
+	return s.SampleAge > time.Duration(s.Agent.TickSeconds*float64(time.Second))+lateSample
+}
+
 // WithOuter is a copy of the state with the outer plugins and their last verdicts.
 func (s *State) WithOuter(o *OuterPlugins) *State {
 	if s == nil || o == nil {

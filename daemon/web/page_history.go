@@ -88,12 +88,12 @@ func (p *historyHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s, decisions := p.state(), p.decisions()
 	store, marks := p.past, decisionMarks(decisions)
-	rules, calm := store.Rules(rng)
+	rules, calm, gaps := store.Rules(rng)
 	disks, nics := store.Devices(rng)
 	d := historyPage{
 		pageFrame: p.frame(s, historyTitle(rng)), From: view.Stamp(rng.From), To: view.Stamp(rng.To), Step: view.Age(rng.Step()),
 		API: rng.Query(rng.At), Links: historyLinks(rng, p.now(), "history?"), Omitted: store.Omitted(),
-		Rules: marked(rules, marks), Calm: calmText(len(rules), calm), Plots: marked(store.Node(rng), marks),
+		Rules: marked(rules, marks), Calm: calmText(len(rules), calm, gaps), Plots: marked(store.Node(rng), marks),
 		Sections: []historySection{newHistorySection(store, "disks", "Disks", rng, disks, disksDrawn, marks), newHistorySection(store, "network", "Network", rng, nics, nicsDrawn, marks)},
 	}
 	d.Again = "history?" + d.API
@@ -142,14 +142,22 @@ func historyLinks(r history.Range, now time.Time, href string) []historyLink {
 	return list
 }
 
-func calmText(pressed, calm int) string {
+// calmText is about the rules that are not drawn, and what is not known: without that it
+// would read as an all-clear.
+func calmText(pressed, calm, gaps int) string {
+	text := "Rules that were judged and neither soft nor hard: " + view.Count(uint64(calm))
 	switch {
 	case pressed == 0 && calm == 0:
-		return "No rule was judged in this time."
-	case pressed == 0:
-		return "Rules that were judged and neither soft nor hard: " + view.Count(uint64(calm)) + ", all of them."
+		text = "No rule was judged in this time"
+	case pressed > 0:
+		text = "Other rules that were judged, and neither soft nor hard: " + view.Count(uint64(calm))
+	case gaps == 0:
+		text += ", all of them"
 	}
-	return "Other rules that were judged, and neither soft nor hard: " + view.Count(uint64(calm)) + "."
+	if gaps == 0 {
+		return text + "."
+	}
+	return text + ". Rules whose level is not known for all or a part of this time: " + view.Count(uint64(gaps)) + "."
 }
 
 // moment is the link to the hour about a decision, in which it is marked; empty where

@@ -21,6 +21,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
 // historyOf is the history of a node that was in a state for ten minutes.
@@ -66,6 +67,22 @@ func TestHistoryPage(t *testing.T) {
 		}
 	})
 	t.Run("it loads nothing, runs nothing and is small", historyLoadsNothing)
+	t.Run("what is not known is no all-clear", func(t *testing.T) {
+		for want, n := range map[string][3]int{
+			"Rules that were judged and neither soft nor hard: 4, all of them.":                                                             {0, 4, 0},
+			"Other rules that were judged, and neither soft nor hard: 3.":                                                                   {1, 3, 0},
+			"No rule was judged in this time. Rules whose level is not known for all or a part of this time: 1.":                            {0, 0, 1},
+			"Other rules that were judged, and neither soft nor hard: 3. Rules whose level is not known for all or a part of this time: 2.": {1, 3, 2},
+		} {
+			assert.Equal(t, want, calmText(n[0], n[1], n[2]))
+		}
+		store, snap := &history.Store{}, *scenes.Calm().Snapshot
+		store.Add(&snap, &plugins.Levels{Time: snap.Time, Verdicts: []plugins.Verdict{{Plugin: "known", Scope: "node"}, {Plugin: "never", Scope: "node", Absent: "no baseline"}}})
+		r, err := history.ParseRange(nil, snap.Time)
+		require.NoError(t, err)
+		rules, calm, gaps := store.Rules(r)
+		assert.Equal(t, "Rules that were judged and neither soft nor hard: 1. Rules whose level is not known for all or a part of this time: 2.", calmText(len(rules), calm, gaps))
+	})
 	t.Run("a wrong query is told, as text", func(t *testing.T) {
 		for _, query := range []string{"?range=<script>", "?at=now", "?at=2031-01-01T00:00:00Z", "?at=2021-01-01T00:00:00Z"} {
 			text, w := getHistory(t, scenes.Calm(), query)
