@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	binary, loadBinary = filepath.Join(dir, "plimsoll"), filepath.Join(dir, "load")
-	if err := errors.Join(buildAgent(binary), build(loadBinary, "./load")); err != nil {
+	if err := errors.Join(build(binary, ".."), build(loadBinary, "./load")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -60,11 +60,6 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// buildAgent builds the program, with tags that only a test of its wants.
-func buildAgent(path string, tags ...string) error {
-	return build(path, "..", tags...)
-}
-
 func build(path, what string, tags ...string) error {
 	c := exec.Command("go", "build", "-buildvcs=false", "-tags", strings.Join(tags, ","), "-o", path, what)
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -77,18 +72,20 @@ func build(path, what string, tags ...string) error {
 // binary is the program under test, loadBinary what it is tested with.
 var binary, loadBinary string
 
-// rogue is the badly behaved plugin, openFiles an example of a good one; each is built
-// for the first test that asks, beside binary, and removed with it.
+// rogue is the badly behaved plugin, openFiles an example of a good one, and hooked the
+// program with the hooks of tests, which its environment arms; each is built for the first
+// test that asks, beside binary, and removed with it.
 var (
-	rogue     = buildOnce("./rogue")
-	openFiles = buildOnce("../plugins/outer/examples/openfiles")
+	rogue     = buildOnce("rogue", "./rogue")
+	openFiles = buildOnce("openfiles", "../plugins/outer/examples/openfiles")
+	hooked    = buildOnce("plimsoll-with-hooks", "..", "plimsollkill", "plimsollstuck")
 )
 
-// buildOnce is the path of a program that several tests run.
-func buildOnce(what string) func(t *testing.T) string {
+// buildOnce is the path of a program of that name that several tests run.
+func buildOnce(name, what string, tags ...string) func(t *testing.T) string {
 	once := sync.OnceValues(func() (string, error) {
-		path := filepath.Join(filepath.Dir(binary), filepath.Base(what))
-		return path, build(path, what)
+		path := filepath.Join(filepath.Dir(binary), name)
+		return path, build(path, what, tags...)
 	})
 	return func(t *testing.T) string {
 		t.Helper()

@@ -121,8 +121,6 @@ func TestOneAgentPerNode(t *testing.T) {
 func TestControllerHungIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := cluster.Shared(t, cluster.Options{})
-	stuck := filepath.Join(t.TempDir(), "plimsoll-that-is-stuck")
-	require.NoError(t, buildAgent(stuck, "plimsollstuck"))
 	const namespace = "election-of-the-stuck"
 	_, err := c.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -132,7 +130,7 @@ func TestControllerHungIsReplaced(t *testing.T) {
 	b := &beats{t: t, c: c, config: config}
 	controller := func(arm string) *agent {
 		a := b.controllerAs(c.Kubeconfig)
-		a.cmd.Path, a.cmd.Env = stuck, append(os.Environ(), "PLIMSOLL_STUCK="+arm)
+		a.cmd.Path, a.cmd.Env = hooked(t), append(os.Environ(), "PLIMSOLL_STUCK="+arm)
 		return a
 	}
 	leads := func(a *agent) func() error {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,10 +49,11 @@ func TestBackupQueueControllerKilled(t *testing.T) {
 	for life := range lives {
 		a := f.controller().start()
 		f.createRandomly(r, 3*life, 3)
-		// The kill comes at any moment of the work: before, in its midst, after.
+		// The kill comes at any moment of the work: before, in its midst, after. The first
+		// one has written something.
 		moment := time.Now().Add(time.Duration(r.IntN(2500)) * time.Millisecond)
 		eventually(t, "the moment of the kill", func() error {
-			if time.Now().Before(moment) {
+			if time.Now().Before(moment) || life == 0 && writes(a) == 0 {
 				return errors.New("not yet")
 			}
 			return nil
@@ -108,6 +111,7 @@ func TestBackupQueueTwoLeaders(t *testing.T) {
 	most := f.sound()
 	assert.LessOrEqual(t, most, 4, "each holds the limit of what it has seen")
 	for _, a := range []*agent{one, two} {
+		assert.Positive(t, count(a, `plimsoll_backup_writes_total{result="start"}`), "both lead")
 		t.Logf("started %s, was second %s times", metric(a, `plimsoll_backup_writes_total{result="start"}`), metric(a, `plimsoll_backup_writes_total{result="conflict"}`))
 	}
 	t.Log("ran together at most:", most)
@@ -241,12 +245,24 @@ func saidOfOthers(f *backupWorld, a *agent, n int) (lines string) {
 func TestBackupQueueAPIServerOutage(t *testing.T) {
 	t.Parallel()
 	f := newBackupWorld(t, cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}}), "limit: 2", "shop", "web", "db", "mail")
-	f.velero.Work = takes(200 * time.Millisecond)
+	away := make(chan struct{})
+	f.velero.Work = func(ctx context.Context, name string) {
+		lasts(away)(ctx, name)
+		takes(200*time.Millisecond)(ctx, name)
+	}
 	f.runVelero()
 	a := f.controller().start()
 	r := rand.New(rand.NewPCG(3, 3))
 	f.createRandomly(r, 0, 12)
+	eventually(t, "it leads, and one runs", func() error {
+		now := f.phases()
+		if metric(a, "plimsoll_leader") != "1" || !slices.Contains(slices.Collect(maps.Values(now)), "InProgress") {
+			return fmt.Errorf("leader %s: %v", metric(a, "plimsoll_leader"), now)
+		}
+		return nil
+	})
 	require.NoError(t, f.c.APIServers[0].Kill())
+	close(away)
 	eventually(t, "it has lost leadership", func() error {
 		if metric(a, "plimsoll_leader") != "0" {
 			return errors.New("it does")

@@ -78,7 +78,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	const examples = "../plugins/outer/examples/"
 	for name, program := range map[string]func(*testing.T) string{
-		"conntrack": buildOnce(examples + "conntrack"), "openfiles": openFiles, "membandwidth": buildOnce(examples + "membandwidth"),
+		"conntrack": buildOnce("conntrack", examples+"conntrack"), "openfiles": openFiles, "membandwidth": buildOnce("membandwidth", examples+"membandwidth"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

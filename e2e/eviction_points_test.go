@@ -4,11 +4,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // The agent is killed at each of the points where it writes its state, from the
@@ -16,9 +19,11 @@ import (
 // synced, and after it has its name.
 func TestAgentKilledAtEachStateWrite(t *testing.T) {
 	t.Parallel()
-	killing := filepath.Join(t.TempDir(), "plimsoll-that-is-killed")
-	require.NoError(t, buildAgent(killing, "plimsollkill"))
-	points := []int{5, 8} // around the choice, which is the second that is written
+	killing := hooked(t)
+	// The choice is the second that is written, at the points from 5 to 8. Each agent comes
+	// as far; how often one writes after that is chance.
+	const choice = 8
+	points := []int{5, choice}
 	if os.Getenv("PLIMSOLL_LONG") != "" {
 		points = nil
 		for n := range 24 {
@@ -45,10 +50,12 @@ func TestAgentKilledAtEachStateWrite(t *testing.T) {
 			killed := true
 			select {
 			case <-w.agent.ended:
-			case <-time.After(15 * time.Second): // it wrote less often
+			case <-deadline.After(patience): // it wrote less often
+				require.Greater(t, n, choice, "it was to be killed there")
 				killed = false
 				w.agent.end(sigkill)
 			}
+			assert.Equal(t, sigkill, w.agent.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal(), w.agent.cmd.ProcessState)
 			tainted := w.ourTaint()
 			w.prepare = nil
 			w.start()

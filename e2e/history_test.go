@@ -49,7 +49,8 @@ func (a *agent) keeps(steps int) []time.Time {
 	return list
 }
 
-// The agent ends, starts, is killed and starts again.
+// The agent ends, starts, is killed and starts again. It saves every 5 min and at its end:
+// what the killed one has seen is lost, and nothing that was saved before.
 func TestHistoryOverRestarts(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -69,7 +70,7 @@ func TestHistoryOverRestarts(t *testing.T) {
 
 	a = start()
 	third := a.keeps(len(first) + 1)
-	assert.Equal(t, first, third[:len(first)], "what was saved before it was killed")
+	assert.Equal(t, first, third[:len(first)], "still the first agent's")
 	assert.NotContains(t, a.stderr.String(), "history")
 
 	page := a.mustGet("/history")

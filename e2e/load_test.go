@@ -24,7 +24,7 @@ func limitedCgroup(t *testing.T, limit int) (path string, dirs []string) {
 	t.Helper()
 	needsRoot(t)
 	path = fmt.Sprintf("/plimsoll-e2e-%d", os.Getpid())
-	v1, unified, v2 := "/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"
+	v1, v2 := "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
 	limitFile := "memory.limit_in_bytes"
 	switch {
 	case exists(v1) && exists(filepath.Join(unified, "cgroup.procs")):

@@ -240,6 +240,9 @@ func judgedBeforeNewLeader(t *testing.T, c *cluster.Cluster) {
 	stored := make(chan error, 1)
 	behind := h.clientAt(1)
 	go func() { stored <- h.accept(behind, vgdp.DataUpload, "first") }()
+	eventually(t, "the API server has judged it, and etcd is to store it", func() error {
+		return wanted(c.Lines[1].Waits("/datauploads/"+h.namespace+"/first"), true)
+	})
 	a.end(syscall.SIGTERM)
 	h.load(vgdp.DataDownload, "second", "r", nil) // a restore goes first
 	again := h.controller().start()

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -207,9 +208,23 @@ func aLongQueueStaysInOrder(t *testing.T, c *cluster.Cluster) {
 	t.Logf("%d loads in %s, %d at once at most", loads, time.Since(began).Round(10*time.Millisecond), most)
 	assert.Greater(t, time.Since(began), 2*6*time.Second)
 	assert.Equal(t, limit, most)
-	assert.Len(t, order, loads, "each had a ticket")
+	require.Len(t, order, loads, "each had a ticket")
+	// The first are given while loads are made.
+	inOrder(t, order[limit:], limit)
 	assert.Contains(t, a.mustGet("/metrics"), `plimsoll_vgdp_gate_bypassed_total{velero="`+h.namespace+`"} 0`)
 	a.end(syscall.SIGTERM)
+}
+
+// inOrder: tickets were given by creation. A write that is refused comes after the next ones,
+// as many as there are slots.
+func inOrder(t *testing.T, order []*admission.Object, slots int) {
+	t.Helper()
+	sorted := slices.SortedFunc(slices.Values(order), func(a, b *admission.Object) int {
+		return cmp.Or(a.Load.Created.Compare(b.Load.Created), cmp.Compare(a.Load.UID, b.Load.UID))
+	})
+	for i, o := range order {
+		assert.InDelta(t, slices.Index(sorted, o), i, float64(slots)-1, "%s", o.Name)
+	}
 }
 
 func deadNodeStopsOwnLoads(t *testing.T, c *cluster.Cluster) {
@@ -263,7 +278,7 @@ func TestLoadsAfterAPIServerOutage(t *testing.T) {
 			return nil
 		})
 		said := strings.Count(a.stderr.String(), "gate renewal failed; retrying")
-		end := h.makeLoads()
+		made, end := h.makeLoads()
 		require.NoError(t, c.APIServers[0].Stop(t.Context()))
 		eventually(t, "the Gate can neither be written nor read", func() error {
 			if n := strings.Count(a.stderr.String(), "gate renewal failed; retrying"); n < said+3 {
@@ -273,13 +288,14 @@ func TestLoadsAfterAPIServerOutage(t *testing.T) {
 		})
 		require.NoError(t, c.APIServers[0].Start())
 		require.NoError(t, c.APIServers[0].WaitReady(t.Context()))
-		began := time.Now()
+		began, before := time.Now(), made()
 		eventually(t, "it knows the kinds of loads, for which it looks every 5 s", func() error {
 			if time.Since(began) < 6*time.Second {
 				return errors.New("not yet")
 			}
 			return nil
 		})
+		assert.Greater(t, made(), before, "it answers again")
 		end()
 	}
 	h.runAgents()
@@ -288,8 +304,8 @@ func TestLoadsAfterAPIServerOutage(t *testing.T) {
 }
 
 // makeLoads ten times a second, as a dry run, until it is ended: none may be
-// refused by an API server that answers.
-func (h *veleroWorld) makeLoads() (end func()) {
+// refused by an API server that answers. made is how many were so far.
+func (h *veleroWorld) makeLoads() (made func() int64, end func()) {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
 	one := h.get(vgdp.DataUpload, "du-0")
@@ -297,7 +313,7 @@ func (h *veleroWorld) makeLoads() (end func()) {
 	delete(spec, "datamover")
 	one.Object = map[string]any{"apiVersion": one.GetAPIVersion(), "kind": one.GetKind(), "metadata": map[string]any{"generateName": "more-"}, "spec": spec}
 	var tries sync.WaitGroup
-	var made atomic.Int64
+	var n atomic.Int64
 	tries.Go(func() {
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
@@ -308,18 +324,17 @@ func (h *veleroWorld) makeLoads() (end func()) {
 				var answer apierrors.APIStatus
 				switch {
 				case err == nil:
-					made.Add(1)
+					n.Add(1)
 				case errors.As(err, &answer):
 					h.t.Errorf("a new load is refused: %v", err)
 				}
 			})
 		}
 	})
-	return func() {
+	return n.Load, func() {
 		cancel()
 		tries.Wait()
-		h.t.Logf("%d loads were made meanwhile", made.Load())
-		assert.Positive(h.t, made.Load())
+		h.t.Logf("%d loads were made meanwhile", n.Load())
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 	"github.com/plimsoll-dev/plimsoll/lease"
@@ -163,7 +164,7 @@ func (w *maintenanceWorld) looks(of string) {
 // wouldBeDue waits until a maintenance would be due.
 func (w *maintenanceWorld) wouldBeDue(at time.Time) {
 	w.t.Helper()
-	within(w.t, 2*patience, "it would be due", func() error {
+	within(w.t, max(0, time.Until(at))+patience, "it would be due", func() error {
 		if time.Now().Before(at.Add(2 * time.Second)) {
 			return errors.New("not yet")
 		}
@@ -241,6 +242,7 @@ func (w *maintenanceWorld) pressed(node string, yes bool) {
 // Velero's own server and its maintenance jobs.
 func TestMaintenance(t *testing.T) {
 	t.Parallel()
+	clock := deadline.Start()
 	w := newMaintenanceWorld(t)
 	w.load(vgdp.DataUpload, "upload", "nightly", func(o map[string]any) {
 		o["status"] = map[string]any{"phase": "InProgress", "node": w.nodes[0]}
@@ -256,7 +258,7 @@ func TestMaintenance(t *testing.T) {
 	})
 
 	// One beside a Backup of the same repository waits, also when Velero looks.
-	due := time.Now().Add(30 * time.Second)
+	due := time.Now().Add(clock.Stretch(30 * time.Second))
 	w.repository("shop", time.Until(due))
 	w.isPostponed("shop")
 	v := loadsOf(a).Veleros[0]
@@ -309,7 +311,7 @@ func TestMaintenance(t *testing.T) {
 	// Without a node that could take it, it waits; switched off, it is handed back.
 	w.pressed(w.nodes[0], true)
 	w.pressed(w.nodes[1], true)
-	due = time.Now().Add(30 * time.Second)
+	due = time.Now().Add(clock.Stretch(30 * time.Second))
 	w.repository("cart", time.Until(due))
 	w.isPostponed("cart")
 	assert.Contains(t, loadsOf(a).Veleros[0].Maintenances[0].Why, "2 of 2 are under pressure (node "+w.nodes[0])

@@ -68,16 +68,14 @@ type moverWorld struct {
 
 func newMoverWorld(t *testing.T) *moverWorld {
 	t.Helper()
-	needsRoot(t)
+	needsBlkio(t)
 	q := &moverWorld{t: t, c: cluster.Shared(t, cluster.Options{}), file: bigFile(t, 256<<20), state: filepath.Join(t.TempDir(), "state"), enabled: true, labels: map[string]string{"velero.io/data-upload": "du-1"}}
 	require.NoError(t, q.c.Apply(t.Context(), deploy.RBAC, deploy.Heartbeats, deploy.Identity))
 	q.namespace = q.c.Namespace(t)
 	q.node = "node-" + q.namespace[max(0, len(q.namespace)-20):]
 	q.kubelet = q.c.Node(t, q.node)
 	q.disk = diskOf(t, q.file)
-	number, err := os.ReadFile("/sys/block/" + q.disk + "/dev")
-	require.NoError(t, err)
-	q.number = strings.TrimSpace(string(number))
+	q.number = strings.TrimSpace(readFile(t, "/sys/block/"+q.disk+"/dev"))
 	q.configure()
 	return q
 }
@@ -133,13 +131,13 @@ func (q *moverWorld) press() {
 	q.t.Helper()
 	q.service = q.pod("service", 8192, 1, 1000, nil, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")})
 	q.mover = q.pod("du-1", 1<<20, 4, 0, q.labels, nil)
-	countIO(q.t, "/sys/fs/cgroup/blkio"+q.kubelet.Cgroup(&q.service), q.disk)
+	countIO(q.t, blkioV1+q.kubelet.Cgroup(&q.service), q.disk)
 }
 
 // limit of the mover's reads as the kernel has it, 0 for none.
 func (q *moverWorld) limit() uint64 {
 	q.t.Helper()
-	text, err := os.ReadFile("/sys/fs/cgroup/blkio" + q.kubelet.Cgroup(&q.mover) + "/blkio.throttle.read_bps_device")
+	text, err := os.ReadFile(blkioV1 + q.kubelet.Cgroup(&q.mover) + "/blkio.throttle.read_bps_device")
 	require.NoError(q.t, err)
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) == 2 && f[0] == q.number {
@@ -155,7 +153,7 @@ func (q *moverWorld) limit() uint64 {
 func (q *moverWorld) set(limit int) {
 	q.t.Helper()
 	rule := q.number + " " + strconv.Itoa(limit)
-	path := "/sys/fs/cgroup/blkio" + q.kubelet.Cgroup(&q.mover) + "/blkio.throttle.read_bps_device"
+	path := blkioV1 + q.kubelet.Cgroup(&q.mover) + "/blkio.throttle.read_bps_device"
 	require.NoError(q.t, os.WriteFile(path, []byte(rule), 0o644))
 }
 
@@ -367,7 +365,7 @@ func TestMoverThrottledOnDiskPressure(t *testing.T) {
 	t.Run("a container that starts later is limited as well", func(t *testing.T) {
 		q.start()
 		limit := q.slowed()
-		container := "/sys/fs/cgroup/blkio" + q.kubelet.Cgroup(&q.mover) + "/container"
+		container := blkioV1 + q.kubelet.Cgroup(&q.mover) + "/container"
 		require.NoError(t, os.Mkdir(container, 0o755))
 		t.Cleanup(func() { _ = os.Remove(container) })
 		within(t, patience, "it has a limit", func() error {
@@ -405,7 +403,7 @@ func TestThrottleAnyPod(t *testing.T) {
 	q := newMoverWorld(t)
 	q.dryRun, q.labels = true, map[string]string{names.Throttle: "allow"}
 	q.configure()
-	q.learned()
+	learned(t, q.state, q.disk)
 	q.start()
 	q.press()
 	before, most := q.observe()
@@ -446,23 +444,23 @@ func (q *moverWorld) told(reason string) (text string) {
 	return text
 }
 
-// learned has an earlier agent leave what the disk's requests usually take: 50 µs.
-func (q *moverWorld) learned() {
-	q.t.Helper()
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	require.NoError(q.t, err)
-	d := snapshot.Disk{Name: q.disk, Number: q.number}
-	if text, err := os.ReadFile("/sys/block/" + q.disk + "/diskseq"); err == nil {
+// learned has an earlier agent leave in a state directory what a disk's requests usually
+// take: 50 µs.
+func learned(t *testing.T, dir, disk string) {
+	t.Helper()
+	boot := readFile(t, "/proc/sys/kernel/random/boot_id")
+	d := snapshot.Disk{Name: disk, Number: strings.TrimSpace(readFile(t, "/sys/block/"+disk+"/dev"))}
+	if text, err := os.ReadFile("/sys/block/" + disk + "/diskseq"); err == nil {
 		n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-		require.NoError(q.t, err)
+		require.NoError(t, err)
 		d.Sequence = snapshot.Some(n)
 	}
-	b := plugins.Baseline{Device: q.disk, Seen: time.Now()}
+	b := plugins.Baseline{Device: disk, Seen: time.Now()}
 	for i := range b.Read {
 		b.Read[i] = plugins.RequestStats{Requests: 1e6, Seconds: 24 * 3600, TotalSeconds: 50}
 		b.Write[i] = b.Read[i]
 	}
-	known := plugins.Baselines{plugins.DiskKey(&d, strings.TrimSpace(string(boot))): b}
-	require.NoError(q.t, os.MkdirAll(q.state, 0o755))
-	require.NoError(q.t, state.File[plugins.Baselines]{Path: filepath.Join(q.state, "baselines.json")}.Save(known))
+	known := plugins.Baselines{plugins.DiskKey(&d, strings.TrimSpace(boot)): b}
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, state.File[plugins.Baselines]{Path: filepath.Join(dir, "baselines.json")}.Save(known))
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -173,17 +174,22 @@ func readFile(t *testing.T, path string) string {
 	return string(b)
 }
 
-// killedRecording is the segment of an agent that was killed while it recorded.
+// killedRecording is the segment of an agent that was killed while it recorded, one for all
+// tests; removed by TestMain's directory.
 func killedRecording(t *testing.T) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "recording")
-	a := startAgent(t, "--config", configFile(t, "tick: 100ms\nwindow: 1s\nrecording: {dir: "+dir+", minAvailable: 0}\n")).ticked(12)
-	a.end(syscall.SIGKILL)
+	dir := filepath.Join(filepath.Dir(binary), "recording")
+	recordKilled.Do(func() {
+		a := startAgent(t, "--config", configFile(t, "tick: 100ms\nwindow: 1s\nrecording: {dir: "+dir+", minAvailable: 0}\n")).ticked(12)
+		a.end(syscall.SIGKILL)
+	})
 	segments, err := recording.Segments(dir)
 	require.NoError(t, err)
 	require.Len(t, segments, 1)
 	return segments[0].Path
 }
+
+var recordKilled sync.Once
 
 func TestReplayKilledAgentRecording(t *testing.T) {
 	t.Parallel()

@@ -69,9 +69,11 @@ in_dirs() {
 	gotestsum "$name" "${again[@]}" --packages "${dirs[*]}" "$@"
 }
 
+# check_skips FILES… fails for a skip that is not listed in CI, and in make e2e, which says
+# what is green.
 check_skips() {
 	local strict=()
-	[ "${CI:-}" = true ] && strict=(-strict)
+	[[ $tier = e2e || ${CI:-} = true ]] && strict=(-strict)
 	go run ./e2e/testcheck -skips e2e/testcheck/skips.txt "${strict[@]}" "$@"
 }
 

@@ -54,21 +54,23 @@ type scraped struct {
 func TestScrape(t *testing.T) {
 	needsRoot(t)
 	prometheus.Skip(t)
-	s := &scraped{world: startWorld(t), hosts: map[string]string{}, nodes: map[string]string{}}
 	file := bigFile(t, 256<<20)
-	s.begin(file)
+	disk := diskOf(t, file)
+	t.Logf("the disk of %s is %s", file, disk)
+	s := &scraped{world: startWorld(t), hosts: map[string]string{}, nodes: map[string]string{}}
+	s.begin()
 	bases := map[string]string{"PodMonitor": s.prometheus("podmonitor"), "ServiceMonitor": s.prometheus("servicemonitor")}
 	for name, base := range bases {
 		eventually(t, name+": both agents are scraped", func() error { return rowsAre(base, `count(up == 1) == 2`, 1) })
 	}
-	s.press(file)
+	s.press(file, disk)
 	for name, base := range bases {
 		t.Run(name, func(t *testing.T) { s.shown(t, base) })
 	}
 }
 
 // begin both agents, each in its pod.
-func (s *scraped) begin(file string) {
+func (s *scraped) begin() {
 	s.t.Helper()
 	s.idle = s.node + "-idle"
 	s.c.Node(s.t, s.idle)
@@ -78,7 +80,6 @@ func (s *scraped) begin(file string) {
 	s.agent = prepareAgent(s.t, "--config", configFile(s.t, fmt.Sprintf(scrapedConfig, root, kubeconfig, s.node, s.state)), "--web.listen-address", s.inPod("plimsoll-agent-"+s.node, s.node)).start()
 	prepare(s.t, "--config", configFile(s.t, "plugins: {memoryStall: {enabled: false}, cpuContention: {enabled: false}, diskContention: {enabled: false}, networkContention: {enabled: false}, filesystem: {enabled: false}}\n"),
 		"--web.listen-address", s.inPod("plimsoll-agent-"+s.idle, s.idle)).start()
-	s.t.Logf("the disk of %s is %s", file, diskOf(s.t, file))
 }
 
 // inPod is where the agent of that pod listens.
@@ -157,8 +158,8 @@ func aSecondAMinute(t *testing.T, rules string) string {
 	return made
 }
 
-// press the disk and the memory, each by a pod.
-func (s *scraped) press(file string) {
+// press the disk that a file is on, and the memory, each by a pod.
+func (s *scraped) press(file, disk string) {
 	s.t.Helper()
 	s.deploy("presser", 0, func(p *corev1.PodTemplateSpec) {
 		p.Spec.Containers[0].Command = []string{loadBinary, "read", file, "1048576", "4", "0"}
@@ -172,8 +173,8 @@ func (s *scraped) press(file string) {
 	})
 	presser := s.running("presser")
 	// v1 counts the IO of a cgroup only where a limit is set.
-	if blkio := "/sys/fs/cgroup/blkio" + s.kubelet.Cgroup(&presser); exists(blkio) {
-		countIO(s.t, blkio, diskOf(s.t, file))
+	if blkio := blkioV1 + s.kubelet.Cgroup(&presser); exists(blkio) {
+		countIO(s.t, blkio, disk)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"text/tabwriter"
 	"time"
 
@@ -248,6 +249,27 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
+func TestBeatThatStops(t *testing.T) {
+	for _, served := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			b := &beatWatch{stop: cancel, renewals: make(chan metav1.MicroTime), served: make(chan bool)}
+			b.running.Go(func() { b.measure(ctx) })
+			b.renewals <- metav1.NowMicro()
+			want := 10 * time.Second
+			if !served {
+				b.down()
+				want = 0
+			}
+			time.Sleep(10 * time.Second)
+			b.end()
+			steady, after := b.longest()
+			assert.Equal(t, want, steady.watch, "an API server that is away counts nothing")
+			assert.Zero(t, after)
+		})
+	}
+}
+
 func (b *beatWatch) measure(ctx context.Context) {
 	look := time.NewTicker(250 * time.Millisecond)
 	defer look.Stop()
@@ -256,6 +278,9 @@ func (b *beatWatch) measure(ctx context.Context) {
 	for served := true; ; {
 		select {
 		case <-ctx.Done():
+			if served { // what goes on counts too
+				*to = to.longer(gap{since.Elapsed(), since.Passed()})
+			}
 			return
 		case <-look.C:
 			since.Elapsed() // the more often it is asked the more exact it is

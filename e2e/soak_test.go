@@ -332,6 +332,7 @@ func (s *soak) judge() {
 	assert.Positive(t, evictions.granted, "somebody went")
 	assert.Positive(t, evictions.shortage, "somebody went for a shortage")
 	assert.Less(t, steady.fair, 4*time.Second, "who waits for the Lease's duration takes the agent for dead")
+	assert.Positive(t, after.watch, "renewed after a restart of the API server")
 	assert.Less(t, after.fair, 31*time.Second, "the longest pause before a new connection, and an interval")
 	assert.NotEmpty(t, s.away)
 	assert.True(t, s.steps > 0 || !clock.Supported)

@@ -160,7 +160,9 @@ func rootfsNone(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			for range 100 {
-				for _, v := range w.tick() {
+				verdicts := w.tick()
+				require.NotEmpty(t, verdicts)
+				for _, v := range verdicts {
 					require.Equal(t, None, v.Level, v.Reason)
 					require.Empty(t, v.Absent)
 					require.Empty(t, v.Candidates)

@@ -24,14 +24,17 @@ func TestDeviceParsersMatchLibrary(t *testing.T) {
 		require.NoError(t, err)
 		disks, err := block.ProcDiskstats()
 		require.NoError(t, err)
+		compared := 0
 		for _, d := range disks {
 			if ours := diskOf(s, d.DeviceName); ours != nil {
+				compared++
 				assert.Equal(t, snapshot.DiskCounters{
 					Reads: d.ReadIOs, ReadBytes: d.ReadSectors * sectorBytes, ReadMs: d.ReadTicks, Writes: d.WriteIOs,
 					WrittenBytes: d.WriteSectors * sectorBytes, WriteMs: d.WriteTicks, BusyMs: d.IOsTotalTicks, WeightedMs: d.WeightedIOTicks,
 				}, ours.DiskCounters)
 			}
 		}
+		assert.Equal(t, len(s.Disks), compared)
 		p, err := h.proc.Proc(1)
 		require.NoError(t, err)
 		nics, err := p.NetDev()

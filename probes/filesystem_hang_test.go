@@ -180,10 +180,8 @@ func TestMountCloseWaitsForAnswersOnly(t *testing.T) {
 	require.NoError(t, err)
 	h.Close()
 	h.Close()
-	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // a goroutine that has done its last is counted until it is gone
-	}
-	assert.LessOrEqual(t, runtime.NumGoroutine(), before, "nothing runs on")
+	// A goroutine that has done its last is counted until it is gone.
+	deadline.Eventually(t, func() bool { return runtime.NumGoroutine() <= before }, 10*time.Second, time.Millisecond, "nothing runs on")
 	surveyed := h.filesystems.surveyed
 	_, err = h.filesystems.read(time.Now().Add(time.Hour))
 	require.NoError(t, err)

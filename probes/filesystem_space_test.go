@@ -1,12 +1,16 @@
 package probes
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/probes/filesystemtest"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
@@ -41,17 +45,15 @@ func filesystemsOf(t testing.TB, h *Host) ([]snapshot.Filesystem, error) {
 // eventually reads until all mounts are as they should be.
 func (s *mountSpace) eventually(h *Host, what string, is func([]snapshot.Filesystem) bool) []snapshot.Filesystem {
 	s.Helper()
-	end := time.Now().Add(20 * time.Second)
-	for {
-		list, err := filesystemsOf(s, h)
-		if is(list) {
-			return list
+	var list []snapshot.Filesystem
+	deadline.Within(s, 20*time.Second, what, func() error {
+		var err error
+		if list, err = filesystemsOf(s, h); !is(list) {
+			return fmt.Errorf("%w: %+v", cmp.Or(err, errors.New("not so yet")), list)
 		}
-		if time.Now().After(end) {
-			require.Fail(s, "never: "+what, "%v %+v", err, list)
-		}
-		time.Sleep(5 * time.Millisecond) // the ticks of this test
-	}
+		return nil
+	})
+	return list
 }
 
 // at finds one mount.

@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"flag"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -69,19 +70,21 @@ func TestLabelledRecordings(t *testing.T) {
 	list := tuned(t)
 	assert.GreaterOrEqual(t, len(list), 12)
 	c := defaults(t)
-	healthy := 0
+	healthy, throttled := 0, map[snapshot.SharedResource]bool{}
 	for _, e := range list {
 		if e.label.Healthy() {
 			healthy++
 		}
-		t.Run(e.label.Name, func(t *testing.T) { checkOurs(t, c, e) })
+		t.Run(e.label.Name, func(t *testing.T) { checkOurs(t, c, e, throttled) })
 	}
 	assert.GreaterOrEqual(t, 2*healthy, len(list), "half of the set is healthy")
+	assert.Subset(t, slices.Collect(maps.Keys(throttled)), []snapshot.SharedResource{snapshot.SharedDisk, snapshot.SharedCPU, snapshot.SharedMemory}, "some culprit of each would be throttled")
 }
 
 // checkOurs checks what our rules say of one recording: levels, and at each sample the
-// named workloads, what is not judged, and which workloads would be throttled.
-func checkOurs(t *testing.T, c *config.Agent, e entry) {
+// named workloads, what is not judged, and which workloads would be throttled, whose
+// resources it adds.
+func checkOurs(t *testing.T, c *config.Agent, e entry, throttled map[snapshot.SharedResource]bool) {
 	t.Helper()
 	what := recordingOf(t, e)
 	rule := Plimsoll(c)
@@ -94,7 +97,7 @@ func checkOurs(t *testing.T, c *config.Agent, e entry) {
 		assert.False(t, d.Want.Level == plugins.Hard && !d.Met, "a hard level is missed: %+v", d.Want)
 	}
 	watched.check()
-	watched.checkThrottled()
+	watched.checkThrottled(throttled)
 	for _, s := range o.FalseSoft {
 		t.Logf("false soft: %+v", s)
 	}
@@ -138,8 +141,11 @@ func (w *watch) throttle() {
 
 // checkThrottled: on a healthy machine no workload is throttled, elsewhere the culprit of
 // the label alone; of the CPUs, for which the rule names none, the one that presses.
-func (w *watch) checkThrottled() {
-	for t := range w.throttled {
+func (w *watch) checkThrottled(resources map[snapshot.SharedResource]bool) {
+	for t, inForce := range w.throttled {
+		if inForce {
+			resources[t.Resource()] = true
+		}
 		named := slices.ContainsFunc(w.label.Want, func(want judgement.Want) bool {
 			of := cmp.Or(want.Culprit, want.Presser)
 			return (!want.NoCulprit || want.Resource == plugins.CPU) && of != "" && strings.Contains(t.Cgroup+" "+snapshot.PodUID(t.Cgroup), of) && (want.Resource == plugins.Disk && want.Scope == t.Disk || want.Resource == plugins.CPU && t.Resource() == snapshot.SharedCPU || want.Resource == plugins.Memory && t.Memory)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log"
@@ -19,6 +20,9 @@ type Line struct {
 	// itself comes that way. Writes are what it asks etcd to store. Nothing else is
 	// ever late.
 	Events, Writes Delay
+
+	mu      sync.Mutex               // guards waiting
+	waiting map[*http.Request][]byte // the messages of writes that wait
 
 	server *http.Server
 	tasks  sync.WaitGroup
@@ -85,7 +89,7 @@ func newLine(ctx context.Context, host, etcd string) (l *Line, address string, e
 	}
 	var plain http.Protocols
 	plain.SetUnencryptedHTTP2(true)
-	l = &Line{}
+	l = &Line{waiting: map[*http.Request][]byte{}}
 	l.server = &http.Server{
 		Protocols: &plain, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 10000}, ErrorLog: log.New(io.Discard, "", 0),
 		Handler: &httputil.ReverseProxy{
@@ -107,11 +111,41 @@ type lineTransport struct {
 
 func (t lineTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Path == etcdTxn {
-		if err := t.Writes.pass(r.Context(), time.Now()); err != nil {
+		message, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		r.Body = io.NopCloser(bytes.NewReader(message))
+		if err := t.wait(r, message); err != nil {
 			return nil, err
 		}
 	}
 	return t.RoundTripper.RoundTrip(r)
+}
+
+func (l *Line) wait(r *http.Request, message []byte) error {
+	l.mu.Lock()
+	l.waiting[r] = message
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.waiting, r)
+	}()
+	return l.Writes.pass(r.Context(), time.Now())
+}
+
+// Waits tells whether a write waits whose message has that text, such as a part of the key
+// of an object.
+func (l *Line) Waits(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, message := range l.waiting {
+		if bytes.Contains(message, []byte(text)) {
+			return true
+		}
+	}
+	return false
 }
 
 // part of a body, or what ended it.

@@ -274,7 +274,7 @@ func TestEvictorAPIServerAway(t *testing.T) {
 	assert.Less(t, start.Elapsed(), soon/2)
 
 	require.NoError(t, c.APIServers[0].Start())
-	ready, cancel := context.WithTimeout(t.Context(), soon)
+	ready, cancel := deadline.Context(t.Context(), soon)
 	defer cancel()
 	require.NoError(t, c.APIServers[0].WaitReady(ready))
 	assert.False(t, s.ends(pod), "an eviction that was not answered came through later")

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
@@ -63,7 +64,7 @@ func newTenancy(t *testing.T, node string) tenancy {
 // within waits until there is no complaint.
 func (s tenancy) within(what string, check func() error) {
 	s.t.Helper()
-	require.EventuallyWithT(s.t, func(c *assert.CollectT) { assert.NoError(c, check()) }, 2*soon, 20*time.Millisecond, what)
+	deadline.Within(s.t, 2*soon, what, check)
 }
 
 // permitted waits until the tenant may do something: RBAC follows a binding in

@@ -19,6 +19,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
@@ -103,11 +104,12 @@ func TestEvictionRequestOnServer(t *testing.T) {
 		q := EvictionRequester{REST: agentClient(t, s.Cluster).CoreV1().RESTClient(), Timeout: soon}
 		require.NoError(t, s.Apply(t.Context(), deploy.RBACEvictRequest))
 		require.ErrorIs(t, q.Served(t.Context()), ErrNotServed)
-		require.EventuallyWithT(t, func(t2 *assert.CollectT) { // RBAC follows a binding in its own time
-			got := q.Evict(t.Context(), victim(pod), false)
-			assert.Equal(t2, evict.Braked, got.Outcome)
-			assert.Equal(t2, notServed, got.Text)
-		}, soon, 100*time.Millisecond)
+		deadline.Within(t, soon, "it says that nothing is served", func() error { // RBAC follows a binding in its own time
+			if got := q.Evict(t.Context(), victim(pod), false); got.Outcome != evict.Braked || got.Text != notServed {
+				return fmt.Errorf("%s: %s", got.Outcome, got.Text)
+			}
+			return nil
+		})
 		require.NoError(t, q.Withdraw(t.Context(), victim(pod)))
 	})
 	t.Run("served", func(t *testing.T) {
@@ -124,11 +126,12 @@ func TestEvictionRequestOnServer(t *testing.T) {
 		assert.Equal(t, evict.Braked, got.Outcome, "without the right")
 		assert.Contains(t, got.Text, "; apply deploy/rbac-evict-request.yaml")
 		require.NoError(t, c.Apply(t.Context(), deploy.RBACEvictRequest))
-		require.EventuallyWithT(t, func(t2 *assert.CollectT) {
-			dry := q.Evict(t.Context(), v, true)
-			assert.Equal(t2, evict.InProgress, dry.Outcome, dry.Text)
-			assert.Equal(t2, 201, dry.Code)
-		}, soon, 100*time.Millisecond)
+		deadline.Within(t, soon, "the dry run is accepted", func() error {
+			if dry := q.Evict(t.Context(), v, true); dry.Outcome != evict.InProgress || dry.Code != http.StatusCreated {
+				return fmt.Errorf("%s, %d: %s", dry.Outcome, dry.Code, dry.Text)
+			}
+			return nil
+		})
 		requests := c.Client.LifecycleV1alpha1().EvictionRequests(s.namespace)
 		list, err := requests.List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)

@@ -2,10 +2,12 @@ package outer
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -238,22 +240,12 @@ func eventually(t testing.TB, what string, so func() bool) {
 
 func (w *pluginEnv) waitFor(names ...string) {
 	w.t.Helper()
-	want := append([]string{}, names...)
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if got := w.names(); len(got) == len(want) && (len(got) == 0 || equal(got, want)) {
-			return
+	deadline.Within(w.t, 20*time.Second, fmt.Sprint("registered are ", names), func() error {
+		if got := w.names(); !slices.Equal(got, names) {
+			return fmt.Errorf("%v: %+v", got, w.Status(time.Now()))
 		}
-	}
-	require.Equal(w.t, want, w.names(), "%+v", w.Status(time.Now()))
-}
-
-func equal(a, b []string) bool {
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
+		return nil
+	})
 }
 
 // noGrace makes every threshold due at once.

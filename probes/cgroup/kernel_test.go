@@ -262,6 +262,7 @@ func TestCgroupComeAndGoDuringRead(t *testing.T) {
 	for _, w := range mustRead(t, c) {
 		assert.False(t, strings.HasPrefix(w.Cgroup, top), "%s is gone", w.Cgroup)
 	}
+	assert.Positive(t, reads)
 	t.Logf("%d reads met %d of the pods", reads, seen)
 }
 
