@@ -19,7 +19,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-const otherAgent = "another agent runs on this node, and two would double every rate limit: stop one"
+const otherAgent = "another agent runs on this node, and two would double every rate limit: keep one"
 
 // launch it, and end it with the test.
 func (a *agent) launch() {

@@ -29,7 +29,7 @@ func TestReleaseHiddenOnSchedule(t *testing.T) {
 	o.Args[cluster.ControllerManager] = []string{"--controllers=cronjob-controller,job-controller,serviceaccount-controller"} // no kubelet is missed
 	h := newVeleroWorld(t, cluster.New(t, o), 1, `{}`, "")
 	_, err := h.c.Client.CoreV1().Nodes().Patch(t.Context(), h.nodes[0], types.MergePatchType,
-		[]byte(`{"spec":{"taints":[{"key":"plimsoll.dev/memory-pressure","effect":"NoExecute"}]}}`), metav1.PatchOptions{})
+		[]byte(`{"spec":{"taints":[{"key":"plimsoll.dev/MemoryContention","effect":"NoExecute"}]}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	all, err := os.ReadFile("../deploy/plimsoll.yaml")
 	require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"testing"
 	"time"
 
@@ -143,6 +144,7 @@ func TestFindHeld(t *testing.T) {
 		"discover finds it":                   {limited: true, enabled: true, mover: "plimsoll.dev/held", loads: http.StatusOK},
 		"discover finds what is named":        {limited: true, enabled: true, of: []Velero{{Namespace: "velero"}}, mover: "plimsoll.dev/held", loads: http.StatusOK},
 		"the configuration names another":     {enabled: true, of: []Velero{{Namespace: "other"}}, mover: "plimsoll.dev/held", loads: http.StatusOK, found: true},
+		"another, and no load is hidden":      {limited: true, enabled: true, of: []Velero{{Namespace: "other"}}, mover: "velero", loads: http.StatusOK, found: true},
 		"loads cannot be listed":              {loads: http.StatusServiceUnavailable, again: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -210,5 +212,7 @@ func releasesOne(t *testing.T, r *Reconciler, mover string) bool {
 	require.NoError(t, err)
 	assert.False(t, p.desired["velero"].limited)
 	assert.Empty(t, p.desired["velero"].away)
+	shown := slices.ContainsFunc(reports(&o.Input, &p.Decision, r.veleros, nil), func(p Report) bool { return p.Namespace == "velero" })
+	assert.Equal(t, !v.unnamed || mover == gate.HiddenMover, shown, "one that is not named is shown while anything of it is held")
 	return len(p.Release) == 1 && kindsOf(p.edits)[KindRelease] > 0
 }

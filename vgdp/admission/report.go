@@ -83,7 +83,8 @@ type WaitingLoad struct {
 // maxWaiting bounds the waiting loads in a Report; Reasons counts all.
 const maxWaiting = 1000
 
-// reports are what was decided about the Veleros, and the problems of the others.
+// reports are what was decided about the Veleros, and the problems of the others; of one that
+// the configuration does not name, while anything of it is held.
 func reports(in *vgdp.Input, d *vgdp.Decision, veleros map[string]*velero, failed map[string]string) []Report {
 	list := NewReports(in, d)
 	for i := range list {
@@ -104,6 +105,7 @@ func reports(in *vgdp.Input, d *vgdp.Decision, veleros map[string]*velero, faile
 			list = append(list, Report{Namespace: v.Namespace, Limited: v.desired.limited, Epoch: v.keeper.epoch, Problem: cmp.Or(failed[v.Namespace], "its data mover loads are not listed yet")})
 		}
 	}
+	list = slices.DeleteFunc(list, func(p Report) bool { return veleros[p.Namespace].unnamed && p.Hidden == 0 && p.Problem == "" })
 	slices.SortFunc(list, func(a, b Report) int { return cmp.Compare(a.Namespace, b.Namespace) })
 	return list
 }
