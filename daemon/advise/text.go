@@ -75,8 +75,8 @@ func (a *Advice) writeActions(b *strings.Builder) error {
 func (a *Advice) writeUnjudged(b *strings.Builder) {
 	var list []replay.Scope
 	for _, s := range a.Scopes {
-		if s.UnjudgedSeconds > 0 {
-			list = append(list, replay.Scope{Plugin: s.Plugin, Scope: s.Scope, UnjudgedSeconds: s.UnjudgedSeconds, Absent: s.Absent})
+		if of := (replay.Scope{Plugin: s.Plugin, Scope: s.Scope, UnjudgedSeconds: s.UnjudgedSeconds, Absent: s.Absent}); of.Unjudged() != "" {
+			list = append(list, of)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b replay.Scope) int { return cmp.Compare(b.UnjudgedSeconds, a.UnjudgedSeconds) })

@@ -549,7 +549,7 @@ func RemoveLimits(c *config.Agent, out io.Writer, log *slog.Logger) error {
 	clear(m.list)
 	err = errors.Join(m.journal.Set(nil), m.saveIfChanged()) // those of an earlier boot ended with it
 	for _, k := range m.journal.Restored {
-		fmt.Fprintf(out, "%s: limit removed\n", k)
+		fmt.Fprintf(out, "%s: limit removed, which an agent that no longer runs had left\n", k)
 	}
 	for _, k := range m.journal.Left {
 		fmt.Fprintf(out, "%s: left: another program changed it\n", k)

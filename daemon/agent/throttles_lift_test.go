@@ -54,7 +54,7 @@ func TestLimitsOfOthersLeftByRelease(t *testing.T) {
 	c.State.Dir, c.Paths.Cgroupfs = h.state, h.dir
 	var out bytes.Buffer
 	require.NoError(t, RemoveLimits(&c, &out, slog.New(slog.DiscardHandler)))
-	assert.Equal(t, moverPod+" write 8:0: limit removed\n"+moverPod+" read 8:0: left: another program changed it\n", out.String())
+	assert.Equal(t, moverPod+" write 8:0: limit removed, which an agent that no longer runs had left\n"+moverPod+" read 8:0: left: another program changed it\n", out.String())
 	assert.Equal(t, "8:0 wbps=max", h.read(), "which the kernel merges")
 }
 
@@ -72,7 +72,7 @@ func TestMoverLimitsRemovedByRelease(t *testing.T) {
 	h.round(1, plugins.Hard)
 	require.NotEmpty(t, h.throttles.journal.Limits)
 	require.NoError(t, release())
-	assert.Contains(t, out.String(), moverPod+" read 8:0: limit removed\n")
+	assert.Contains(t, out.String(), moverPod+" read 8:0: limit removed, which an agent that no longer runs had left\n")
 	assert.Equal(t, "8:0 wbps=max", h.read(), "the last of two writes, which the kernel merges")
 	kept, err := state.File[savedThrottles]{Path: filepath.Join(h.state, "throttles.json")}.Load()
 	require.NoError(t, err)

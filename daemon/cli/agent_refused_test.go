@@ -86,7 +86,7 @@ func TestLimitsEndWhereNoAgentStarts(t *testing.T) {
 			b, err := os.ReadFile(high)
 			require.NoError(t, err)
 			assert.Equal(t, row.want, string(b))
-			assert.Equal(t, row.want == "max", bytes.Contains(out.Bytes(), []byte(pod+" memory: limit removed\n")), out.String())
+			assert.Equal(t, row.want == "max", bytes.Contains(out.Bytes(), []byte(pod+" memory: limit removed, which an agent that no longer runs had left\n")), out.String())
 		})
 	}
 }

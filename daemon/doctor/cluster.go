@@ -49,7 +49,7 @@ func (p Examination) cluster(ctx context.Context, agentRuns bool) []Row {
 	defer cancel()
 	clock := &agents.Clock{}
 	p.Cluster = rest.CopyConfig(p.Cluster)
-	p.Cluster.Wrap(clock.Wrap) // whoever asks, ages are by the API server's clock
+	p.Cluster.Wrap(clock.Wrap) // rows count ages by the API server's clock: this machine's may be wrong
 	server := apiServer(ctx, p.Cluster)
 	rows := append(p.credentials(), p.dryRun(), server)
 	if server.Result != Fail {

@@ -197,8 +197,12 @@ func (r *Report) summary() [][]string {
 	return rows
 }
 
+// unjudgedFrom is from how many seconds on it is told that measurements were missing: the
+// first sample of a recording has no rates.
+const unjudgedFrom = 1
+
 // Unjudged is the scope, how long measurements of it were missing, and the last reason;
-// empty if they never were.
+// empty if they were for less than unjudgedFrom.
 func (s *Scope) Unjudged() string {
 	text := s.unjudged()
 	if text == "" {
@@ -209,7 +213,7 @@ func (s *Scope) Unjudged() string {
 
 // unjudged is how long measurements were missing, and the last reason.
 func (s *Scope) unjudged() string {
-	if s.UnjudgedSeconds == 0 {
+	if s.UnjudgedSeconds < unjudgedFrom {
 		return ""
 	}
 	return "measurements missing for " + view.Age(seconds(s.UnjudgedSeconds)) + ", last: " + s.Absent
@@ -263,7 +267,7 @@ func (r *Report) headline() string {
 		return strings.Join(parts, "; ")
 	case len(r.Scopes) == 0:
 		return "No level was reached; nothing was judged"
-	case missing > 0:
+	case missing >= unjudgedFrom:
 		return "No level was reached; measurements are missing for up to " + view.Age(seconds(missing))
 	}
 	return "No level was reached"

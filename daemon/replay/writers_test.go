@@ -127,6 +127,9 @@ func TestReplayTableUnjudgedIsNotNone(t *testing.T) {
 	mostly := &Report{Scopes: []Scope{{NoneSeconds: 1000, UnjudgedSeconds: 100}, {NoneSeconds: 1000}}}
 	assert.Equal(t, "No level was reached; measurements are missing for up to 1 min 40 s", mostly.headline())
 	assert.Equal(t, "No level was reached", (&Report{Scopes: mostly.Scopes[1:]}).headline())
+	first := Scope{NoneSeconds: 1000, UnjudgedSeconds: 0.1}
+	assert.Equal(t, "No level was reached", (&Report{Scopes: []Scope{first}}).headline())
+	assert.Empty(t, first.Unjudged(), "the first sample has no rates")
 }
 
 func TestReplayTimesOfSeveralDays(t *testing.T) {
