@@ -145,7 +145,11 @@ func (m *dueModel) droppable(b Backup) bool {
 func (m *dueModel) plan(b Backup) {
 	m.slot[b.UID] = m.first("")
 	m.ahead = append(m.ahead, b)
-	for m.droppable(b) && m.in.Time.Add(m.work(m.slot[b.UID], b.UID)+b.Takes.Mid).After(m.at(b)) {
+	least := b.Takes.Low
+	if m.beside {
+		least = b.Takes.Mid
+	}
+	for m.droppable(b) && m.in.Time.Add(m.work(m.slot[b.UID], b.UID)+least).After(m.at(b)) {
 		may := slices.DeleteFunc(slices.Clone(m.ahead), func(a Backup) bool { return !m.droppable(a) || !m.droppableFor(a, b) })
 		if len(may) == 0 {
 			return
@@ -374,6 +378,12 @@ func TestDeadline(t *testing.T) {
 		long := due("d", in(4), takes(4*time.Hour))
 		assert.Equal(t, []string{"b", "a", "c", "d"}, order(one, noon, long, a, b, c))
 		assert.Equal(t, []string{"b", "d", "a", "c"}, order(Config{Limit: 2, Aging: one.Aging}, noon, long, a, b, c), "but with two slots all are met")
+	})
+	t.Run("nor what could be met if it took little", func(t *testing.T) {
+		long := due("d", in(4), durations.Estimate{Low: 90 * time.Minute, Mid: 4 * time.Hour, High: 5 * time.Hour})
+		assert.Equal(t, []string{"b", "d", "c"}, order(one, noon, long, b, c), "after b it may be complete in time")
+		long.Takes.Low = 190 * time.Minute
+		assert.Equal(t, []string{"b", "c", "d"}, order(one, noon, long, b, c))
 	})
 	t.Run("a tenant's is given up for others, and no other for it", func(t *testing.T) {
 		tenants := func(uid string, at float64, hours float64) Backup {

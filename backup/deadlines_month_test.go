@@ -95,7 +95,11 @@ func (m *dueMonth) schedules() {
 		}
 	}
 	for app := 6; app < 46; app++ {
-		m.nightly(dueNightly, app, 22*60, 8*math.Exp(m.random.Float64()*1.7), objective.Objective{Window: m.night}) // 8 to 44 min
+		want := objective.Objective{Window: m.night}
+		if app%2 == 0 {
+			want.RPO = 30 * time.Hour
+		}
+		m.nightly(dueNightly, app, 22*60, 8*math.Exp(m.random.Float64()*1.7), want) // 8 to 44 min
 	}
 	for app := 46; app < 54; app++ {
 		m.nightly(dueLarge, app, 21*60+30, 60+90*m.random.Float64(), objective.Objective{RPO: 40 * time.Hour})

@@ -76,7 +76,7 @@ func Forecast(in Input, coming []Backup, loads *uploads.State, dues Dues, until 
 	ends, drawn := make([][]time.Time, len(list)), p
 	for range plays {
 		drawn.loads = player.Play(together(ofLoads))
-		for i, f := range drawn.play(random.Float64).runs {
+		for i, f := range drawn.play(together(random)).runs {
 			ends[i] = append(ends[i], f.ends)
 		}
 	}
@@ -87,8 +87,8 @@ func Forecast(in Input, coming []Backup, loads *uploads.State, dues Dues, until 
 	return list
 }
 
-// together draws every other one alike: what makes a load take longer, such as pressure or a
-// slow object store, makes others take longer too.
+// together draws every other one alike: what makes a load or a Backup take longer, such as
+// pressure or a slow object store, makes others take longer too.
 func together(r *rand.Rand) func() float64 {
 	common := r.Float64()
 	return func() float64 {
@@ -182,7 +182,7 @@ func (p *premises) helpsBy(what string, list []Outlook) {
 func hourEarlier(list []Backup) []Backup {
 	list = slices.Clone(list)
 	for i := range list {
-		if opens := &list[i].Due.Opens; !opens.IsZero() {
+		if opens := &list[i].Due.Opens; !opens.IsZero() && !list[i].Due.First {
 			*opens = opens.Add(-time.Hour)
 		}
 	}

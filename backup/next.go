@@ -86,7 +86,7 @@ func (n *next) because() (text string, helps []string) {
 	}
 	for _, f := range before {
 		if f.Opens.After(n.deadline) {
-			return f.title() + n.waits() + f.Opens.Format(time.RFC3339), nil
+			return f.title() + n.waits(f) + f.Opens.Format(time.RFC3339), nil
 		}
 	}
 	switch {
@@ -116,8 +116,11 @@ func (n *next) comes() string {
 	return "the next one " + verb + " at " + first.Created.Format(time.RFC3339)
 }
 
-func (n *next) waits() string {
-	if n.postpones {
+func (n *next) waits(f *Foreseen) string {
+	switch {
+	case f.First:
+		return " waits for the window of first Backups until "
+	case n.postpones:
 		return " is postponed until "
 	}
 	return " waits for its backup window until "

@@ -30,6 +30,8 @@ type Foreseen struct {
 	// window, no deadline.
 	Opens    time.Time `json:"opens,omitzero"`
 	Deadline time.Time `json:"deadline,omitzero"`
+	// First: what opens is the window of first Backups.
+	First bool `json:"first,omitempty"`
 	// Begins and Ends are expected; it ends between Earliest and Latest with a probability
 	// of 90 %. Absent: after Until, or not known (Why).
 	Begins   time.Time `json:"begins,omitzero"`

@@ -81,7 +81,7 @@ func (r *Reconciler) logWait(t *publishedState, p *planner, o *Object, e *Entry)
 	why := "the limit of running Backups is reached"
 	switch e.Wait.Code { //nolint:exhaustive // the others are told by what it waits for
 	case CodeWindow:
-		why = "its backup window opens at " + e.Due.Opens.Format(time.RFC3339)
+		why = e.Due.Waits()
 	case CodeRefused:
 		why = "the API server refuses to change it"
 	}

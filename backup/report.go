@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/backup/objective"
 )
 
 // Report describes the queue of one Velero.
@@ -43,6 +45,8 @@ type QueuedBackup struct {
 	// window that is not open yet, no deadline.
 	Opens    time.Time `json:"opens,omitzero"`
 	Deadline time.Time `json:"deadline,omitzero"`
+	// First: what opens is the window of first Backups.
+	First bool `json:"first,omitempty"`
 	// Reason why it waits; starts: it becomes ReadyToStart at once; overtakes: soon.
 	Reason     Code     `json:"reason"`
 	BlockedBy  string   `json:"blockedBy,omitempty"`
@@ -74,7 +78,7 @@ func NewReport(namespace string, in Input, d Decision) Report {
 		e := &d.Queue[i]
 		p := QueuedBackup{
 			Name: e.Name, Place: e.Place, Position: e.Position, Phase: cmp.Or(e.Phase, New), Priority: e.Priority, Schedule: e.Schedule,
-			Opens: e.Due.Opens, Deadline: e.Due.Deadline, Created: e.Created, WaitSeconds: in.Time.Sub(e.Created).Seconds(),
+			Opens: e.Due.Opens, First: e.Due.First, Deadline: e.Due.Deadline, Created: e.Created, WaitSeconds: in.Time.Sub(e.Created).Seconds(),
 			Reason: e.Wait.Code, BlockedBy: names[e.Wait.By], Namespaces: e.Wait.Namespaces, Shared: e.Wait.Shared,
 		}
 		switch {
@@ -117,7 +121,7 @@ func (p *QueuedBackup) Why() string {
 	case CodeLimit:
 		why = "the limit of running Backups is reached"
 	case CodeWindow:
-		why = "its backup window opens at " + p.Opens.Format(time.RFC3339)
+		why = objective.Due{Opens: p.Opens, First: p.First}.Waits()
 	case CodeRefused:
 		why = "the API server refuses to change it"
 	case CodeOvertakes:

@@ -32,6 +32,7 @@ type DeadlineSettings struct {
 	Enabled  bool          `yaml:"enabled" why:"Whether the queue follows the annotations plimsoll.dev/rpo and plimsoll.dev/window of Schedules, Backups and namespaces (and plimsoll.dev/priority of all three, with backups.priorities), and forecasts which Backups will be late. Without such an annotation or default the queue is as without deadlines."`
 	RPO      time.Duration `yaml:"rpo" why:"How old the newest good Backup of a schedule may become, from its start, where no annotation says; 0: any age."`
 	Window   string        `yaml:"window" unit:"HH:MM-HH:MM zone" why:"The backup window where no annotation says, such as 22:00-06:00 Europe/Berlin: the time of day in which a Backup starts and is complete; empty: any time."`
+	First    string        `yaml:"firstWindow" unit:"HH:MM-HH:MM zone" why:"When the first Backup of a schedule starts, which is a full one and takes longest: a Backup of a schedule that has no good Backup yet waits until this time of day, in place of the default window, unless the schedule comes again before that, or an annotation plimsoll.dev/window says otherwise; empty: it is as any other."`
 	Priority int           `yaml:"priority" why:"The priority of a Backup where no annotation says, with backups.priorities: the higher comes first. A namespace's annotation reaches neither above it nor above 0."`
 	OnMiss   OnMiss        `yaml:"onMiss" unit:"run or postpone" why:"What becomes of a Backup that did not start in its window, and of uploads that did not begin in it. run: they start all the same. postpone: they wait for the next window, uploads no longer than Velero's timeout allows, and not where the window is a namespace's."`
 }
@@ -43,20 +44,24 @@ func (d DeadlineSettings) Validate(at problems.Section) {
 	}
 	at.Int("priority", d.Priority, math.MinInt32, math.MaxInt32)
 	at.OneOf("onMiss", string(d.OnMiss), string(OnMissRun), string(OnMissPostpone))
-	if d.Window != "" {
-		if _, err := objective.ParseWindow(d.Window); err != nil {
-			at.Must(false, err.Error()+", got "+problems.Quote(d.Window), "window")
+	for key, text := range map[string]string{"window": d.Window, "firstWindow": d.First} {
+		if _, err := objective.ParseWindow(text); err != nil && text != "" {
+			at.Must(false, err.Error()+", got "+problems.Quote(text), key)
 		}
 	}
 }
 
+// window that a setting says; zero: none.
+func window(text string) (w objective.Window) {
+	if text != "" {
+		w, _ = objective.ParseWindow(text) // a bad one is no configuration
+	}
+	return w
+}
+
 // defaults of an objective.
 func (d DeadlineSettings) defaults() objective.Objective {
-	o := objective.Objective{RPO: d.RPO, Priority: int32(d.Priority)}
-	if d.Window != "" {
-		o.Window, _ = objective.ParseWindow(d.Window) // a bad one is no configuration
-	}
-	return o
+	return objective.Objective{RPO: d.RPO, Priority: int32(d.Priority), Window: window(d.Window)}
 }
 
 // bounds of what a namespace's annotations reach.
@@ -71,6 +76,7 @@ type wanted struct {
 	now      time.Time
 	settings DeadlineSettings
 	defaults objective.Objective
+	first    objective.Window // of first Backups
 	bounds   objective.Bounds
 	// schedules by the label of their Backups.
 	schedules map[string]*Schedule
@@ -99,7 +105,7 @@ type Aim struct {
 // newWanted is what is wanted in a round. annotations are those of the namespaces.
 func newWanted(now time.Time, d DeadlineSettings, schedules []*Schedule, annotations map[string]map[string]string, l *learned, loads *uploads.State) *wanted {
 	w := &wanted{
-		now: now, settings: d, defaults: d.defaults(), bounds: d.bounds(), schedules: map[string]*Schedule{},
+		now: now, settings: d, defaults: d.defaults(), first: window(d.First), bounds: d.bounds(), schedules: map[string]*Schedule{},
 		newest: l.newest, crons: l.crons, annotations: annotations, runs: &l.runs, slots: &l.slots, pace: l.runs.Pace(now), estimates: map[estimated][2]durations.Estimate{},
 		uploads: loads,
 	}
@@ -159,8 +165,8 @@ func onlyNamespace(b *Backup) (name string, alone bool) {
 // due is when a Backup with that objective is due, and until when that holds; zero: it stays
 // so. One that waits beyond its window is due in the next one, where it is postponed.
 func (w *wanted) due(o objective.Objective, b *Backup, now, newest time.Time) (due objective.Due, until time.Time) {
-	if w.settings.OnMiss != OnMissPostpone || !o.Window.Set() || !b.waits() {
-		return o.Due(w.bounds, b.Created, newest), until
+	if w.settings.OnMiss != OnMissPostpone || !o.Window.Set() || !b.waits() || w.isFirst(o, b, newest) {
+		return w.dueOnce(o, b, newest), until
 	}
 	from := b.Created
 	if _, closes := o.Window.Next(from); !now.Before(closes) {
@@ -168,6 +174,30 @@ func (w *wanted) due(o objective.Objective, b *Backup, now, newest time.Time) (d
 	}
 	_, until = o.Window.Next(from)
 	return o.Due(w.bounds, from, newest), until
+}
+
+// dueOnce is when it is due where it is not postponed.
+func (w *wanted) dueOnce(o objective.Objective, b *Backup, newest time.Time) objective.Due {
+	if !w.isFirst(o, b, newest) {
+		return o.Due(w.bounds, b.Created, newest)
+	}
+	o.Window = objective.Window{}
+	d := o.Due(w.bounds, b.Created, newest)
+	if opens, _ := w.first.Next(b.Created); opens.After(b.Created) {
+		d.Opens, d.First = opens, true
+	}
+	return d
+}
+
+// isFirst tells whether a Backup has the window of first Backups: its Schedule, whose newest
+// good one that is (zero: none), has none, and does not come again before that window opens.
+func (w *wanted) isFirst(o objective.Objective, b *Backup, newest time.Time) bool {
+	s := w.schedules[b.Schedule]
+	if !w.first.Set() || o.WindowSaid || !newest.IsZero() || s == nil || b.Schedule == "" {
+		return false
+	}
+	opens, _ := w.first.Next(b.Created)
+	return !opens.After(b.Created.Add(s.Period))
 }
 
 // set fills in what is wanted of a Backup, when it is due and how long it takes.
@@ -295,7 +325,7 @@ func (w *wanted) night(namespace string, in Input, objects, left []*Object) Nigh
 // foreseen is an Outlook for people.
 func (o *Outlook) foreseen() Foreseen {
 	f := Foreseen{
-		Name: o.Name, Schedule: o.Schedule, Phase: o.Phase, Created: o.Created, Opens: o.Due.Opens, Deadline: o.Due.Deadline,
+		Name: o.Name, Schedule: o.Schedule, Phase: o.Phase, Created: o.Created, Opens: o.Due.Opens, First: o.Due.First, Deadline: o.Due.Deadline,
 		Begins: o.Begins, Ends: o.Ends, Earliest: o.Earliest, Latest: o.Latest,
 		LateSeconds: o.Late.Seconds(), Because: o.Because, Helps: o.Helps, Why: o.Why,
 	}
@@ -330,12 +360,13 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 			by(from.Add(a.RPO))
 		}
 		if at := s.Cron.Next(from); !at.IsZero() {
-			by(a.Due(w.bounds, at, state.Newest).Deadline)
+			b := s.backupAt(at)
+			by(w.dueOnce(a.Objective, &b, state.Newest).Deadline)
 		}
 	}
 	for _, o := range backups {
 		if o.Backup.Created.After(state.Newest) && !o.good() && o.DeletionTimestamp == nil {
-			by(w.aimOf(&o.Backup, o.Annotations).Due(w.bounds, o.Backup.Created, state.Newest).Deadline)
+			by(w.dueOnce(w.aimOf(&o.Backup, o.Annotations).Objective, &o.Backup, state.Newest).Deadline)
 		}
 	}
 	state.Missed = !state.Deadline.IsZero() && w.now.After(state.Deadline)
@@ -388,7 +419,7 @@ func (w *wanted) of(o *Object) Wanted {
 	if by := b.Due.Still(w.now.Add(left.Low)); !by.IsZero() {
 		out.LatestStart = by.Add(-left.Mid)
 	}
-	if w.settings.OnMiss == OnMissPostpone && a.Window.Set() && !a.Bounded.Window {
+	if w.settings.OnMiss == OnMissPostpone && a.Window.Set() && !a.Bounded.Window && !w.isFirst(a.Objective, &b, w.newest[b.Schedule]) {
 		_, closes := a.Window.Next(later(b.Created, b.Began))
 		if opens, _ := a.Window.Next(w.now); !w.now.Before(closes) && opens.After(w.now) {
 			out.PostponedUntil = opens

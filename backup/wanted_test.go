@@ -212,6 +212,62 @@ func TestWantedDue(t *testing.T) {
 	})
 }
 
+// A Backup of a Schedule without a good one waits for the window of first Backups, unless
+// its Schedule comes again before that or has a window of its own.
+func TestFirstBackups(t *testing.T) {
+	ten := time.Date(2026, 3, 10, 22, 0, 0, 0, time.UTC)
+	first := DeadlineSettings{First: "10:00-16:00 UTC", Window: "21:00-06:00 UTC", RPO: 30 * time.Hour, OnMiss: OnMissPostpone}
+	failed := []*Object{ran("db", ten.AddDate(0, 0, -1), time.Hour, "Failed")}
+	for name, tt := range map[string]struct {
+		cron        string
+		annotations []string
+		exist       []*Object
+		created     time.Time
+		opens       time.Time // zero: at once
+		ends        time.Time // its deadline
+	}{
+		"by night":                {cron: "0 22 * * *", created: ten, opens: ten.Add(12 * time.Hour), ends: ten.Add(30 * time.Hour)},
+		"only failed ones":        {cron: "0 22 * * *", exist: failed, created: ten, opens: ten.Add(12 * time.Hour), ends: ten.Add(30 * time.Hour)},
+		"by day":                  {cron: "0 11 * * *", created: ten.Add(13 * time.Hour), ends: ten.Add(43 * time.Hour)},
+		"there is a good one":     {cron: "0 22 * * *", exist: goodMonth("db", ten, time.Hour), created: ten, ends: ten.Add(6 * time.Hour)},
+		"it comes again before":   {cron: "0 * * * *", created: ten, ends: ten.Add(8 * time.Hour)},
+		"a window of its own":     {cron: "0 22 * * *", annotations: []string{names.Window, "23:00-05:00 UTC"}, created: ten, opens: ten.Add(time.Hour), ends: ten.Add(7 * time.Hour)},
+		"no window is wanted":     {cron: "0 22 * * *", annotations: []string{names.Window, "none"}, created: ten, ends: ten.Add(30 * time.Hour)},
+		"its window is not valid": {cron: "0 22 * * *", annotations: []string{names.Window, "bad"}, created: ten, opens: ten.Add(12 * time.Hour), ends: ten.Add(30 * time.Hour)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := wantedOf(first, tt.created, tt.exist, schedule("db", tt.cron, tt.annotations...))
+			b := waitingOf("db", tt.created).Backup
+			w.set(&b, nil)
+			assert.True(t, tt.opens.Equal(b.Due.Opens), "%s", b.Due.Opens)
+			assert.True(t, tt.ends.Equal(b.Due.Deadline), "%s", b.Due.Deadline)
+			assert.Equal(t, b.Due.Opens.Equal(ten.Add(12*time.Hour)), b.Due.First)
+		})
+	}
+	t.Run("by hand", func(t *testing.T) {
+		b := waitingOf("", ten.Add(14*time.Hour)).Backup
+		wantedOf(first, ten.Add(14*time.Hour), nil, schedule("db", "0 22 * * *")).set(&b, nil)
+		assert.True(t, ten.Add(23*time.Hour).Equal(b.Due.Opens), "the default window, %s", b.Due.Opens)
+	})
+	t.Run("its uploads go on by day", func(t *testing.T) {
+		runs := ran("db", ten, 0, WaitingForOperations)
+		runs.Completed = time.Time{}
+		for exist, want := range map[*Object]time.Time{failed[0]: {}, ran("db", ten.AddDate(0, 0, -1), time.Hour, Completed): ten.Add(23 * time.Hour)} {
+			got := wantedOf(first, ten.Add(13*time.Hour), []*Object{exist}, schedule("db", "0 22 * * *")).of(runs)
+			assert.True(t, want.Equal(got.PostponedUntil), "%s: %s", exist.Backup.Phase, got.PostponedUntil)
+		}
+	})
+	t.Run("the Schedule is not late for it", func(t *testing.T) {
+		w := wantedOf(first, ten.Add(9*time.Hour), nil)
+		u := schedule("db", "0 22 * * *")
+		u.SetCreationTimestamp(metav1.NewTime(ten.Add(-time.Hour)))
+		s := ReadSchedule(u)
+		w.schedules["db"] = s
+		state := w.stateOf(s, []*Object{waitingOf("db", ten)})
+		assert.False(t, state.Missed, "%s: the default window has ended", state.Deadline)
+	})
+}
+
 func TestWantedOfRunning(t *testing.T) {
 	ten := time.Date(2026, 3, 10, 22, 0, 0, 0, time.UTC)
 	past := goodMonth("db", ten, 30*time.Minute)

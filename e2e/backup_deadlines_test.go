@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/e2e/clock"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/names"
 )
@@ -55,7 +56,9 @@ func TestBackupDeadlines(t *testing.T) {
 	hold := make(chan struct{})
 	f.velero.Work = lasts(hold)
 	f.runVelero()
-	a := f.controller().start()
+	first := f.controller()
+	first.settable = clock.Supported
+	a := first.start()
 	f.create("runs", "busy")
 	f.become(map[string]string{"runs": "InProgress"})
 
@@ -92,6 +95,16 @@ func TestBackupDeadlines(t *testing.T) {
 	_, err := f.client.Resource(backup.ScheduleResource()).Namespace(f.namespace).Patch(t.Context(), "late", types.MergePatchType, edit, metav1.PatchOptions{})
 	require.NoError(t, err)
 	ordered("late-1", "early-1", "plain-1", "night-1")
+
+	// A clock that is set, and set right again, loses nothing.
+	if a.clock != nil {
+		require.NoError(t, a.clock.Set(4*time.Hour))
+		f.become(map[string]string{"night-1": "Queued 1"}) // its window is open by that clock, and no RPO can be kept
+		require.NoError(t, a.clock.Set(-4*time.Hour))
+		ordered("late-1", "early-1", "plain-1", "night-1")
+		require.NoError(t, a.clock.Set(0))
+		ordered("late-1", "early-1", "plain-1", "night-1")
+	}
 
 	// Another leader knows the same.
 	a.end(syscall.SIGKILL)

@@ -15,6 +15,8 @@ type Objective struct {
 	RPO time.Duration
 	// Window in which it starts and is complete; zero: any time.
 	Window Window
+	// WindowSaid: an annotation says it, "none" too, and not the default.
+	WindowSaid bool
 	// Priority: the higher comes first.
 	Priority int32
 	// Bounded are those that a namespace's owner chose.
@@ -100,7 +102,7 @@ func Resolve(defaults Objective, bounds Bounds, period time.Duration, sources ..
 		w, err := orNone(text, ParseWindow)
 		r.must(err, s, names.Window, text, "the default, "+defaults.Window.String())
 		if err == nil {
-			o.Window, o.Bounded.Window = w, s.Kind == Namespace
+			o.Window, o.WindowSaid, o.Bounded.Window = w, true, s.Kind == Namespace
 		}
 	}
 	if o.RPO <= period {
@@ -208,6 +210,8 @@ type Due struct {
 	Closes time.Time
 	// DeadlineBounded and ClosesBounded: a namespace's owner chose it.
 	DeadlineBounded, ClosesBounded bool
+	// First: what opens is the window of first Backups.
+	First bool
 }
 
 // Due of a Backup that was created then, where the newest good one of its Schedule was
@@ -241,6 +245,15 @@ func (o Objective) Due(bounds Bounds, created, newest time.Time) Due {
 		d.Deadline, d.DeadlineBounded = by, o.Bounded.RPO
 	}
 	return d
+}
+
+// Waits is what it waits for until it Opens, for people.
+func (d Due) Waits() string {
+	what := "its backup window opens"
+	if d.First {
+		what = "its schedule has no good Backup yet, and the window of first Backups opens"
+	}
+	return what + " at " + d.Opens.Format(time.RFC3339)
 }
 
 // BoundedAt tells whether it is due at a time, of those that Still returns, only because a

@@ -49,7 +49,9 @@ type Wanted struct {
 	Priority   int32   `json:"priority,omitempty"`
 	// Opens is when its window opens, and Deadline by when it is to be complete; absent: no
 	// window that is not open yet, no deadline.
-	Opens    time.Time `json:"opens,omitzero"`
+	Opens time.Time `json:"opens,omitzero"`
+	// First: what opens is the window of first Backups.
+	First    bool      `json:"first,omitempty"`
 	Deadline time.Time `json:"deadline,omitzero"`
 	// It is expected to take UsualSeconds, from LeastSeconds to LongestSeconds with a
 	// probability of 90 %; absent: Unknown says why.
@@ -132,7 +134,7 @@ func readSchedules(ctx context.Context, from dynamic.ResourceInterface) ([]*back
 
 func wantedOf(a backup.Aim, b *backup.Backup) *Wanted {
 	w := &Wanted{
-		RPOSeconds: a.RPO.Seconds(), Priority: a.Priority, Opens: b.Due.Opens, Deadline: b.Due.Deadline,
+		RPOSeconds: a.RPO.Seconds(), Priority: a.Priority, Opens: b.Due.Opens, First: b.Due.First, Deadline: b.Due.Deadline,
 		UsualSeconds: b.Takes.Mid.Seconds(), LeastSeconds: b.Takes.Low.Seconds(), LongestSeconds: b.Takes.High.Seconds(), Unknown: b.Takes.Why,
 	}
 	if a.Window.Set() {
@@ -217,7 +219,11 @@ func (w *Wanted) write(t *text) {
 	}
 	t.line("Objective: %s.", strings.Join(list, ", "))
 	if !w.Opens.IsZero() {
-		t.line("It may start at %s.", w.Opens.Format(time.RFC3339))
+		why := ""
+		if w.First {
+			why = ", when the window of first Backups opens: its schedule has no good Backup yet"
+		}
+		t.line("It may start at %s%s.", w.Opens.Format(time.RFC3339), why)
 	}
 	if !w.Deadline.IsZero() {
 		t.line("It is to be complete by %s.", w.Deadline.Format(time.RFC3339))
