@@ -51,6 +51,9 @@ func (a Alarm) String() string {
 	return strings.TrimSpace(string(a.Resource)+" "+a.Scope) + " " + a.Level.String()
 }
 
+// anyLevel is the alarm whatever its level.
+func (a Alarm) anyLevel() Alarm { return Alarm{Resource: a.Resource, Scope: a.Scope} }
+
 // Answer is a level at one sample.
 type Answer struct {
 	Alarm
@@ -182,7 +185,8 @@ type Detection struct {
 	// Met: its level was reached, or the highest that the rule has; Seen: any level.
 	Met  bool `json:"met"`
 	Seen bool `json:"seen"`
-	// After is how many seconds after the truth the level was reached; 0: by then.
+	// After is how many seconds after the truth the level was reached; 0: by then, or
+	// before it.
 	After snapshot.Opt[float64] `json:"afterSeconds,omitzero"`
 	// Cleared is how many seconds after the load the last level ended; absent if
 	// it was still on at the end of the recording.
@@ -196,7 +200,7 @@ func Compare(l Label, r Rule, spells []Spell) Outcome {
 	o := Outcome{Spells: spells}
 	for _, s := range spells {
 		switch {
-		case l.expects(s) || l.leavesOpen(s) || s.Level == plugins.Soft && l.stalls(s):
+		case l.Expects(s) || l.leavesOpen(s) || s.Level == plugins.Soft && l.stalls(s):
 		case s.Level == plugins.Hard:
 			o.FalseHard = append(o.FalseHard, s)
 		default:
@@ -222,8 +226,8 @@ func Compare(l Label, r Rule, spells []Spell) Outcome {
 // inLoad: it begins with the load or later, and ends not long after it.
 func (l Label) inLoad(s Spell) bool { return s.From >= l.Load.From && s.To <= l.Load.To+Leaves }
 
-// expects reports whether a spell is a level of the label or below it.
-func (l Label) expects(s Spell) bool {
+// Expects reports whether a spell is a level of the label or below it.
+func (l Label) Expects(s Spell) bool {
 	return l.inLoad(s) && slices.ContainsFunc(l.Want, func(w Want) bool { return w.is(s) && w.Level >= s.Level })
 }
 

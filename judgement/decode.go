@@ -129,11 +129,7 @@ func (c *checker) label(l Label) {
 	}
 	slices.SortFunc(c.found, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) }) // of maps
 	for i, w := range l.Want {
-		c.must(slices.Contains(resources(), w.Resource), "want "+resourceList(), "want", i, "resource")
-		c.must(w.From < w.To, "from must be before to", "want", i)
-		c.must(w.From >= l.Load.From, "it begins before the load", "want", i, "from")
-		c.must(w.To <= l.Load.To, "it ends after the load", "want", i, "to")
-		c.must(!w.NoCulprit || w.Culprit == "", "a culprit and noCulprit contradict each other", "want", i, "culprit")
+		c.want(l, i, w)
 	}
 	for i, n := range l.NotJudged {
 		c.must(slices.Contains(resources(), n.Resource), "want "+resourceList(), "notJudged", i, "resource")
@@ -142,6 +138,22 @@ func (c *checker) label(l Label) {
 		c.must(n.Scope != "", "missing: the device that cannot be judged", "notJudged", i, "scope")
 		c.must(n.Sufferer != "", "missing: the workload that is seen to wait", "notJudged", i, "sufferer")
 	}
+}
+
+func (c *checker) want(l Label, i int, w Want) {
+	c.must(slices.Contains(resources(), w.Resource), "want "+resourceList(), "want", i, "resource")
+	c.must(w.From < w.To, "from must be before to", "want", i)
+	c.must(w.From >= l.Load.From, "it begins before the load", "want", i, "from")
+	c.must(w.To <= l.Load.To, "it ends after the load", "want", i, "to")
+	ofOne := slices.Contains([]plugins.Resource{plugins.Disk, plugins.NetworkIO, plugins.Filesystem}, w.Resource)
+	c.must(w.Scope != "" || !ofOne, "missing: the device, or where the filesystem is mounted", "want", i, "scope")
+	c.must(w.Scope == "" || w.Resource != plugins.CPU, "the CPUs have none", "want", i, "scope")
+	c.must(!w.NoCulprit || w.Culprit == "", "a culprit and noCulprit contradict each other", "want", i, "culprit")
+	c.must(w.Presser == "" || w.Culprit == "", "a culprit is to be evicted, and a presser is not: want one of them", "want", i, "presser")
+	twice := slices.ContainsFunc(l.Want[:i], func(b Want) bool {
+		return Alarm{b.Resource, b.Scope, b.Level} == Alarm{w.Resource, w.Scope, w.Level} && b.Culprit+b.Presser == w.Culprit+w.Presser && b.From < w.To && w.From < b.To
+	})
+	c.must(!twice, "it is wanted already: each counts", "want", i)
 }
 
 func resourceList() string {

@@ -27,13 +27,16 @@ type Figures struct {
 	FalseHard Rate `json:"falseHardOfHealthy"`
 	FalseAny  Rate `json:"falseOfHealthy"`
 	// Precision is how many alarms were right, Recall how many expected levels were
-	// reached. An alarm is one level of one resource and scope in one recording,
-	// however often it came: it is right if each time was. HardPrecision and
-	// HardRecall are of hard levels alone.
+	// reached, by any level. An alarm is one resource and scope in one recording,
+	// however often it came and with which levels: it is right if each time was. The
+	// others are of one level alone: a hard level counts as reached if the judge was at
+	// hard.
 	Precision     Rate `json:"precision"`
 	Recall        Rate `json:"recall"`
 	HardPrecision Rate `json:"hardPrecision"`
 	HardRecall    Rate `json:"hardRecall"`
+	SoftPrecision Rate `json:"softPrecision"`
+	SoftRecall    Rate `json:"softRecall"`
 
 	// Detect is the time from the truth to its level, Clear from the load's end to
 	// the end of the last level.
@@ -51,12 +54,18 @@ type Figures struct {
 
 // tally counts what Figures are made of.
 type tally struct {
-	healthy, falseHard, falseAny         int
-	alarms, right, hardAlarms, hardRight int
-	expected, met, hardExpected, hardMet int
-	culprits, first, two, none, vain     int
-	detect, clears                       []snapshot.Opt[float64]
+	healthy, falseHard, falseAny     int
+	alarms, expected                 [plugins.Hard + 1]share // by level; None: any
+	culprits, first, two, none, vain int
+	detect, clears                   []snapshot.Opt[float64]
 }
+
+// share is how many of a number were so.
+type share struct{ count, of int }
+
+func (s *share) add(is bool) { s.count, s.of = s.count+one(is), s.of+1 }
+
+func (s share) rate() Rate { return NewRate(s.count, s.of) }
 
 // Sum makes the Figures of a rule.
 func Sum(r Rule, list []Judged) Figures {
@@ -77,8 +86,9 @@ func Sum(r Rule, list []Judged) Figures {
 		}
 	}
 	f.FalseHard, f.FalseAny = NewRate(t.falseHard, t.healthy), NewRate(t.falseAny, t.healthy)
-	f.Precision, f.Recall = NewRate(t.right, t.alarms), NewRate(t.met, t.expected)
-	f.HardPrecision, f.HardRecall = NewRate(t.hardRight, t.hardAlarms), NewRate(t.hardMet, t.hardExpected)
+	f.Precision, f.Recall = t.alarms[plugins.None].rate(), t.expected[plugins.None].rate()
+	f.HardPrecision, f.HardRecall = t.alarms[plugins.Hard].rate(), t.expected[plugins.Hard].rate()
+	f.SoftPrecision, f.SoftRecall = t.alarms[plugins.Soft].rate(), t.expected[plugins.Soft].rate()
 	f.Detect, f.Clear = NewTimes(t.detect), NewTimes(t.clears)
 	if r.Unnamed == "" {
 		f.Top1, f.Top2, f.Vain = NewRate(t.first, t.culprits), NewRate(t.two, t.culprits), NewRate(t.vain, t.none)
@@ -97,29 +107,28 @@ func (t *tally) recording(j Judged) {
 	t.vain += one(o.Vain)
 	wrong := map[Alarm]bool{}
 	for _, s := range slices.Concat(o.FalseHard, o.FalseSoft) {
-		wrong[s.Alarm] = true
+		wrong[s.Alarm], wrong[s.anyLevel()] = true, true
 	}
-	seen := map[Alarm]bool{}
+	counted := map[Alarm]bool{}
 	for _, s := range o.Spells {
-		if seen[s.Alarm] || !wrong[s.Alarm] && !j.Label.expects(s) {
-			continue // counted, or neither right nor false
+		if !wrong[s.Alarm] && !j.Label.Expects(s) {
+			continue // neither right nor false
 		}
-		seen[s.Alarm] = true
-		t.alarms++
-		t.right += one(!wrong[s.Alarm])
-		if s.Level == plugins.Hard {
-			t.hardAlarms++
-			t.hardRight += one(!wrong[s.Alarm])
+		for _, a := range []Alarm{s.Alarm, s.anyLevel()} {
+			if !counted[a] {
+				counted[a] = true
+				t.alarms[a.Level].add(!wrong[a])
+			}
 		}
 	}
 }
 
 func (t *tally) detection(r Rule, d Detection) {
-	t.expected++
-	t.met += one(d.Seen)
-	if d.Want.Level == plugins.Hard && r.Highest == plugins.Hard {
-		t.hardExpected++
-		t.hardMet += one(d.Met)
+	t.expected[plugins.None].add(d.Seen)
+	if d.Want.Level == plugins.Soft {
+		t.expected[plugins.Soft].add(d.Seen)
+	} else if r.Highest == plugins.Hard {
+		t.expected[plugins.Hard].add(d.Met)
 	}
 	t.detect = append(t.detect, d.After)
 	if d.Seen {

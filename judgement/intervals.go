@@ -12,7 +12,8 @@ const confidence = 0.95
 
 // Rate is how many of a number were so, with the interval of Clopper and Pearson
 // (Biometrika 26, 1934): exact, so that no rate is claimed more precisely than the
-// number allows, also at 0 of n.
+// number allows, also at 0 of n. Of trials that depend on each other, such as one load
+// on two kernels, the true interval is wider.
 type Rate struct {
 	Count int `json:"count"`
 	Of    int `json:"of"`

@@ -208,8 +208,6 @@ func TestPlay(t *testing.T) {
 	})
 }
 
-// The intervals of tables: Clopper and Pearson's of 0 of 22 ends at 15.4 %, of 5 of 10
-// it is 18.7 to 81.3 %, of 20 of 20 it begins at 83.2 %.
 // A machine that is starved takes no samples, and a clock that is set moves all times.
 func TestHole(t *testing.T) {
 	samples := func(change func(i int, s *snapshot.Sample)) (list []*snapshot.Sample) {
@@ -256,6 +254,8 @@ func TestHole(t *testing.T) {
 	assert.Empty(t, l.Hole(nil))
 }
 
+// The intervals of tables: Clopper and Pearson's of 0 of 22 ends at 15.4 %, of 5 of 10
+// it is 18.7 to 81.3 %, of 20 of 20 it begins at 83.2 %.
 func TestRate(t *testing.T) {
 	for _, c := range []struct {
 		count, of int
@@ -353,14 +353,22 @@ func TestSum(t *testing.T) {
 	assert.Equal(t, []string{"PSI"}, f.Lacks)
 	assert.Equal(t, "1/3", counts(f.FalseHard))
 	assert.Equal(t, "2/3", counts(f.FalseAny))
-	assert.Equal(t, "3/5", counts(f.Precision), "hard and soft of the first, soft of the second; two alarms are false")
+	assert.Equal(t, "2/4", counts(f.Precision), "hard and soft of the first are one alarm")
 	assert.Equal(t, "1/2", counts(f.HardPrecision))
+	assert.Equal(t, "2/3", counts(f.SoftPrecision))
 	assert.Equal(t, "2/3", counts(f.Recall))
 	assert.Equal(t, "1/3", counts(f.HardRecall))
+	assert.Equal(t, "0/0", counts(f.SoftRecall))
 	assert.Equal(t, "0/1", counts(f.Top1))
 	assert.Equal(t, "1/1", counts(f.Top2))
 	assert.Equal(t, Times{Of: 3, Never: 2}, Times{Of: f.Detect.Of, Never: f.Detect.Never})
 	assert.Equal(t, 2, f.Clear.Of)
+	waits := short(20, 60)
+	waits.Want[0].Level = plugins.Soft
+	f = Sum(r, []Judged{judged(waits, soft), judged(waits), judged(waits, of(plugins.Memory, plugins.Soft, 5, 8), soft)})
+	assert.Equal(t, "2/3", counts(f.SoftRecall))
+	assert.Equal(t, "0/0", counts(f.HardRecall))
+	assert.Equal(t, "1/2", counts(f.Precision), "right if each time was")
 	r.Unnamed = "it names none"
 	assert.Zero(t, Sum(r, []Judged{judged(short(20, 60), hard)}).Top1.Of)
 }
@@ -372,6 +380,8 @@ func TestDecode(t *testing.T) {
 	assert.Equal(t, "one", l.Name)
 	assert.Equal(t, Want{Span: Span{11.5, 20}, Resource: plugins.Disk, Scope: "vdb", Level: plugins.Soft, AtMost: true, NoCulprit: true}, l.Want[0])
 	assert.Equal(t, 5*time.Millisecond, l.Usual["vdb"])
+	_, err = Decode("one.yaml", "one", []byte(good+"want:\n  - {resource: memory, level: hard, from: 15, to: 30, culprit: hog}\n  - {resource: memory, level: hard, from: 15, to: 30, culprit: leak}\n  - {resource: memory, level: hard, from: 40, to: 50, culprit: hog}\n"))
+	require.NoError(t, err, "two that press, and one that presses again")
 	for _, c := range []struct{ name, text, want string }{
 		{"unknown key", good + "wants: []\n", "one.yaml: line 6: unknown key wants"},
 		{"no YAML", "class: [\n", "one.yaml: line "},
@@ -387,6 +397,11 @@ func TestDecode(t *testing.T) {
 		{"after the load", good + "want:\n  - {resource: memory, level: soft, from: 15, to: 61}\n", "one.yaml: line 7: want[0].to: it ends after the load"},
 		{"for ever", good + "want:\n  - {resource: memory, level: soft, from: 15, to: .inf}\n", "one.yaml: line 7: want[0].to: it ends after the load"},
 		{"no time", good + "usual: {vdb: -1ms}\n", "one.yaml: line 6: usual.vdb: want how long a request takes"},
+		{"no unit", good + "usual: {vdb: 5}\n", "one.yaml: line 6: cannot unmarshal"},
+		{"no device", good + "want:\n  - {resource: disk, level: soft, from: 15, to: 20}\n", "one.yaml: line 7: want[0].scope: missing"},
+		{"a CPU", good + "want:\n  - {resource: cpu, scope: cpu0, level: soft, from: 15, to: 20}\n", "one.yaml: line 7: want[0].scope: the CPUs have none"},
+		{"culprit and presser", good + "want:\n  - {resource: cpu, level: soft, from: 15, to: 20, culprit: hog, presser: hog}\n", "one.yaml: line 7: want[0].presser: a culprit is to be evicted"},
+		{"twice", good + "want:\n  - {resource: memory, level: soft, from: 15, to: 20}\n  - {resource: memory, level: soft, from: 19, to: 25}\n", "one.yaml: line 8: want[1]: it is wanted already"},
 		{"culprit and none", good + "want:\n  - {resource: memory, level: soft, from: 15, to: 20, culprit: hog, noCulprit: true}\n", "one.yaml: line 7: want[0].culprit: a culprit and noCulprit contradict"},
 		{"load", "class: calm\nmachine: here\ndid: nothing\nwhy: idle\nload: {from: 60, to: 10}\n", "one.yaml: line 5: load: from must be before to"},
 		{"not judged", good + "notJudged:\n  - {resource: disk, from: 15, to: 20}\n", "one.yaml: line 7: notJudged[0].scope: missing"},

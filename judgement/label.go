@@ -28,7 +28,8 @@ type Label struct {
 	// Machine that it is of, and what was Did to it.
 	Machine string `yaml:"machine" json:"machine"`
 	Did     string `yaml:"did" json:"did"`
-	// Load is when that was done.
+	// Load is when that was done; of several at once from the begin of the first to the
+	// end of the last.
 	Load Span `yaml:"load" json:"load"`
 	// Want is what a good judge says; nothing of what is not named.
 	Want []Want `yaml:"want,omitempty" json:"want,omitempty"`
@@ -52,7 +53,7 @@ type Span struct {
 type Want struct {
 	Span     `yaml:",inline"`
 	Resource plugins.Resource `yaml:"resource" json:"resource"`
-	// Scope is the device; empty: the node.
+	// Scope is the device, or where a filesystem is mounted; empty: the node.
 	Scope string `yaml:"scope,omitempty" json:"scope,omitempty"`
 	// Level is soft or hard.
 	Level plugins.Level `yaml:"level" json:"level"`

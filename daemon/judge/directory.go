@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -149,12 +148,7 @@ func (e entry) read(ctx context.Context) (recorded, error) {
 	if e.label.Load.To >= r.seconds {
 		return r, fmt.Errorf("%s: load.to is %g s, but the recording ends after %.3f s: it has to go on after the load", label, e.label.Load.To, r.seconds)
 	}
-	for _, disk := range slices.Sorted(maps.Keys(e.label.Usual)) {
-		if !slices.ContainsFunc(first.Disks, func(d snapshot.Disk) bool { return d.Name == disk }) {
-			return r, fmt.Errorf("%s: usual.%s: the recording has no disk of that name", label, disk)
-		}
-	}
-	return r, nil
+	return r, r.names(e.label, label)
 }
 
 var (

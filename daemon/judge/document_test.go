@@ -72,13 +72,14 @@ func TestLabelledDocuments(t *testing.T) {
 	t.Run("kep-5394.svg", func(t *testing.T) { generated(t, "../../docs/kep-5394.svg", sweepPlot(r)) })
 	t.Run("judge.md", func(t *testing.T) {
 		generatedPart(t, "../../docs/judge.md", "figures", figuresText(r))
+		generatedPart(t, "../../docs/judge.md", "slow disks", slowText(t, r))
 		generatedPart(t, "../../docs/judge.md", "plan", planText(r))
 	})
 }
 
 const judgementHead = `# How well pressure is judged
 
-Whether pressure is detected correctly shows on workloads with a known cause. These are recordings of machines with real kernels, all but one emulated by QEMU, made by the agent (` + "`make labelled`" + `). Each has a label that was written before the recording was judged: what was done, from when to when, and the expected verdict (` + "`e2e/labelled/testdata/*.yaml`" + `). Several judges judge each sample of the same recordings, as [` + "`plimsoll judge`" + `](judge.md) does with any labelled recordings:
+Whether pressure is detected correctly shows on workloads with a known cause. These are recordings of machines with real kernels, %d of %d emulated by QEMU, made by the agent (` + "`make labelled`" + `). Each has a label that was written before the recording was judged: what was done, from when to when, and the expected verdict (` + "`e2e/labelled/testdata/*.yaml`" + `). Several judges judge each sample of the same recordings, as [` + "`plimsoll judge`" + `](judge.md) does with any labelled recordings:
 
 - **Plimsoll**: the agent's own rules with their defaults, and ` + "`numa-memory`" + ` and ` + "`rootfs-overuse`" + ` switched on, without the warm-up after a boot, with the baseline of each disk from the label. A level stays latched for half a minute after the pressure ends: until 40 s after the workload it does not count as false.
 `
@@ -93,7 +94,7 @@ This table is written by ` + "`go test ./daemon/judge -run Labelled -update`" + 
 // judgementPage is docs/judgement.md.
 func judgementPage(r *Report, foreseen string) string {
 	var b strings.Builder
-	b.WriteString(judgementHead)
+	fmt.Fprintf(&b, judgementHead, r.emulated(), len(r.Recordings))
 	shown := writeJudges(&b, r)
 	b.WriteString(judgementText + "| recording | expected |")
 	for _, i := range shown {
@@ -141,11 +142,15 @@ func writeJudges(b *strings.Builder, r *Report) (shown []int) {
 	return shown
 }
 
-// lacksEverywhere is what no recording has for a judge; empty: some do.
+// lacksEverywhere is what no recording has for a judge; empty: some do. What ours lacks too
+// is a hole of one recording, and tells nothing of the others.
 func (r *Report) lacksEverywhere(judge int) (lacks string) {
 	for _, one := range r.Recordings {
-		if lacks = one.Outcomes[judge].Lacks; lacks == "" {
+		switch l := one.Outcomes[judge].Lacks; {
+		case l == "":
 			return ""
+		case lacks == "" || l != one.Outcomes[0].Lacks:
+			lacks = l
 		}
 	}
 	return lacks
@@ -226,11 +231,10 @@ func spellsOf(l judgement.Label, o *judgement.Outcome, s judgement.Spell) string
 			n, s.To = n+1, b.To
 		}
 	}
-	expected := slices.ContainsFunc(l.Want, func(w judgement.Want) bool { return w.Level >= s.Level && w.Resource == s.Resource })
 	switch {
 	case slices.ContainsFunc(slices.Concat(o.FalseHard, o.FalseSoft), same):
 		mark = "✗"
-	case expected:
+	case l.Expects(s):
 		mark = "✓"
 	}
 	text := mark + " " + s.String()

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/judgement"
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -81,9 +80,6 @@ func foreseeAll(t *testing.T) (rows []foreseen) {
 		for _, s := range what.samples {
 			o.Judge(s)
 			f.add(o.snapshot, o.levels, s.Time.Sub(what.samples[0].Time).Seconds())
-			for _, d := range o.levels.Disks {
-				require.Empty(t, d.Slow, "no disk of these became slow by itself")
-			}
 		}
 		f.check(t, e.label.Healthy(), slices.ContainsFunc(e.label.Want, func(w judgement.Want) bool {
 			return w.Resource == plugins.Memory && w.Level == plugins.Hard && w.Scope == "" && w.From-e.label.Load.From > shrinksFor
@@ -97,19 +93,27 @@ func foreseeAll(t *testing.T) (rows []foreseen) {
 // expected, or should have been.
 func foreseenDocument(rows []foreseen) string {
 	var b strings.Builder
-	b.WriteString(`
+	fmt.Fprintf(&b, `
 ## Time to exhaustion
 
-How long memory and filesystems last is estimated from how they shrink ([ADR 96](adr/0096-exhaustion-is-foreseen.md)). In none of the recordings where nothing is expected was memory estimated to be exhausted within two minutes. Where the whole node came to a hard level it was, unless all memory was taken within 12 s: an estimate takes that long.
+How long memory and filesystems last is estimated from how they shrink ([ADR 96](adr/0096-exhaustion-is-foreseen.md)). In none of the recordings that are not held out and where nothing is expected was memory estimated to be exhausted within two minutes. Where the whole node came to a hard level it was, unless that was expected within %d s of the load: an estimate takes nearly as long.
 
-| recording | first estimate below 2 min | it said | less than 4 % were available | memory hard | ahead of hard |
-|---|---|---|---|---|---|
-`)
+| recording | first estimate below 2 min | it said | less than 4 %% were available | memory hard |
+|---|---|---|---|---|
+`, shrinksFor)
 	for _, f := range rows {
 		if f.first > 0 {
-			fmt.Fprintf(&b, "| %s | %.0f s | in %.0f s (%.0f–%.0f s) | after %.0f s | after %.0f s | %.0f s |\n", f.name, f.first,
-				f.estimate.Seconds, f.estimate.EarliestSeconds, f.estimate.LatestSeconds, f.exhausted-f.first, f.hard-f.first, f.hard-f.first)
+			fmt.Fprintf(&b, "| %s | %.0f s | in %.0f s (%.0f–%.0f s) | %s | %s |\n", f.name, f.first,
+				f.estimate.Seconds, f.estimate.EarliestSeconds, f.estimate.LatestSeconds, f.later(f.exhausted), f.later(f.hard))
 		}
 	}
 	return b.String()
+}
+
+// later is how long after the first estimate something came; 0: it never did.
+func (f *foreseen) later(at float64) string {
+	if at == 0 {
+		return "never"
+	}
+	return fmt.Sprintf("after %.0f s", at-f.first)
 }

@@ -28,6 +28,10 @@ const (
 // false, and of the samples, of nodes that are busy or in trouble, a third and more is left out.
 func TestLongTicks(t *testing.T) {
 	list := tuned(t)
+	hardLevels := func(e entry) int {
+		return count(slices.ContainsFunc(e.label.Want, func(w judgement.Want) bool { return w.Level == plugins.Hard && !w.AtMost }))
+	}
+	slices.SortStableFunc(list, func(a, b entry) int { return hardLevels(b) - hardLevels(a) }) // so that each fourth has some
 	c := defaults(t)
 	c.Tick = longTick
 	require.Empty(t, c.Validate())

@@ -70,7 +70,7 @@ func planText(r *Report) string {
 		{"Linux 6.18", kernel("6.18.")},
 		{"cgroup v1", func(r *Recording) bool { return strings.Contains(r.Machine, "cgroup v1") }},
 		{"with swap", func(r *Recording) bool { return r.Swap }},
-		{"not emulated", func(r *Recording) bool { return !strings.Contains(r.Machine, "emulated") }},
+		{"not emulated", func(r *Recording) bool { return !isEmulated(r) }},
 		{fmt.Sprintf("go on for %d s after the load, so that time to clear is known", goOn), func(r *Recording) bool { return r.Seconds >= r.Load.To+goOn }},
 		{"with requests and priorities of pods, by which the kubelet chooses", func(r *Recording) bool { return r.Pods }},
 	} {
@@ -117,6 +117,6 @@ func TestLabelledSet(t *testing.T) {
 			assert.Less(t, info.Size(), int64(250_000), one.Name)
 			whole += info.Size()
 		}
-		assert.Less(t, whole, int64(4_000_000))
+		assert.Less(t, whole, int64(len(r.Recordings))*80_000, "on average")
 	})
 }

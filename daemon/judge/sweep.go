@@ -15,7 +15,8 @@ type SweepPoint struct {
 	// Line of PSI, and Threshold in percent; of our own rules none.
 	Line      peers.Line `json:"line,omitempty"`
 	Threshold float64    `json:"thresholdPercent,omitempty"`
-	// Met is how many expected levels had the condition, False how many recordings
+	// Met is how many expected levels were reached, which is how many had the condition:
+	// our own rules must be at hard where hard is expected. False is how many recordings
 	// had it although the label expects no such pressure and no stall of the node.
 	Met   judgement.Rate  `json:"met"`
 	False judgement.Rate  `json:"false"`
@@ -82,7 +83,7 @@ func (s *sweptRule) add(l judgement.Label, o judgement.Outcome) {
 		for _, d := range o.Expected {
 			if d.Want.Resource == r {
 				of.expected++
-				of.met += count(d.Seen)
+				of.met += count(d.Met)
 				of.after = append(of.after, d.After)
 			}
 		}

@@ -3,6 +3,7 @@ package judge
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -16,7 +17,7 @@ import (
 func WriteText(w io.Writer, r *Report) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", view.Printable(r.Directory), r.headline())
-	b.WriteString("Rates count recordings or expected levels, never samples: 95 % intervals by Clopper and Pearson. Times are medians: 95 % intervals of order statistics.\n")
+	b.WriteString("Rates count recordings, alarms or expected levels, never samples: 95 % intervals by Clopper and Pearson, as if these were independent. Times are medians: 95 % intervals of order statistics.\n")
 	for _, p := range r.Parts {
 		p.write(&b)
 	}
@@ -101,11 +102,15 @@ func recordings(n int) string {
 }
 
 func levelHeads() []string {
-	return []string{"FALSE HARD", "FALSE LEVEL", "PRECISION HARD", "PRECISION", "RECALL HARD", "RECALL"}
+	return []string{"FALSE HARD", "FALSE LEVEL", "PRECISION HARD", "PRECISION SOFT", "PRECISION", "RECALL HARD", "RECALL SOFT", "RECALL"}
 }
 
 func levelCells(f *judgement.Figures) []string {
-	return []string{rateText(f.FalseHard), rateText(f.FalseAny), rateText(f.HardPrecision), rateText(f.Precision), rateText(f.HardRecall), rateText(f.Recall)}
+	var cells []string
+	for _, r := range []judgement.Rate{f.FalseHard, f.FalseAny, f.HardPrecision, f.SoftPrecision, f.Precision, f.HardRecall, f.SoftRecall, f.Recall} {
+		cells = append(cells, rateText(r))
+	}
+	return cells
 }
 
 func timeHeads() []string {
@@ -131,14 +136,15 @@ func table(b *strings.Builder, heads []string, figures []judgement.Figures, cell
 	_ = w.Flush() // to memory
 }
 
-// rateText is a rate as 0/21 (0–16 %).
+// rateText is a rate as 0/21 (0–17 %): its interval is rounded outwards, so that it is
+// never narrower than it says.
 func rateText(r judgement.Rate) string {
 	from, ok := r.From.Get()
 	if !ok {
 		return "–"
 	}
 	to, _ := r.To.Get()
-	return fmt.Sprintf("%d/%d (%.0f–%.0f %%)", r.Count, r.Of, 100*from, 100*to)
+	return fmt.Sprintf("%d/%d (%.0f–%.0f %%)", r.Count, r.Of, math.Floor(100*from), math.Ceil(100*to))
 }
 
 // timesText is a median with its interval; late is what the others are that did not come.

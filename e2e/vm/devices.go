@@ -56,7 +56,11 @@ func (m *VM) empty(prefix string, n int, driver string) (args []string, err erro
 		if prefix == "sd" {
 			driver += fmt.Sprintf(",wwn=0x5000c5000000%04x", i)
 		}
-		args = append(args, disk(name, "", driver)...)
+		more := ""
+		if o := m.options.DiskOptions[i]; o != "" && prefix == "vd" {
+			more = "," + o
+		}
+		args = append(args, disk(name, more, driver)...)
 	}
 	return args, nil
 }

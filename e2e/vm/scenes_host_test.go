@@ -247,8 +247,9 @@ func scenesOfHost() []hostScene {
 		with(healthy("clone", "busy disk", "a BestEffort pod of the weight that a kubelet gives its class clones a repository of two thousand files to the host's disk, over and over"+beside, lone,
 			shell(copyContainer, "while :; do rm -rf clone; git clone -q --no-local repository clone; done")), "git",
 			bash(`cp -r "$(dirname "$(readlink -f "$(command -v go)")")/../src/cmd" repository; cd repository; git init -q; git add -A; git -c user.name=none -c user.email=none@example.org commit -qm all`)),
-		healthy("page-cache-filled", "full memory", "a program reads 8 GiB of files to the page cache and then goes on reading them"+beside,
-			"pages of files take memory that is free, and are dropped at no cost", shell("", "head -c 2G /dev/zero >pages; while :; do for i in {1..4}; do cp --reflink=never pages pages$i; done; cat pages* >/dev/null; done")),
+		with(healthy("page-cache-filled", "full memory", "a program reads 10 GiB of files over and over, which the page cache holds"+beside,
+			"pages of files take memory that is free, and are dropped at no cost", shell("", "while :; do cat pages* >/dev/null; done")), "cp",
+			bash("head -c 2G /dev/zero >pages; for i in {1..4}; do cp --reflink=never pages pages$i; done; sync -f pages")),
 		healthy("memory-churn", "full memory", "a pod takes 1 GiB and gives it back, over and over"+beside, "memory is taken and given back, and plenty is available",
 			shell(mailContainer, `exec python3 -c 'while True: bytearray(1 << 30)'`)),
 		healthy("tmpfs", "full memory", "a BestEffort pod writes 3 GiB to a tmpfs and removes them, over and over"+beside, "most of the memory is available all the time",
@@ -292,7 +293,7 @@ while True: there.sendall(bytes(1 << 16))'`)),
 			"it thrashes at its own limit and is the only workload that waits; the node has memory available", func(p *pods) {
 				hog := p.program("./e2e/vm/hog")
 				p.set("memory", filepath.Dir(mailContainer), "memory.limit_in_bytes", fmt.Sprint(160<<20))
-				p.start(mailContainer, "bash", "-c", `head -c 150M /dev/urandom >pages; sync; exec "$0" -file pages -fill 60 -readers 4 >/dev/null`, hog)
+				p.start(mailContainer, "bash", "-c", `head -c 150M /dev/urandom >pages; sync; exec "$0" -file pages -fill 60 -readers 1 >/dev/null`, hog)
 			}),
 	}
 }

@@ -52,6 +52,9 @@ type Options struct {
 	// Disks is how many empty disks of 2 GiB it has beside its root, /dev/vdb
 	// and on; 0. Monitor knows them as vd1 and on.
 	Disks int
+	// DiskOptions is what QEMU is told of the disk of that number more, such as
+	// throttling.iops-total=100; nothing.
+	DiskOptions map[int]string
 	// SCSIDisks is how many more it has behind one SCSI controller, /dev/sda and
 	// on; 0. Monitor knows them as sd1 and on.
 	SCSIDisks int

@@ -13,7 +13,9 @@ import (
 // looked at every 10 s (Kubernetes 1.37, "Node-pressure Eviction": memory.available :=
 // capacity - workingSet; the working set is usage without inactive_file). Usage is
 // taken to be all that is not free, as a recording has it: the kernel's own pages
-// are in it, so this may alarm a little before a real kubelet does.
+// are in it, so this may alarm a little before a real kubelet does. Its defaults for
+// filesystems need to know which is its nodefs and which its imagefs, which a recording
+// does not tell apart.
 type kubelet struct {
 	looked time.Duration
 	under  bool
@@ -28,7 +30,7 @@ const (
 func memoryAvailable() judgement.Rule {
 	return judgement.Rule{
 		Name:      "kubelet",
-		Source:    "kubelet 1.37: memory.available below 100Mi, looked at every 10 s (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/); usage is all memory that is not free, since a recording does not separate the kernel's own pages, so that it may alarm a little early",
+		Source:    "kubelet 1.37: memory.available below 100Mi, looked at every 10 s (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/); usage is all memory that is not free, since a recording does not separate the kernel's own pages, so that it may alarm a little early; its thresholds for filesystems and process IDs are not judged",
 		Resources: []plugins.Resource{plugins.Memory}, Highest: plugins.Hard, Unnamed: "not judged: a recording without an API server lacks requests and priorities of pods, by which it chooses",
 		New: func(judgement.Label, []*snapshot.Sample) judgement.Judge { return &kubelet{} },
 	}

@@ -21,9 +21,8 @@ func node(r plugins.Resource, l plugins.Level) judgement.Answer {
 }
 
 // naivePSI alarms while avg10 of full is above 10 % in /proc/pressure/memory or
-// in /proc/pressure/io: an alert on PSI after the kernel's
-// Documentation/accounting/psi.rst. No product has it as its default; the number
-// is common in such alerts.
+// in /proc/pressure/io: the simplest alert on PSI of the kernel's
+// Documentation/accounting/psi.rst. It is the default of no product.
 type naivePSI struct{ memory, io averages }
 
 const naivePercent = 10
@@ -31,7 +30,7 @@ const naivePercent = 10
 func naive() judgement.Rule {
 	return judgement.Rule{
 		Name:      "PSI > 10 %",
-		Source:    "avg10 of full in /proc/pressure/memory or /proc/pressure/io above 10, as in many alerts (https://docs.kernel.org/accounting/psi.html); the default of no product",
+		Source:    "avg10 of full in /proc/pressure/memory or /proc/pressure/io above 10: the simplest alert on PSI (https://docs.kernel.org/accounting/psi.html), and the default of no product",
 		Resources: []plugins.Resource{plugins.Memory, plugins.Disk}, Highest: plugins.Soft, Unnamed: namesNone,
 		New: func(judgement.Label, []*snapshot.Sample) judgement.Judge { return &naivePSI{} },
 	}
@@ -64,6 +63,8 @@ const (
 
 // kep5394 is KEP-5394, PSI based node conditions: a condition is set when avg60 is
 // at or above the threshold and avg10 is too, and cleared when avg60 falls below it.
+// The KEP leaves open whether it is of the system, of kubepods or of the node; the
+// System… conditions of its prototype are of the node's PSI in the kubelet's summary.
 // It means NoSchedule, which is our soft. The kubelet writes conditions with its
 // node status, every 10 s (nodeStatusUpdateFrequency).
 type kep5394 struct {
@@ -93,7 +94,7 @@ const (
 func KEP5394(threshold float64, line Line) judgement.Rule {
 	return judgement.Rule{
 		Name:      fmt.Sprintf("KEP-5394 %s ≥ %g %%", line, threshold),
-		Source:    "KEP-5394, alpha, commit 15c3c95 (https://www.kubernetes.dev/resources/keps/5394/): set at avg60 and avg10 ≥ threshold, cleared at avg60 below it; its threshold is open, a prototype has 90 % of full; system conditions alone, since a recording has no PSI of the kubepods cgroup",
+		Source:    "KEP-5394, alpha, commit 15c3c95 (https://www.kubernetes.dev/resources/keps/5394/): set at avg60 and avg10 ≥ threshold, cleared at avg60 below it; its threshold is open, a prototype has 90 % of full; the System… conditions alone, which the prototype takes of the node's PSI, since a recording has no PSI of the kubepods cgroup",
 		Resources: []plugins.Resource{plugins.Memory, plugins.Disk}, Highest: plugins.Soft, Unnamed: namesNone,
 		New: func(judgement.Label, []*snapshot.Sample) judgement.Judge {
 			return &kep5394{threshold: threshold, line: line}

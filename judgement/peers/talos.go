@@ -14,8 +14,8 @@ import (
 
 // talosNode is the clause of Talos 1.13's default triggerExpression that is about the
 // whole node: memory_full_avg10 > 75.0 && time_since_trigger > duration("10s").
-// Talos reads it every 100 ms, a recording has a sample each second. One trigger
-// kills one cgroup.
+// Talos evaluates it every 500 ms (defaultSampleInterval; the 100 ms of the page are an
+// example), a recording has a sample each second. One trigger kills one cgroup.
 type talosNode struct {
 	full      averages
 	most      float64 // of avg10, so far
@@ -27,7 +27,7 @@ const (
 	talosNodePause   = 10 * time.Second
 )
 
-const talosSource = "Talos 1.13.2, default of OOMConfig (https://docs.siderolabs.com/talos/v1.13/reference/configuration/runtime/oomconfig): "
+const talosSource = "Talos 1.13.2, default of OOMConfig (https://docs.siderolabs.com/talos/v1.13/reference/configuration/runtime/oomconfig; the clause of the node was dropped later: https://github.com/siderolabs/talos/pull/13895): "
 
 // trigger is an action that pauses after each time it was taken.
 type trigger struct {
@@ -74,8 +74,10 @@ func (t *talosNode) Near() string { return fmt.Sprintf("avg10 at most %.0f %%", 
 //	multiply_qos_vectors(qos_memory_full_avg10, {System: 1.0, Podruntime: 1.0}) > 5.0
 //
 // where System are the cgroups init and system, and Podruntime is podruntime; totals
-// are in µs, and d_ is their growth in a second. What a cgroup stalls is not the sum of
-// what is in it, so that this needs the pressure of these cgroups themselves.
+// are in µs, and d_ is their growth in a second, which Talos takes of 500 ms and a
+// recording of a sample. What a cgroup stalls is not the sum of what is in it, so that
+// this needs the pressure of these cgroups themselves. Talos reads a cgroup that is not
+// there as zeros: elsewhere its rule is the clause of the node, which is judged by itself.
 type talosWhole struct {
 	node talosNode
 	of   map[string]*growth
@@ -151,7 +153,7 @@ func (g *growth) next(at time.Duration, stall snapshot.Opt[uint64]) bool {
 //	memory_max.hasValue() ? 0.0 : {Besteffort: 1.0, Burstable: 0.5, Guaranteed: 0.0,
 //	Podruntime: 0.0, System: 0.0}[class] * double(memory_current.orValue(0u))
 //
-// One with a score of 0 is not named.
+// One with a score of 0 is not named: where all have 0, Talos takes any of them.
 func talosAnswer(s *snapshot.Sample) judgement.Answer {
 	type ranked struct {
 		name  string
