@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,4 +33,18 @@ func TestCountersByOutcome(t *testing.T) {
 	evictions, suppressed = tally.Counts()
 	assert.Equal(t, wantEvictions, evictions, "what was given was a copy")
 	assert.Equal(t, wantSuppressed, suppressed)
+}
+
+// Outer plugins may register under ever new names.
+func TestCountersOfManyPlugins(t *testing.T) {
+	var tally Counters
+	for i := range 3 * maxCountedPlugins {
+		for _, plugin := range []string{fmt.Sprint("p", i), "memory-stall"} {
+			tally.Count(&Decision{Candidates: []Considered{{Plugins: []string{plugin}, Code: CodeEvicted, Answers: []Answer{{Outcome: Evicted}}}}})
+		}
+	}
+	evictions, _ := tally.Counts()
+	assert.Len(t, evictions, maxCountedPlugins+2)
+	assert.EqualValues(t, 3*maxCountedPlugins, evictions[Result{"memory-stall", CodeEvicted}])
+	assert.EqualValues(t, 2*maxCountedPlugins, evictions[Result{"other", CodeEvicted}])
 }

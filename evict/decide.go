@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
 // Decide returns which candidates may be evicted, and why each other one is
@@ -59,10 +60,28 @@ func (d *Decision) recode(from, to Code, because string) {
 	}
 }
 
-// Next is the candidate to request now; false when none is left.
+// Next is the candidate to request now; false when none is left. Once two pods of an owner are
+// blocked those of other owners come first: one PodDisruptionBudget mostly covers all pods of
+// an owner, and the requests of a round are few.
 func (d *Decision) Next() (int, bool) {
-	i := slices.IndexFunc(d.Candidates, func(c Considered) bool { return c.Code == CodeNext })
+	next := func(c Considered) bool { return c.Code == CodeNext }
+	i := slices.IndexFunc(d.Candidates, func(c Considered) bool { return next(c) && !d.blockedOwner(c.Pod) })
+	if i < 0 {
+		i = slices.IndexFunc(d.Candidates, next)
+	}
 	return i, i >= 0
+}
+
+// blockedOwner reports whether two pods of the same owner are blocked, in this round or since
+// an earlier one.
+func (d *Decision) blockedOwner(p *pods.Pod) bool {
+	blocked := 0
+	for i := range d.Candidates {
+		if c := &d.Candidates[i]; c.Code == CodePDB && ownerOf(c.Pod) == ownerOf(p) {
+			blocked++
+		}
+	}
+	return blocked >= 2
 }
 
 // Victim is a candidate as the Evictor wants it: with the termination grace

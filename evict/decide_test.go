@@ -175,6 +175,29 @@ func TestEvictRoundRequestsBounded(t *testing.T) {
 	assert.Equal(t, []string{"p5", "p6", "p7"}, a.uids())
 }
 
+// One budget covers the pods of an owner: those of others have their turn in the same round.
+func TestEvictBlockedOwnerLast(t *testing.T) {
+	listed, list := []pods.Pod{pod("culprit", func(p *pods.Pod) { p.Owner.Name = "api-1" })}, []plugins.Candidate{}
+	for i := range 9 {
+		uid := fmt.Sprint("p", i)
+		listed, list = append(listed, pod(uid)), append(list, named(uid, float64(40-i)))
+	}
+	in := round(0, listed, pressing(append(list, named("culprit", 20))...))
+	a := api{answer: func(v Victim) Answer {
+		if v.UID == "culprit" {
+			return Answer{Outcome: Evicted}
+		}
+		return Answer{Outcome: Blocked, Text: "a budget"}
+	}}
+	d, _ := play(in, &a)
+	assert.Equal(t, []string{"p0", "p1", "culprit"}, a.uids())
+	assert.Equal(t, CodeEvicted, d.Code)
+	in.State.Backoffs = map[string]Backoff{"p0": {Until: at(9), Code: CodePDB}, "p1": {Until: at(9), Code: CodePDB}}
+	a.asked = nil
+	play(in, &a)
+	assert.Equal(t, []string{"culprit"}, a.uids(), "they have been blocked since an earlier round")
+}
+
 func TestEvictStateNotSaved(t *testing.T) {
 	d, _ := Decide(three(0))
 	i, some := d.Next()

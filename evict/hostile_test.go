@@ -115,10 +115,13 @@ func ownerTerminatingAskedUntilAnswer(t *testing.T) {
 	require.Equal(t, CodeUnknownOutcome, d.Code, d.Reason)
 	d, m = play(then(in, 5, restarted(t, m)), &a)
 	assert.Equal(t, CodeUnknownOutcome, d.Code, "that it is ending is no answer")
+	in.Cluster.Pods.Pods[0].TerminatesBy = at(month - 1)
+	d, m = play(then(in, 5, restarted(t, m)), &a)
+	assert.Equal(t, CodeUnknownOutcome, d.Code, "nor is that its owner deletes it again, with a little less of a month")
 	in = then(in, 10, m)
 	in.Cluster.Pods.Pods[0].TerminatesBy = at(5)
 	d, m = play(in, &a)
-	assert.Equal(t, CodeTerminating, d.Code, "that it ends sooner is one")
+	assert.Equal(t, CodeTerminating, d.Code, "that it ends as its eviction would have it is one")
 	assert.Equal(t, Evicted, m.last().Outcome)
 }
 

@@ -115,7 +115,7 @@ func (m State) observeVictims(in Input) State {
 			}
 			l.TerminatedAt = in.Time
 			m.startCooldown(&l, in.Time.Add(in.Config.Cooldown))
-		case !p.TerminatesBy.Equal(l.TerminatesBy) && l.Outcome != Evicted: // the answer was lost
+		case endedByUs(in, &l, &p) && l.Outcome != Evicted: // the answer was lost
 			l.Outcome = Evicted
 			m.Named = withoutNames(m.Named, &l)
 			m.startCooldown(&l, in.Time.Add(in.Config.Cooldown))
@@ -133,6 +133,17 @@ func (m State) observeVictims(in Input) State {
 	}
 	m.Victims = kept
 	return m
+}
+
+// endedByUs reports whether a victim may terminate by its eviction. One that was terminating
+// when it was chosen does only if it ends as soon as it would by that: whoever may delete it
+// may do so again and again, each time with a little less of a long period.
+func endedByUs(in Input, l *Chosen, p *pods.Pod) bool {
+	if p.TerminatesBy.IsZero() || p.TerminatesBy.Equal(l.TerminatesBy) {
+		return false
+	}
+	evicted := in.Time.Add(time.Duration(l.GraceSeconds)*time.Second + in.Config.OverdueAfter)
+	return l.TerminatesBy.IsZero() || !p.TerminatesBy.After(evicted)
 }
 
 // observeKubeletEvictions records which pods the kubelet evicted for node pressure; such a

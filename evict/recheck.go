@@ -7,6 +7,11 @@ package evict
 // Pods that terminated meanwhile, or began to, are credited. If they cover the
 // release target, the choice no longer holds, and the returned state is m with
 // these credits.
+//
+// What only the owner of the chosen pod has changed costs that pod alone, since an owner can
+// change it at any moment and must not end the round for all others: one that is protected
+// now has that code, and the round goes on with the next, unless its eviction may have been
+// accepted already.
 func Recheck(in Input, m State, d *Decision, i int) (State, bool) {
 	if !in.clusterKnown() {
 		return m, false
@@ -18,9 +23,16 @@ func Recheck(in Input, m State, d *Decision, i int) (State, bool) {
 	}
 	chosen := d.Candidates[i]
 	p, there := byUID(in.Cluster.Pods, chosen.Pod.UID)
-	if !there || !p.TerminatesBy.Equal(chosen.Pod.TerminatesBy) || p.EvictedElsewhere != chosen.Pod.EvictedElsewhere || len(p.Protections) > 0 {
+	if !there {
 		return m, false
 	}
+	if len(p.Protections) > 0 {
+		if m.Pending(in.Time) != p.UID {
+			d.Candidates[i].Code, d.Candidates[i].Reason = protection(&p)
+		}
+		return m, false
+	}
+	chosen.Pod = &p
 	for _, c := range d.Candidates {
 		if c.Pod == nil {
 			continue
@@ -31,6 +43,9 @@ func Recheck(in Input, m State, d *Decision, i int) (State, bool) {
 	}
 	now := in.State.observe(in)
 	r := evaluate(in, now, rank(in, now))
+	if code, _ := r.skipByPod(&chosen); code != "" { // it has ended, or ends by other means
+		return m, false
+	}
 	if code, _ := r.skipByVerdicts(&chosen); code != "" { // no verdict asks for it any more
 		return r.withCooldowns(m), false
 	}

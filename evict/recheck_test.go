@@ -2,6 +2,7 @@ package evict
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,6 +67,50 @@ func TestRecheckChoice(t *testing.T) {
 			assert.Equal(t, row.holds, holds)
 		})
 	}
+}
+
+// What the owner of the chosen pod may change at any moment ends no round: neither a mark or
+// a deletion that has had its time, nor what protects the pod.
+func TestRecheckChangedByOwner(t *testing.T) {
+	mark := func(p *pods.Pod) { p.EvictedElsewhere = "annotation x/y" }
+	deleted := func(seconds int) func(*pods.Pod) { return func(p *pods.Pod) { p.TerminatesBy = at(seconds) } }
+	bare := func(p *pods.Pod) { p.Protections = []pods.Protection{{Code: pods.NoController, Why: "nobody"}} }
+	for what, row := range map[string]struct {
+		before, after func(*pods.Pod)
+		want          Code
+	}{
+		"marked again":   {func(*pods.Pod) {}, mark, CodeNext},
+		"marked no more": {mark, func(p *pods.Pod) { p.EvictedElsewhere = "" }, CodeNext},
+		"deleted again":  {deleted(3600), deleted(3599), CodeNext},
+		"protected":      {func(*pods.Pod) {}, bare, pods.NoController},
+	} {
+		t.Run(what, func(t *testing.T) {
+			in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 60), named("b", 40)))
+			in.State.Elsewhere = map[string]time.Time{"a": at(-121)}
+			in.State.Terminating = map[string]time.Time{"a": at(-61)}
+			row.before(&in.Cluster.Pods.Pods[0])
+			d, m := Decide(in)
+			i, _ := d.Next()
+			require.Equal(t, "a", d.Candidates[i].Pod.UID, d.Reason)
+			later := in
+			later.Cluster = &Cluster{Pods: pods.List{Synced: true, Pods: slices.Clone(in.Cluster.Pods.Pods)}}
+			row.after(&later.Cluster.Pods.Pods[0])
+			after, holds := Recheck(later, m, &d, i)
+			assert.Equal(t, row.want == CodeNext, holds)
+			assert.Equal(t, map[string]Code{"a": row.want, "b": CodeNext}, codes(d))
+			assert.Equal(t, m, after)
+		})
+	}
+	t.Run("protected while its eviction may have been accepted", func(t *testing.T) {
+		in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 60), named("b", 40)))
+		_, m := play(in, &api{answer: always(UnknownOutcome)})
+		in = then(in, 5, m)
+		d, m := Decide(in)
+		bare(&in.Cluster.Pods.Pods[0])
+		_, holds := Recheck(in, m, &d, 0)
+		assert.False(t, holds)
+		assert.Equal(t, map[string]Code{"a": CodeNext, "b": CodeNext}, codes(d), "no other goes in its place")
+	})
 }
 
 // What ended meanwhile counts by its amount, as what ended before the round.

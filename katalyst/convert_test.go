@@ -89,6 +89,18 @@ func TestConvertTopPodsBounded(t *testing.T) {
 	assert.Len(t, v.Candidates, MaxRefused)
 }
 
+// An empty message takes two bytes of a pod, and a hundred in memory if it is decoded.
+func TestConvertPodOfManyMessages(t *testing.T) {
+	raw, err := (&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a", Name: "web-a", Namespace: "shop", ManagedFields: make([]metav1.ManagedFieldsEntry, 100_000)}}).Marshal()
+	require.NoError(t, err)
+	var id podID
+	assert.LessOrEqual(t, testing.AllocsPerRun(10, func() { id, err = identifyPod(raw) }), 10.0)
+	require.NoError(t, err)
+	assert.Equal(t, podID{"a", "shop", "web-a"}, id)
+	_, err = identifyPod(raw[:len(raw)-1])
+	require.Error(t, err)
+}
+
 func TestConvertNamedPods(t *testing.T) {
 	c, refused := converting("a", "b", "c")
 	of := func(uid string, forced bool, reason string) *wire.EvictPod {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Pod is a pod as plugins see it.
@@ -75,11 +74,57 @@ func (s VisiblePods) OwnEncodings(named [][]byte) (list [][]byte, uids []string)
 
 type podID struct{ uid, namespace, name string }
 
-// identifyPod reads a pod's metadata and skips all else.
-func identifyPod(raw []byte) (podID, error) {
-	var m metav1.PartialObjectMetadata // its metadata has the same field number as a pod's
-	if err := m.Unmarshal(raw); err != nil {
+// Field numbers of generated.proto of k8s.io/api and apimachinery.
+const (
+	metadataOfPod       = 1
+	nameOfMetadata      = 1
+	namespaceOfMetadata = 3
+	uidOfMetadata       = 5
+)
+
+// identifyPod reads a pod's identity and decodes nothing else: a plugin may fill a pod with
+// empty messages, which take much more memory than they have bytes.
+func identifyPod(raw []byte) (id podID, err error) {
+	err = eachBytes(raw, func(number protowire.Number, metadata []byte) error {
+		if number != metadataOfPod {
+			return nil
+		}
+		return eachBytes(metadata, func(number protowire.Number, text []byte) error {
+			switch number {
+			case nameOfMetadata:
+				id.name = string(text)
+			case namespaceOfMetadata:
+				id.namespace = string(text)
+			case uidOfMetadata:
+				id.uid = string(text)
+			}
+			return nil
+		})
+	})
+	if err != nil {
 		return podID{}, fmt.Errorf("pod: %w", err)
 	}
-	return podID{string(m.UID), m.Namespace, m.Name}, nil
+	return id, nil
+}
+
+// eachBytes calls do with each field of an encoded message that is a text or a message.
+func eachBytes(b []byte, do func(number protowire.Number, value []byte) error) error {
+	for len(b) > 0 {
+		number, kind, tag := protowire.ConsumeTag(b)
+		if tag < 0 {
+			return protowire.ParseError(tag)
+		}
+		size := protowire.ConsumeFieldValue(number, kind, b[tag:])
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		if kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(b[tag:])
+			if err := do(number, value); err != nil {
+				return err
+			}
+		}
+		b = b[tag+size:]
+	}
+	return nil
 }

@@ -55,8 +55,10 @@ const (
 	// A tick is learned from only if the disk is busy, and tasks of the node stall
 	// on IO, for at most these shares of it.
 	learnMaxBusy, learnMaxStall = 0.5, 0.1
-	// baselineMaxAge is how long the baseline of a removed disk is stored.
+	// baselineMaxAge is how long the baseline of a removed disk is stored, and maxBaselines
+	// of how many disks there is one: each volume that is attached may be another disk.
 	baselineMaxAge = 30 * 24 * time.Hour
+	maxBaselines   = 256
 )
 
 // Await is the usual await in seconds; absent until it is learned.
@@ -105,12 +107,31 @@ func (b Baselines) learn(s *snapshot.Snapshot, l *Levels) {
 		was.Device, was.Seen = d.Name, s.Time
 		b[key] = was
 	}
+	b.forget(s)
+}
+
+// forget drops the baselines of disks that were removed long ago and, beyond maxBaselines,
+// those that were removed first.
+func (b Baselines) forget(s *snapshot.Snapshot) {
+	keys := func() map[string]bool {
+		list := make(map[string]bool, len(s.Disks))
+		for i := range s.Disks {
+			list[DiskKey(&s.Disks[i].Disk, s.BootID())] = true
+		}
+		return list
+	}
 	maps.DeleteFunc(b, func(key string, was Baseline) bool {
-		// The clock may have been set forward: what is there is not old.
-		return s.Time.Sub(was.Seen) > baselineMaxAge && !slices.ContainsFunc(s.Disks, func(d snapshot.DiskState) bool {
-			return DiskKey(&d.Disk, s.BootID()) == key
-		})
+		return s.Time.Sub(was.Seen) > baselineMaxAge && !keys()[key] // the clock may have been set forward
 	})
+	if len(b) <= maxBaselines {
+		return
+	}
+	there := keys()
+	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(b)), func(key string) bool { return there[key] })
+	slices.SortStableFunc(gone, func(x, y string) int { return b[x].Seen.Compare(b[y].Seen) })
+	for _, key := range gone[:min(len(gone), len(b)-maxBaselines)] {
+		delete(b, key)
+	}
 }
 
 // underPressure reports whether a disk's level is on, or its threshold is met.

@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ func TestBaseline(t *testing.T) {
 	t.Run("survives restart", baselineSurvivesRestart)
 	t.Run("disk key", baselineDiskKey)
 	t.Run("forgets removed disk", baselineForgetsRemovedDisk)
+	t.Run("of many disks", baselinesOfManyDisks)
 }
 
 func baselineNeedsHourAndRequests(t *testing.T) {
@@ -169,6 +171,24 @@ func baselineForgetsRemovedDisk(t *testing.T) {
 	assert.Contains(t, n.set.Baselines(), here, "the disk is there: the clock was set forward")
 	assert.NotContains(t, n.set.Baselines(), "wwid:gone")
 	assert.Contains(t, n.set.Baselines(), "wwid:away")
+}
+
+// A node to which other volumes are attached all the time keeps those of the last ones.
+func baselinesOfManyDisks(t *testing.T) {
+	n := newDiskNode(t)
+	n.second(calm())
+	n.second(calm())
+	many := Baselines{DiskKey(&n.disk, "a"): {Seen: time.Unix(0, 0)}}
+	for i := range maxBaselines {
+		many[fmt.Sprint("wwid:", i)] = Baseline{Seen: time.Unix(0, 0).Add(n.at - time.Duration(i)*time.Minute)}
+	}
+	n.set = NewSet(diskConfig(), many)
+	n.second(diskSecond{})
+	n.second(diskSecond{})
+	assert.Len(t, n.set.Baselines(), maxBaselines)
+	assert.Contains(t, n.set.Baselines(), DiskKey(&n.disk, "a"), "the disk is there")
+	assert.Contains(t, n.set.Baselines(), "wwid:0")
+	assert.NotContains(t, n.set.Baselines(), fmt.Sprint("wwid:", maxBaselines-1), "it was removed first")
 }
 
 // requestStats are the baselines without what the disk carries, which is learned under

@@ -693,17 +693,29 @@ func TestOuterAnnotationsPerPlugin(t *testing.T) {
 
 func TestOuterAnswerTooLarge(t *testing.T) {
 	t.Parallel()
-	w := newPluginEnv(t)
-	f := newFake("p")
-	f.threshold = func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) {
-		r := hardMet("s")
-		r.CandidatePods = [][]byte{make([]byte, 8<<20)}
-		return r, nil
+	for what, row := range map[string]struct {
+		change func(*wire.ThresholdMetResponse)
+		want   string
+	}{
+		"bytes":                  {func(r *wire.ThresholdMetResponse) { r.CandidatePods = [][]byte{make([]byte, 8<<20)} }, "ResourceExhausted"},
+		"fields":                 {func(r *wire.ThresholdMetResponse) { r.CandidatePods = make([][]byte, maxFields) }, errManyFields.Error()},
+		"fields of a message":    {func(r *wire.ThresholdMetResponse) { r.Condition = &wire.Condition{Effects: make([]string, maxFields)} }, errManyFields.Error()},
+		"no more than there may": {func(r *wire.ThresholdMetResponse) { r.CandidatePods = make([][]byte, maxFields-10) }, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := newPluginEnv(t)
+			f := newFake("p")
+			r := hardMet("s")
+			row.change(r)
+			f.threshold = thresholdOf(r)
+			f.serve(t, w.path("p.sock"))
+			w.run().waitFor("p")
+			w.round("a")
+			assert.Contains(t, w.Status(time.Now())[0].Failure, row.want)
+			assert.Equal(t, row.want != "", w.Status(time.Now())[0].Failure != "")
+		})
 	}
-	f.serve(t, w.path("p.sock"))
-	w.run().waitFor("p")
-	w.round("a")
-	assert.Contains(t, w.Status(time.Now())[0].Failure, "ResourceExhausted")
 }
 
 func TestOuterBusyOldAnswerNamesNoPod(t *testing.T) {

@@ -39,13 +39,15 @@ var errDisconnected = errors.New("the plugin closed its connection")
 func connect(ctx context.Context, path string) (*connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, registrationTimeout)
 	defer cancel()
-	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	held, err := holdSocket(path)
+	if err != nil {
+		return nil, err
+	}
+	c, err := held.dial(ctx)
+	file := held.file
+	held.close()
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", rootCause(err))
-	}
-	file, there := identify(path)
-	if !there {
-		return nil, errors.Join(errSocketReplaced, c.Close())
 	}
 	raw := &watched{Conn: c, closed: make(chan struct{})}
 	peer, err := peerCredentials(c)
@@ -66,12 +68,38 @@ func connect(ctx context.Context, path string) (*connection, error) {
 			}
 		}),
 		grpc.WithIdleTimeout(0), grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(newAnswerCodec())))
 	if err != nil {
 		return nil, errors.Join(err, raw.Close())
 	}
 	return &connection{ClientConn: conn, peer: peer, file: file, raw: raw}, nil
 }
+
+// heldSocket is a socket's file that is held open, so that what is connected to is what was
+// identified: who may write to the directory may put a link in its place at any moment.
+type heldSocket struct {
+	fd   int
+	file fileIdentity
+}
+
+func holdSocket(path string) (heldSocket, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return heldSocket{}, fmt.Errorf("connect: %w", err)
+	}
+	file, is := identifyAt(fd, "", unix.AT_EMPTY_PATH)
+	if !is {
+		return heldSocket{}, errors.Join(errSocketReplaced, unix.Close(fd))
+	}
+	return heldSocket{fd, file}, nil
+}
+
+// dial connects to who listens there.
+func (h heldSocket) dial(ctx context.Context) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", h.fd))
+}
+
+func (h heldSocket) close() { _ = unix.Close(h.fd) } // nothing was written to it
 
 // peerID identifies the listener by what the kernel proves: it changes when a
 // plugin restarts, and stays when the agent reconnects.

@@ -145,8 +145,13 @@ func (f *scanResult) addEntry(b *branch, at scanDir, e os.DirEntry) {
 // identify uses the file's birth time, which nothing can change, or its mtime
 // if the filesystem has no birth time.
 func identify(path string) (fileIdentity, bool) {
+	return identifyAt(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// identifyAt takes the arguments of statx(2).
+func identifyAt(dir int, path string, flags int) (fileIdentity, bool) {
 	var st unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
+	err := unix.Statx(dir, path, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
 	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return fileIdentity{}, false
 	}

@@ -272,6 +272,26 @@ func TestRegisterSocketReplaced(t *testing.T) {
 	assert.Empty(t, second.calls())
 }
 
+// So may a link be put in its place while it is connected to.
+func TestRegisterSocketHeld(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	first, second := newFake("first"), newFake("second")
+	first.serve(t, w.path("p.sock"))
+	second.serve(t, w.path(".other"))
+	held, err := holdSocket(w.path("p.sock"))
+	require.NoError(t, err)
+	defer held.close()
+	require.NoError(t, os.Remove(w.path("p.sock")))
+	require.NoError(t, os.Symlink(w.path(".other"), w.path("p.sock")))
+	c, err := held.dial(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, w.path("p.sock"), c.RemoteAddr().String(), "the name that it was bound to")
+	require.NoError(t, c.Close())
+	_, err = holdSocket(w.path("p.sock"))
+	require.ErrorIs(t, err, errSocketReplaced)
+}
+
 // The user of the endpoint is checked as well as that of the discovered socket.
 func TestRegisterEndpointUser(t *testing.T) {
 	t.Parallel()

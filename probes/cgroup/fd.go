@@ -67,6 +67,14 @@ func (d cgroupDir) inode() (inode, links uint64, err error) {
 	return st.Ino, uint64(st.Nlink), err //nolint:unconvert // on arm64 it is 32 bits
 }
 
+// madeByHost reports whether the cgroup belongs to root or to the agent's own user, as those
+// that a kubelet makes for pods do. Any user may make cgroups below its own session, and give
+// them the name of any pod's.
+func (d cgroupDir) madeByHost() bool {
+	var st unix.Stat_t
+	return unix.Fstat(int(d), &st) == nil && (st.Uid == 0 || int(st.Uid) == unix.Geteuid())
+}
+
 // alive reports whether the cgroup exists since it was opened: every cgroup has
 // this file, a removed one has no files.
 func (d cgroupDir) alive() bool {
@@ -103,10 +111,19 @@ func readList(fd int, name string, buf []byte) ([]byte, error) {
 	return readFrom(fd, name, buf, func(n, _ int) bool { return n == 0 })
 }
 
+// maxText bounds a file that is read. No kernel file of a cgroup comes near it, and the
+// devices of a pod's network namespace are as many as the pod makes.
+const maxText = 8 << 20
+
+var errTooLong = fmt.Errorf("longer than %d bytes", maxText)
+
 func readFrom(fd int, name string, buf []byte, ended func(n, space int) bool) ([]byte, error) {
 	buf = buf[:0]
 	for {
 		space := cap(buf) - len(buf)
+		if space == 0 && len(buf) >= maxText {
+			return buf[:0], fmt.Errorf("%s: %w", name, errTooLong)
+		}
 		if space == 0 {
 			buf = append(buf, make([]byte, max(4096, len(buf)))...)[:len(buf)]
 			continue

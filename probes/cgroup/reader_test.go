@@ -276,6 +276,8 @@ func TestCgroupOddContent(t *testing.T) {
 func TestCgroupLongFile(t *testing.T) {
 	long := strings.Repeat("some_other_key 123456789\n", 20_000) + "anon 1\ninactive_file 4096\npgsteal 9\n"
 	assert.Empty(t, diffWorkload(wantMadeUpPod(), spoil(t, "memory.stat", long)))
+	endless := strings.Repeat("x", 2*maxText)
+	assert.Equal(t, "memory.stat: longer than 8388608 bytes", spoil(t, "memory.stat", endless).Absent["rssBytes"])
 }
 
 func TestCgroupPSIOffForOneToldApart(t *testing.T) {

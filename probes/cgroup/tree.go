@@ -93,6 +93,7 @@ func (r *Reader) openNode(n *node, i int) {
 		nd.inode = 0
 		return
 	}
+	n.pod = n.pod && d.madeByHost()
 	if n.workload != nil || n.pod || !r.fds.take() {
 		d.close()
 		return
@@ -193,9 +194,17 @@ func (r *Reader) subtreeHolds(nd *nodeDir) bool {
 	return nd.subtree != nil && !slices.ContainsFunc(nd.subtree, moved)
 }
 
-// appendSubtree appends a directory and all below it. A directory that cannot
-// be listed counts as empty.
+// maxBelow is how many cgroups below a workload are read: a container that may make cgroups
+// may make any number, and reading them would take longer than a tick. Of the others nothing
+// is counted.
+const maxBelow = 1024
+
+// appendSubtree appends a directory and all below it, as far as maxBelow goes. A directory
+// that cannot be listed counts as empty.
 func (r *Reader) appendSubtree(list []listed, dir string) []listed {
+	if len(list) > maxBelow {
+		return list
+	}
 	links := r.path.links(dir)
 	list = append(list, listed{dir, links})
 	if links == 2 {

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,8 +93,13 @@ func TestCgroupV1ContainersSummed(t *testing.T) {
 		"memory/kubepods/burstable/podab/c/memory.failcnt":      "18446744073709551615\n",
 		"memory/kubepods/burstable/podab/memory.limit_in_bytes": "4096\n",
 	}
+	files["memory/kubepods/podff/cgroup.procs"], files["memory/kubepods/podff/memory.failcnt"] = "", "5\n"
+	for i := range maxBelow + 100 {
+		files[fmt.Sprintf("memory/kubepods/podff/%d/memory.failcnt", i)] = "1\n"
+	}
 	got := mustRead(t, mustFind(t, cgroupTree(t, files)))
-	require.Equal(t, []string{"/kubepods/burstable/podab", "/kubepods/pod6f7c"}, cgroupPaths(got))
+	require.Equal(t, []string{"/kubepods/burstable/podab", "/kubepods/pod6f7c", "/kubepods/podff"}, cgroupPaths(got))
+	assert.Equal(t, u64(5+maxBelow), got[2].LimitHits, "of more cgroups than are read")
 	assert.Equal(t, u64(321), got[1].LimitHits)
 	assert.Equal(t, u64(7), got[1].OOMKills)
 	assert.True(t, got[1].MemoryLimitBytes.IsZero())
@@ -163,6 +169,25 @@ func TestCgroupReadStaysWithOpened(t *testing.T) {
 	_, err = d.read("memory.current", nil)
 	assert.True(t, isRemoved(err), "%v", err)
 	assert.False(t, d.alive())
+}
+
+// Each user of the machine may give a cgroup below its session the name of a pod's.
+func TestCgroupOfPodIsRoots(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to give a file to another user")
+	}
+	const pod, fake = "/kubepods.slice/kubepods-podaa.slice", "/user.slice/user@1000.service/kubepods.slice/kubepods-podaa.slice"
+	top := cgroupTree(t, map[string]string{
+		"cgroup.controllers": "", "cgroup.procs": "1\n", pod[1:] + "/cgroup.procs": "2\n", fake[1:] + "/cgroup.procs": "3\n", fake[1:] + "/memory.current": "9\n",
+	})
+	require.NoError(t, os.Chown(filepath.Join(top, fake), 1000, 1000))
+	got := mustRead(t, mustFind(t, top))
+	require.Equal(t, []string{pod, fake}, cgroupPaths(got))
+	assert.Equal(t, "aa", got[0].PodUID)
+	assert.Equal(t, snapshot.KindOther, got[1].Kind)
+	assert.Empty(t, got[1].PodUID)
+	assert.Equal(t, fake, got[1].Name)
+	assert.Equal(t, u64(9), got[1].MemoryBytes)
 }
 
 func TestCgroupListingForbidden(t *testing.T) {

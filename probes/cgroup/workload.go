@@ -97,6 +97,9 @@ const (
 func newTracked(r *Reader, n *node) *trackedWorkload {
 	t := &trackedWorkload{node: n, reader: r, w: snapshot.NewWorkload(n.cgroup), process: noDir}
 	t.w.Inode = n.inode()
+	if t.w.Kind == snapshot.KindPod && !n.pod { // it has the name alone
+		t.w.Kind, t.w.PodUID, t.w.Name = snapshot.KindOther, "", n.cgroup
+	}
 	// Inodes of cgroups differ by a number of files, which is mostly even, so
 	// their last digits distinguish few of them. Fibonacci hashing spreads
 	// them.

@@ -126,7 +126,7 @@ func TestMemBandwidthNamesPods(t *testing.T) {
 		m.bytes("mon_groups/"+g, 0, 0)
 	}
 	m.process("mon_groups/small", map[string]string{"1": in("a", "x")})
-	m.process("mon_groups/large", map[string]string{"2": in("b", "x"), "3": strings.ReplaceAll(in("b", "y"), "-", "_"), "4": ""})
+	m.process("mon_groups/large", map[string]string{"2": in("b", "x/pod"+uid("a")), "3": strings.ReplaceAll(in("b", "y"), "-", "_"), "4": ""})
 	m.process("mon_groups/shared", map[string]string{"5": in("a", "y"), "6": in("c", "x")})
 	m.process("mon_groups/mine", map[string]string{"7": in("d", "x")})
 	_, err := m.second()

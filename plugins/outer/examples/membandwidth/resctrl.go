@@ -145,13 +145,17 @@ func (m *memBandwidth) owner(g group, pods []*corev1.Pod) (*corev1.Pod, error) {
 	return of, nil
 }
 
-// named returns the pod whose UID is in a cgroup's name.
-func named(cgroup string, pods []*corev1.Pod) *corev1.Pod {
+// named returns the pod whose UID is in a cgroup's name. The first name counts: a
+// container may give cgroups below its own any name.
+func named(cgroup string, pods []*corev1.Pod) (of *corev1.Pod) {
+	first := len(cgroup)
 	for _, p := range pods {
 		uid := string(p.UID)
-		if strings.Contains(cgroup, "pod"+uid) || strings.Contains(cgroup, "pod"+strings.ReplaceAll(uid, "-", "_")) {
-			return p
+		for _, name := range []string{"pod" + uid, "pod" + strings.ReplaceAll(uid, "-", "_")} {
+			if i := strings.Index(cgroup, name); i >= 0 && i < first {
+				first, of = i, p
+			}
 		}
 	}
-	return nil
+	return of
 }

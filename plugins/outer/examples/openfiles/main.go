@@ -141,16 +141,20 @@ func (o *openFiles) held(ctx context.Context, pods []*corev1.Pod) (map[*corev1.P
 }
 
 // owner returns the pod of a cgroup: both cgroup drivers of the kubelet put the
-// pod's UID in its name.
-func owner(cgroup string, pods []*corev1.Pod) *corev1.Pod {
+// pod's UID in its name. The first name counts: a container may give cgroups below
+// its own any name.
+func owner(cgroup string, pods []*corev1.Pod) (of *corev1.Pod) {
 	if !strings.Contains(cgroup, "pod") {
 		return nil
 	}
+	first := len(cgroup)
 	for _, p := range pods {
 		uid := string(p.UID)
-		if strings.Contains(cgroup, "pod"+uid) || strings.Contains(cgroup, "pod"+strings.ReplaceAll(uid, "-", "_")) {
-			return p
+		for _, name := range []string{"pod" + uid, "pod" + strings.ReplaceAll(uid, "-", "_")} {
+			if i := strings.Index(cgroup, name); i >= 0 && i < first {
+				first, of = i, p
+			}
 		}
 	}
-	return nil
+	return of
 }

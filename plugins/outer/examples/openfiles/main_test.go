@@ -57,8 +57,8 @@ func TestOpenFilesNamesPods(t *testing.T) {
 	o.open(t, "100\t0\t105\n")
 	o.process(t, 10, "0::/kubepods.slice/kubepods-podaaaaaaaa_1111_1111_1111_111111111111.slice/cri-containerd-x.scope", 30)
 	o.process(t, 11, "0::/kubepods/burstable/podbbbbbbbb-1111-1111-1111-111111111111/x", 20)
-	o.process(t, 12, "0::/kubepods/burstable/podbbbbbbbb-1111-1111-1111-111111111111/y", 15)
-	o.process(t, 13, "0::/kubepods/podcccccccc-1111-1111-1111-111111111111/x", 19) // less than a fifth
+	o.process(t, 12, "0::/kubepods/burstable/podbbbbbbbb-1111-1111-1111-111111111111/y/podcccccccc-1111-1111-1111-111111111111", 15) // of its own making
+	o.process(t, 13, "0::/kubepods/podcccccccc-1111-1111-1111-111111111111/x", 19)                                                   // less than a fifth
 	o.process(t, 14, "0::/system.slice/sshd.service", 90)
 	o.process(t, 15, "0::/kubepods/poddddddddd-1111-1111-1111-111111111111/x", 90) // not shown
 	require.NoError(t, os.MkdirAll(filepath.Join(o.procfs, "16"), 0o755))          // it ended
