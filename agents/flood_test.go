@@ -171,7 +171,12 @@ func (s *fixture) Evict(_ context.Context, v evict.Victim, _ bool) evict.Answer 
 	return evict.Answer{Outcome: evict.Evicted, Text: strings.Repeat("a webhook's ", 100)}
 }
 
-func (s *fixture) Event(_ runtime.Object, _, reason, _ string) { s.told = append(s.told, reason) }
+func (s *fixture) Event(_ runtime.Object, _, reason, text string) {
+	s.told = append(s.told, reason)
+	if reason == ReasonSilent {
+		assert.Contains(s.t, text, "see the log of the agent's pod or unit", "what to do")
+	}
+}
 
 // node with an agent, and with one pod of an owner of its own for each app.
 func (s *fixture) node(name string, apps ...string) {

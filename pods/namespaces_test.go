@@ -42,7 +42,7 @@ func (l lab) namespaceLabel(user *rest.Config, to *lockedBuffer) *NamespaceLabel
 	l.Helper()
 	client, err := kubernetes.NewForConfig(user)
 	require.NoError(l, err)
-	n := &NamespaceLabel{Label: names.Throttle, Namespaces: client.CoreV1(), Log: slog.New(slog.NewTextHandler(to, nil))}
+	n := NewNamespaceLabel(names.Throttle, client.CoreV1(), slog.New(slog.NewTextHandler(to, nil)))
 	ctx, stop := context.WithCancel(l.Context())
 	ended := make(chan error)
 	go func() { ended <- n.Run(ctx) }()
@@ -92,5 +92,5 @@ func TestNamespaceLabel(t *testing.T) {
 	label("null")
 	l.eventually("it has none", func() bool { return n.Value(l.namespace) == "" })
 	assert.Empty(t, (*NamespaceLabel)(nil).Value("any"), "standalone there are none")
-	assert.Equal(t, Unlisted, (&NamespaceLabel{Label: n.Label}).Value(l.namespace), "it does not watch yet")
+	assert.Equal(t, Unlisted, NewNamespaceLabel(names.Throttle, nil, nil).Value(l.namespace), "it does not watch yet")
 }

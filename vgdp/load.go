@@ -177,15 +177,15 @@ func (l *Load) timeout() time.Duration {
 	return l.Timeout
 }
 
-// LongestRun is how long a restore counts as on its way whose timeout is not known: that of
-// a DataDownload is in its Restore, which is not read.
+// LongestRun is how long a restore counts as on its way at least: a timeout of its own is in
+// its Restore, which is not read.
 const LongestRun = 25 * time.Hour
 
 // OnItsWay tells whether it is accepted, prepared or running, within its timeout.
 func (l *Load) OnItsWay(now time.Time) bool {
 	lasts := l.timeout()
-	if l.Timeout <= 0 && l.restore() {
-		lasts = LongestRun
+	if l.restore() {
+		lasts = max(lasts, LongestRun)
 	}
 	return l.ByVelero() && (l.preparing() || l.Phase == InProgress) && now.Before(l.Created.Add(lasts))
 }

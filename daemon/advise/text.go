@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/replay"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
@@ -31,7 +30,7 @@ func WriteText(w io.Writer, a *Advice) error {
 		fmt.Fprintf(&b, "replay stopped: %s\n", view.Printable(a.Failed))
 	}
 	fmt.Fprintf(&b, "%s to %s UTC, %s, of which %s were observed\n\n", view.Stamp(a.Start), view.Stamp(a.End), view.Age(seconds(a.Seconds)), view.Age(seconds(a.ObservedSeconds)))
-	if err := table(&b, a.rows()); err != nil {
+	if err := view.WriteRows(&b, a.rows()); err != nil {
 		return err
 	}
 	a.writeUnjudged(&b)
@@ -63,7 +62,7 @@ func (a *Advice) writeActions(b *strings.Builder) error {
 		return nil
 	}
 	b.WriteString("\nWithout a dry run:\n")
-	err := table(b, a.actionRows())
+	err := view.WriteRows(b, a.actionRows())
 	if a.ActionsOmitted > 0 {
 		fmt.Fprintf(b, "%d more actions, on further workloads.\n", a.ActionsOmitted)
 	}
@@ -145,15 +144,4 @@ func (a Alarms) why() string {
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-func table(w io.Writer, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		for i := range row {
-			row[i] = view.Printable(row[i])
-		}
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
-	}
-	return t.Flush()
 }

@@ -116,7 +116,7 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 		store:   state.File[evict.State]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.StateVersion, Adopt: (*evict.State).AdoptKeys},
 		status:  &lease.Status{Node: node, Nodes: core, Log: log},
 	}
-	cl.throttle = &pods.NamespaceLabel{Label: names.Throttle, Namespaces: core, Log: log}
+	cl.throttle = pods.NewNamespaceLabel(names.Throttle, core, log)
 	cl.disruptions = &pods.DisruptionReader{REST: core.RESTClient(), Pods: cl.pods, Log: log}
 	cl.requester = &client.EvictionRequester{Direct: cl.evictor, Wake: func() {}, LateAnswer: func() {}}
 	if c.Lease.Enabled {

@@ -39,7 +39,7 @@ func agentCommand() *cobra.Command {
 		Short: "Run the agent of this node",
 		Long: "Run the agent of this node: it samples the kernel, evaluates the rules, marks the Node, throttles and evicts pods,\n" +
 			"and serves the status page, metrics and API. It writes a line for each change; plimsoll top shows it live.",
-		Args:        arguments(0, 0),
+		Args:        func(c *cobra.Command, args []string) error { return f.refused(c, arguments(0, 0)(c, args)) },
 		Annotations: map[string]string{service: "until it is stopped"},
 		Example: `  plimsoll agent --standalone
   plimsoll agent --kubeconfig /etc/plimsoll/kubeconfig --config /etc/plimsoll/agent.yaml --dry-run`,
@@ -47,6 +47,7 @@ func agentCommand() *cobra.Command {
 			return f.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return f.refused(c, unknownFlag(c, err)) })
 	fl := c.Flags()
 	fl.StringVar(&f.config, "config", "", "configuration `FILE`, reloaded when it changes")
 	fl.StringVar(&f.node, "node", "", "`NAME` of the Node (default: the host's name)")
@@ -176,6 +177,15 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 		return fmt.Errorf("agent: %w", err)
 	}
 	return nil
+}
+
+// refused is the error of a command line with which no agent starts, where there is one. Of its
+// flags those before the first wrong one are known.
+func (f *agentFlags) refused(c *cobra.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, f.removeLimits(c.OutOrStdout(), c.ErrOrStderr()))
 }
 
 // removeLimits removes the limits that an earlier agent left on pods, since this one does not

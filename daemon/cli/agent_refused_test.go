@@ -29,6 +29,13 @@ func TestLimitsEndWhereNoAgentStarts(t *testing.T) {
 	require.NoError(t, err)
 	defer occupied.Close()
 	run := func(f *agentFlags, out io.Writer) error { return f.run(t.Context(), out, io.Discard) }
+	says := func(f *agentFlags, out io.Writer, wrong ...string) error {
+		root := Commands()
+		root.SetArgs(append([]string{"agent", "--state.dir", f.state, "--path.cgroupfs", f.cgroupfs}, wrong...))
+		root.SetOut(out)
+		root.SetErr(io.Discard)
+		return root.ExecuteContext(t.Context())
+	}
 	bad := func(f *agentFlags, text string) {
 		f.config = filepath.Join(t.TempDir(), "agent.yaml")
 		require.NoError(t, os.WriteFile(f.config, []byte("apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\ntick: soon\n"+text), 0o600))
@@ -58,6 +65,12 @@ func TestLimitsEndWhereNoAgentStarts(t *testing.T) {
 			f.kubeconfig = "/none"
 			return run(f, out)
 		}, "exclude each other", "max"},
+		"an unknown flag": {func(f *agentFlags, out io.Writer) error {
+			return says(f, out, "--stand-alone")
+		}, "unknown flag: --stand-alone: did you mean --standalone?", "max"},
+		"an argument": {func(f *agentFlags, out io.Writer) error {
+			return says(f, out, "standalone")
+		}, `agent: it takes no argument, got "standalone": did you mean --standalone?; see plimsoll agent --help`, "max"},
 		"no kubeconfig": {func(f *agentFlags, out io.Writer) error {
 			f.standalone, f.kubeconfig = false, "/none"
 			return run(f, out)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -164,16 +163,15 @@ func (f *clusterFlags) overview(c *cobra.Command, output string) (*remote.Overvi
 
 func writeWho(c *cobra.Command, who remote.Contentions, namespace string, wide bool) error {
 	if len(who.Contentions) > 0 {
-		t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-		heading := "NODE\tRESOURCE\tWAITS\tOF THE TIME\tBECAUSE OF\tSHARE"
+		heading := []string{"NODE", "RESOURCE", "WAITS", "OF THE TIME", "BECAUSE OF", "SHARE"}
 		if wide {
-			heading += "\tCOVERAGE\tALSO WAIT\tALSO USE IT"
+			heading = append(heading, "COVERAGE", "ALSO WAIT", "ALSO USE IT")
 		}
-		fmt.Fprintln(t, heading)
+		rows := [][]string{heading}
 		for i := range who.Contentions {
-			fmt.Fprintln(t, whoLine(&who.Contentions[i], wide))
+			rows = append(rows, whoLine(&who.Contentions[i], wide))
 		}
-		if err := t.Flush(); err != nil {
+		if err := view.WriteRows(c.OutOrStdout(), rows); err != nil {
 			return err
 		}
 	}
@@ -183,7 +181,7 @@ func writeWho(c *cobra.Command, who remote.Contentions, namespace string, wide b
 	return nil
 }
 
-func whoLine(r *remote.Contention, wide bool) string {
+func whoLine(r *remote.Contention, wide bool) []string {
 	cells := []string{r.Node, strings.TrimSpace(r.Resource + " " + r.Device), "-", "-", "-", "-"}
 	others := r.Sufferers
 	if len(r.Sufferers) > 0 {
@@ -206,7 +204,7 @@ func whoLine(r *remote.Contention, wide bool) string {
 		}
 		cells = append(cells, coverage, workloads(others), workloads(users))
 	}
-	return printable(cells)
+	return cells
 }
 
 func workloads(list []lease.Workload) string {
@@ -227,13 +225,6 @@ func usage(w *lease.Workload) string {
 		text += ", throttled to " + view.Count(uint64(w.Throttled)) + " %" //nolint:gosec // read as 0 to 100
 	}
 	return text
-}
-
-func printable(cells []string) string {
-	for i := range cells {
-		cells[i] = view.Printable(cells[i])
-	}
-	return strings.Join(cells, "\t")
 }
 
 // whoSummary has what was found where, and of which nodes nothing is known: the
@@ -281,19 +272,18 @@ func someOf(names []string) string {
 }
 
 func writeNodes(c *cobra.Command, all *remote.Overview, wide bool) error {
-	t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-	heading := "NODE\tAGENT\tHEARTBEAT\tPRESSURE\tCONTENTION"
+	heading := []string{"NODE", "AGENT", "HEARTBEAT", "PRESSURE", "CONTENTION"}
 	if wide {
-		heading += "\tOUTER PLUGINS\tDATA MOVER BUDGET\tVERSION\tPROBLEM"
+		heading = append(heading, "OUTER PLUGINS", "DATA MOVER BUDGET", "VERSION", "PROBLEM")
 	}
-	fmt.Fprintln(t, heading)
+	rows := [][]string{heading}
 	for i := range all.Nodes {
-		fmt.Fprintln(t, nodeLine(&all.Nodes[i], wide))
+		rows = append(rows, nodeLine(&all.Nodes[i], wide))
 	}
-	return t.Flush()
+	return view.WriteRows(c.OutOrStdout(), rows)
 }
 
-func nodeLine(n *remote.Node, wide bool) string {
+func nodeLine(n *remote.Node, wide bool) []string {
 	agent, contention, version := "ok", "unknown", "-"
 	if n.Silent {
 		agent = "silent"
@@ -324,7 +314,7 @@ func nodeLine(n *remote.Node, wide bool) string {
 		}
 		cells = append(cells, orNone(levels(n.Plugins)), budget, version, dash(n.Problem))
 	}
-	return printable(cells)
+	return cells
 }
 
 // contentionOf a node in a few words.

@@ -21,14 +21,14 @@ func TestNodeLine(t *testing.T) {
 		"unknown, was none; not judged: cpu":                 {Judged: true, Silent: true, NotJudged: []string{"cpu"}},
 		"unknown":                                            {},
 	} {
-		assert.Equal(t, want, strings.Split(nodeLine(&n, false), "\t")[3])
+		assert.Equal(t, want, nodeLine(&n, false)[3])
 	}
 	for want, seconds := range map[string]float64{"2 min ago": 120, "10 min ahead": -600} {
-		assert.Equal(t, want, strings.Split(nodeLine(&remote.Node{HeartbeatSeconds: seconds}, false), "\t")[2])
+		assert.Equal(t, want, nodeLine(&remote.Node{HeartbeatSeconds: seconds}, false)[2])
 	}
 	for want, unknown := range map[string][]string{"none": {"Network eth0"}, "unknown: Disk sda": {"Disk sda", "Network eth0"}} {
 		n := remote.Node{Contention: &lease.NodeContention{Unknown: unknown}}
-		assert.Equal(t, want, strings.Split(nodeLine(&n, false), "\t")[4], "no kernel tells who waits for a link")
+		assert.Equal(t, want, nodeLine(&n, false)[4], "no kernel tells who waits for a link")
 	}
 }
 
@@ -37,7 +37,7 @@ func TestWhoLine(t *testing.T) {
 		r := remote.Contention{Node: "worker-2", ResourceContention: lease.ResourceContention{
 			Resource: "disk", Device: "sda", Coverage: &coverage, Culprits: culprits, Sufferers: []lease.Workload{{Name: "shop/db-0", Ratio: 0.38}},
 		}}
-		return strings.Split(whoLine(&r, true), "\t")[4:]
+		return whoLine(&r, true)[4:]
 	}
 	dns, db := lease.Workload{Name: "kube-system/coredns", Ratio: 0.01}, lease.Workload{Name: "shop/db-0", Ratio: 0.2}
 	du := lease.Workload{Name: "batch/du", Ratio: 0.71, Throttled: 20}

@@ -3,10 +3,8 @@ package cli
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/doctor"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -181,11 +180,9 @@ func printRows(c *cobra.Command, rows []doctor.Row, output string) error {
 	if isObject(output) {
 		return writeObject(c.OutOrStdout(), output, rows)
 	}
-	t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-	var errs []error
+	var table [][]string
 	for _, r := range rows {
-		_, err := fmt.Fprintln(t, printable([]string{string(r.Result), r.Check, r.Finding}))
-		errs = append(errs, err)
+		table = append(table, []string{string(r.Result), r.Check, r.Finding})
 	}
-	return errors.Join(append(errs, t.Flush())...)
+	return view.WriteRows(c.OutOrStdout(), table)
 }

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,18 +46,20 @@ func pluginsCommand() *cobra.Command {
 // writePlugins writes a line for each plugin and scope, then why outer plugins
 // are left to another process, if they are.
 func writePlugins(out io.Writer, list web.Plugins, now time.Time) error {
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tKIND\tUP\tSCOPE\tLEVEL\tCONDITION AND TAINT\tSINCE\tLAST CALL\tBREAKER\tNOT SEEN")
+	rows := [][]string{{"NAME", "KIND", "UP", "SCOPE", "LEVEL", "CONDITION AND TAINT", "SINCE", "LAST CALL", "BREAKER", "NOT SEEN"}}
 	for _, p := range list.Plugins {
-		fmt.Fprintln(t, pluginLine(p, now))
+		rows = append(rows, pluginLine(p, now))
+	}
+	if err := view.WriteRows(out, rows); err != nil {
+		return err
 	}
 	for _, r := range list.Rivals {
-		fmt.Fprintf(t, "%s. Its plugins: %s (plugins.beside).\n", view.Printable(r.String()), view.Printable(list.Beside))
+		fmt.Fprintf(out, "%s. Its plugins: %s (plugins.beside).\n", view.Printable(r.String()), view.Printable(list.Beside))
 	}
-	return t.Flush()
+	return nil
 }
 
-func pluginLine(p web.Plugin, now time.Time) string {
+func pluginLine(p web.Plugin, now time.Time) []string {
 	up, since, call, breaker := "yes", "-", "-", "-"
 	if !p.Up {
 		up = "no"
@@ -75,11 +75,7 @@ func pluginLine(p web.Plugin, now time.Time) string {
 			level = "-"
 		}
 	}
-	words := []string{name, p.Kind, up, dash(p.Scope), level, dash(p.Condition), since, call, breaker, dash(p.Absent)}
-	for i := range words {
-		words[i] = view.Printable(words[i])
-	}
-	return strings.Join(words, "\t")
+	return []string{name, p.Kind, up, dash(p.Scope), level, dash(p.Condition), since, call, breaker, dash(p.Absent)}
 }
 
 // age in whole seconds; a dash for the zero time.

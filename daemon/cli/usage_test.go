@@ -42,7 +42,6 @@ func TestTypo(t *testing.T) {
 		"explain evictoin":    `plimsoll: explain: unknown command "evictoin": did you mean eviction?; see plimsoll explain --help`,
 		"explain backup":      `plimsoll: explain backup: missing argument: plimsoll explain backup NAME [flags]; see plimsoll explain backup --help`,
 		"top --onec":          `plimsoll: top: unknown flag: --onec: did you mean --once?; see plimsoll top --help`,
-		"agent standalone":    `plimsoll: agent: it takes no argument, got "standalone": did you mean --standalone?; see plimsoll agent --help`,
 		"replay":              `plimsoll: replay: missing argument: plimsoll replay RECORDING... [flags]; see plimsoll replay --help`,
 		"completion nosuch":   `plimsoll: completion: unknown command "nosuch"; see plimsoll completion --help`,
 		"-o":                  `plimsoll: unknown shorthand flag: 'o' in -o; see plimsoll --help`,

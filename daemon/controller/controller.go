@@ -28,6 +28,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/capability"
 	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/guard"
@@ -341,15 +342,21 @@ func (c *Controller) leadsOrFollows() error {
 }
 
 func (c *Controller) state() web.ControllerState {
+	return c.stateOf(c.has.List(), c.loads.Reports())
+}
+
+// stateOf is the state of a controller that has these capabilities and reports on data mover
+// loads: what was tried with them says more than what the cluster serves.
+func (c *Controller) stateOf(has []capability.Capability, loads []admission.Report) web.ControllerState {
 	_, bad, _ := c.Config.Status()
 	s := web.ControllerState{
 		Version: process.Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.leaderID(), IsLeader: c.election.isLeader.Load(), Problems: c.api.list(),
 		QueueEnabled: c.Config.Current().Backups.Enabled, CannotQueue: !c.abilities.Last().Queues(), QueueDecided: c.queue.Decided(), Queues: c.queue.Reports(), Counts: c.queue.Counts(), Nights: c.queue.Nights(),
 		AgentsEnabled: c.Config.Current().Fleet.Enabled, Agents: c.agents.Report(), AgentCounts: c.agents.Counts(),
-		Capabilities: c.has.List(), AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: c.loads.Reports(), DataMoverCounts: c.loads.Counts(),
+		Capabilities: has, AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: loads, DataMoverCounts: c.loads.Counts(),
 	}
-	for i := range s.DataMoverLoads {
-		s.Capabilities = capabilities.Tested(s.Capabilities, s.DataMoverLoads[i].NotHidden)
+	for i := range loads {
+		s.Capabilities = capabilities.Tested(s.Capabilities, loads[i].NotHidden)
 	}
 	s.DeadlinesEnabled = c.Config.Current().Backups.Deadlines.Enabled
 	if s.IsLeader && (s.QueueEnabled || s.AdmissionEnabled) {

@@ -25,6 +25,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/capability"
 	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
@@ -38,7 +39,10 @@ func leading(t *testing.T) *Controller {
 		c.Fleet.Enabled, c.Backups.Enabled, c.VGDP.Enabled = false, false, false
 	})
 	require.NoError(t, err)
-	c := &Controller{Config: file, election: &election{identity: "us"}, liveness: &process.Liveness{}, api: &connection{}}
+	c := &Controller{
+		Config: file, election: &election{identity: "us"}, liveness: &process.Liveness{}, api: &connection{}, abilities: &abilities.Reader{},
+		queue: &backup.Reconciler{}, agents: &agents.Reconciler{}, loads: &admission.Reconciler{}, has: &capabilities.Watcher{},
+	}
 	c.election.isLeader.Store(true)
 	c.election.leader.Store(&c.election.identity)
 	return c
@@ -157,7 +161,7 @@ func TestStandbyKnowsWhetherVeleroQueues(t *testing.T) {
 		file, err := config.OpenOf("", config.DefaultController, func(c *config.Controller) { c.Backups.Enabled = enabled })
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		c.Config, c.queue, c.agents, c.loads, c.has = file, &backup.Reconciler{}, &agents.Reconciler{}, &admission.Reconciler{}, &capabilities.Watcher{}
+		c.Config = file
 		c.abilities = &abilities.Reader{Definitions: definitions{done: cancel}, Log: slog.New(slog.DiscardHandler)}
 		require.NoError(t, c.readAbilities(ctx))
 		s := c.state()
@@ -166,6 +170,13 @@ func TestStandbyKnowsWhetherVeleroQueues(t *testing.T) {
 		assert.True(t, s.AgentsEnabled)
 		assert.False(t, s.QueueDecided)
 	}
+}
+
+func TestControllerTellsWhatWasTested(t *testing.T) {
+	list := leading(t).stateOf([]capability.Capability{capability.Has(capabilities.Hide, "served")}, []admission.Report{{}, {NotHidden: "no policy works"}}).Capabilities
+	require.Len(t, list, 1)
+	assert.Equal(t, capability.Missing, list[0].State)
+	assert.Equal(t, "no policy works", list[0].Why)
 }
 
 // systemdHears is a service manager as far as a program knows one: a socket.

@@ -17,8 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apimachinery/pkg/version"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/agents"
@@ -50,22 +49,27 @@ func (p Examination) cluster(ctx context.Context, agentRuns bool) []Row {
 	clock := &agents.Clock{}
 	p.Cluster = rest.CopyConfig(p.Cluster)
 	p.Cluster.Wrap(clock.Wrap) // rows count ages by the API server's clock: this machine's may be wrong
-	server := apiServer(ctx, p.Cluster)
-	rows := append(p.credentials(), p.dryRun(), server)
+	rows := append(p.credentials(), p.dryRun())
+	client, err := kubernetes.NewForConfig(p.Cluster)
+	if err != nil {
+		return append(rows, Row{Fail, "API server", p.Cluster.Host + ": " + oneLine(err)})
+	}
+	server := apiServer(ctx, client, p.Cluster.Host)
+	rows = append(rows, server)
 	if server.Result != Fail {
-		velero := hasVelero(ctx, p.Cluster)
-		rows = append(rows, p.loads(velero), p.rights(ctx, p.Cluster))
+		velero := serves(ctx, client, names.VeleroGroup)
+		rows = append(rows, p.loads(velero), p.rights(ctx, client))
 		if p.RequestsEvictions {
-			rows = append(rows, evictionRequests(ctx, p.Cluster))
+			rows = append(rows, evictionRequests(ctx, client))
 		}
 		if p.Resizes {
-			rows = append(rows, resizes(ctx, p.Cluster))
+			rows = append(rows, resizes(ctx, client))
 		}
-		rows = append(rows, leases(ctx, p, agentRuns)...)
-		rows = append(rows, queues(ctx, p.Cluster, clock)...)
-		rows = append(rows, veleroProtected(ctx, p.Cluster, p.Protected)...)
+		rows = append(rows, leases(ctx, client, p, agentRuns)...)
+		rows = append(rows, queues(ctx, client, clock)...)
+		rows = append(rows, veleroProtected(ctx, client, p.Protected)...)
 		rows = append(rows, installedVelero(ctx, p.Cluster)...)
-		rows = append(rows, neighbours(ctx, p.Cluster, velero, clock.Now())...)
+		rows = append(rows, neighbours(ctx, client, velero, clock.Now())...)
 	}
 	return rows
 }
@@ -94,26 +98,18 @@ func (p Examination) credentials() []Row {
 }
 
 // evictionRequests checks that the API server serves what eviction.via: request needs.
-func evictionRequests(ctx context.Context, how *rest.Config) Row {
+func evictionRequests(ctx context.Context, client kubernetes.Interface) Row {
 	const check = "eviction requests"
-	client, err := corev1client.NewForConfig(how)
-	if err == nil {
-		err = (&kube.EvictionRequester{REST: client.RESTClient()}).Served(ctx)
-	}
-	if err != nil {
+	if err := (&kube.EvictionRequester{REST: client.CoreV1().RESTClient()}).Served(ctx); err != nil {
 		return Row{Fail, check, oneLine(err)}
 	}
 	return Row{Pass, check, "the API server serves them (eviction.via: request)"}
 }
 
 // resizes checks that the API server serves what throttle.resize needs.
-func resizes(ctx context.Context, how *rest.Config) Row {
+func resizes(ctx context.Context, client kubernetes.Interface) Row {
 	const check = "in-place resize"
-	client, err := corev1client.NewForConfig(how)
-	if err == nil {
-		err = resize.Served(ctx, client.RESTClient())
-	}
-	if err != nil {
+	if err := resize.Served(ctx, client.CoreV1().RESTClient()); err != nil {
 		return Row{Fail, check, oneLine(err)}
 	}
 	return Row{Pass, check, "the API server serves pods/resize (throttle.resize: true)"}
@@ -158,23 +154,19 @@ func (p Examination) loads(velero bool) Row {
 }
 
 // apiServer asks for the version, which every client may read.
-func apiServer(ctx context.Context, how *rest.Config) Row {
+func apiServer(ctx context.Context, client kubernetes.Interface, host string) Row {
 	const check = "API server"
-	client, err := authorizationclient.NewForConfig(how)
-	if err != nil {
-		return Row{Fail, check, how.Host + ": " + oneLine(err)}
-	}
 	start := time.Now()
-	b, err := client.RESTClient().Get().AbsPath("/version").SetHeader("Accept", "application/json").MaxRetries(0).DoRaw(ctx)
+	b, err := client.CoreV1().RESTClient().Get().AbsPath("/version").SetHeader("Accept", "application/json").MaxRetries(0).DoRaw(ctx)
 	took := time.Since(start).Round(time.Millisecond)
 	if err != nil {
-		return Row{Fail, check, how.Host + ": " + oneLine(err)}
+		return Row{Fail, check, host + ": " + oneLine(err)}
 	}
 	var v version.Info
 	if err := yaml.Unmarshal(b, &v); err != nil || v.GitVersion == "" {
-		return Row{Fail, check, how.Host + ": not a Kubernetes API server"}
+		return Row{Fail, check, host + ": not a Kubernetes API server"}
 	}
-	finding := fmt.Sprintf("%s: Kubernetes %s, answered in %s", how.Host, v.GitVersion, took)
+	finding := fmt.Sprintf("%s: Kubernetes %s, answered in %s", host, v.GitVersion, took)
 	major, minor, ok := kernelVersion(v.Major + "." + v.Minor)
 	switch {
 	case !ok || major != 1 || minor >= oldestTried:
@@ -204,20 +196,16 @@ func (r right) String() string {
 
 // rights checks by SelfSubjectAccessReviews that the caller has each right that
 // the agent uses. Every authenticated user may send those (system:basic-user).
-func (p Examination) rights(ctx context.Context, how *rest.Config) Row {
+func (p Examination) rights(ctx context.Context, client kubernetes.Interface) Row {
 	const check = "rights"
-	client, err := authorizationclient.NewForConfig(how)
-	if err != nil {
-		return Row{Fail, check, oneLine(err)}
-	}
-	p.Katalyst = p.Katalyst && serves(ctx, client.RESTClient(), "node.katalyst.kubewharf.io") // without it no right is needed
+	p.Katalyst = p.Katalyst && serves(ctx, client, "node.katalyst.kubewharf.io") // without it no right is needed
 	needed, err := p.neededRights()
 	if err != nil {
 		return Row{Fail, check, oneLine(err)}
 	}
 	var missing []string
 	for _, r := range needed {
-		may, err := client.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		may, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Namespace: r.namespace, Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource,
 			}},
@@ -239,16 +227,10 @@ func (p Examination) rights(ctx context.Context, how *rest.Config) Row {
 	return Row{Pass, check, fmt.Sprintf("all %d that the agent needs", len(needed))}
 }
 
-// hasVelero tells whether Velero's kinds are served. Every authenticated client may ask
-// that; without an answer it counts as installed.
-func hasVelero(ctx context.Context, how *rest.Config) bool {
-	client, err := authorizationclient.NewForConfig(how)
-	return err != nil || serves(ctx, client.RESTClient(), names.VeleroGroup)
-}
-
-// serves tells whether the API server has kinds of a group, or does not answer.
-func serves(ctx context.Context, client rest.Interface, group string) bool {
-	return !apierrors.IsNotFound(client.Get().AbsPath("/apis/" + group).Do(ctx).Error())
+// serves tells whether the API server has kinds of a group, or does not answer. Every
+// authenticated client may ask that.
+func serves(ctx context.Context, client kubernetes.Interface, group string) bool {
+	return !apierrors.IsNotFound(client.CoreV1().RESTClient().Get().AbsPath("/apis/" + group).Do(ctx).Error())
 }
 
 // neededRights are those of the roles in the manifests and, for token reviews,

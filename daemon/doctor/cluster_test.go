@@ -242,7 +242,7 @@ func TestDoctorEvictionRequests(t *testing.T) {
 		})
 		s := httptest.NewServer(mux)
 		t.Cleanup(s.Close)
-		r := evictionRequests(t.Context(), &rest.Config{Host: s.URL})
+		r := evictionRequests(t.Context(), clientOf(t, &rest.Config{Host: s.URL}))
 		assert.Equal(t, want, r.Result, r.Finding)
 		if want == Fail {
 			assert.Contains(t, r.Finding, "does not serve EvictionRequests (lifecycle.k8s.io/v1alpha1): start it with --feature-gates=EvictionRequestAPI=true")

@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
@@ -22,17 +23,13 @@ type Lease struct {
 const heartbeat = "heartbeat"
 
 // leases has a row for each Lease that the agent would renew.
-func leases(ctx context.Context, p Examination, agentRuns bool) []Row {
+func leases(ctx context.Context, client kubernetes.Interface, p Examination, agentRuns bool) []Row {
 	if p.Lease == nil {
 		return []Row{{Warn, heartbeat, "off: the cluster does not notice when the agent is gone (set lease.enabled: true)"}}
 	}
-	client, err := coordinationv1client.NewForConfig(p.Cluster)
-	if err != nil {
-		return []Row{{Fail, heartbeat, oneLine(err)}}
-	}
-	rows := []Row{p.Lease.examine(ctx, client, false, agentRuns)}
+	rows := []Row{p.Lease.examine(ctx, client.CoordinationV1(), false, agentRuns)}
 	if p.NodeLease != nil {
-		rows = append(rows, p.NodeLease.examine(ctx, client, true, agentRuns))
+		rows = append(rows, p.NodeLease.examine(ctx, client.CoordinationV1(), true, agentRuns))
 	}
 	return rows
 }

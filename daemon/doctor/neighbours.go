@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -28,11 +27,7 @@ func taintKeys() []string {
 // neighbours looks for programs that act on Plimsoll's taints, and for
 // Plimsoll's own objects. What the caller may not read gives no row; an agent
 // may read none of it. velero: it is installed. now is by the API server's clock.
-func neighbours(ctx context.Context, how *rest.Config, velero bool, now time.Time) []Row {
-	client, err := kubernetes.NewForConfig(how)
-	if err != nil {
-		return nil // reported by the row of the API server
-	}
+func neighbours(ctx context.Context, client kubernetes.Interface, velero bool, now time.Time) []Row {
 	rows := installed(ctx, client.Discovery().RESTClient(), velero, now)
 	deployments, err := client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err == nil {

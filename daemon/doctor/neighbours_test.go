@@ -12,12 +12,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
 // clusterOf answers a GET of a path by what stands for it; "forbidden" refuses,
 // and what is not named is not found.
-func clusterOf(t *testing.T, answers map[string]string) *rest.Config {
+func clusterOf(t *testing.T, answers map[string]string) kubernetes.Interface {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -44,7 +45,14 @@ func clusterOf(t *testing.T, answers map[string]string) *rest.Config {
 		fmt.Fprint(w, text)
 	}))
 	t.Cleanup(s.Close)
-	return &rest.Config{Host: s.URL}
+	return clientOf(t, &rest.Config{Host: s.URL})
+}
+
+func clientOf(t *testing.T, how *rest.Config) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(how)
+	require.NoError(t, err)
+	return client
 }
 
 // discovered are the kinds of Kubernetes 1.37, for clusterOf, and a Gate.

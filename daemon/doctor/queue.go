@@ -10,46 +10,37 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/backup"
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/controller"
 )
 
-// The Lease of the controller's leader election, and what selects Velero's servers.
-const (
-	controllerNamespace, controllerLease = "plimsoll-system", "plimsoll-controller"
-	veleroServers                        = backup.Servers
-)
+// veleroServers selects them.
+const veleroServers = backup.Servers
 
 // queues checks, for each Velero that the caller may read, what starts its
 // Backups. An agent may read none, which gives no row. clock is the API server's.
-func queues(ctx context.Context, how *rest.Config, clock *agents.Clock) []Row {
-	client, err := kubernetes.NewForConfig(how)
-	if err != nil {
-		return nil // reported by the row of the API server
-	}
+func queues(ctx context.Context, client kubernetes.Interface, clock *agents.Clock) []Row {
 	servers, err := client.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: veleroServers})
 	if err != nil || len(servers.Items) == 0 {
 		return nil
 	}
-	lease, err := client.CoordinationV1().Leases(controllerNamespace).Get(ctx, controllerLease, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		lease, err = nil, nil
-	}
+	// election.namespace of the controller is not known here.
+	leases, err := client.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + controller.LeaseName})
 	var rows []Row
 	for i := range servers.Items {
-		rows = append(rows, queueRow(&servers.Items[i], lease, err, clock.Now()))
+		rows = append(rows, queueRow(&servers.Items[i], leases.Items, err, clock.Now()))
 	}
 	return rows
 }
 
-// queueRow tells what starts the Backups of one Velero. A nil Lease: no controller was ever
-// leader; err is why the Lease could not be read.
-func queueRow(server *appsv1.Deployment, lease *coordinationv1.Lease, err error, now time.Time) Row {
+// queueRow tells what starts the Backups of one Velero. leases have the name of that of the
+// controller's leader election, each in its namespace; err is why they could not be listed.
+func queueRow(server *appsv1.Deployment, leases []coordinationv1.Lease, err error, now time.Time) Row {
 	const check = "backup queue"
 	name := server.Namespace + "/" + server.Name
 	var args []string
@@ -61,11 +52,17 @@ func queueRow(server *appsv1.Deployment, lease *coordinationv1.Lease, err error,
 		return Row{Pass, check, name + ": Velero's own queue starts Backups, so backups.enabled must be false; " + runs}
 	}
 	if err != nil {
-		return Row{Warn, check, fmt.Sprintf("%s runs with --disable-controllers=backup-queue, and whether a plimsoll controller is leader and starts Backups is not known: cannot read Lease %s/%s: %s",
-			name, controllerNamespace, controllerLease, oneLine(err))}
+		return Row{Warn, check, fmt.Sprintf("%s runs with --disable-controllers=backup-queue, and whether a plimsoll controller is leader and starts Backups is not known: cannot list Leases %s: %s",
+			name, controller.LeaseName, oneLine(err))}
 	}
-	if leader := leaderOf(lease, now); leader != "" {
+	leader, namespace := leaderOf(leases, now)
+	switch namespace {
+	case "":
+	case config.DefaultController().Election.Namespace:
 		return Row{Pass, check, name + ": the plimsoll controller starts Backups, leader " + leader + "; " + runs}
+	default: // anybody who may write Leases there could have made it
+		return Row{Warn, check, fmt.Sprintf("%[1]s runs with --disable-controllers=backup-queue, and %[2]s holds Lease %[3]s/%[4]s: the plimsoll controller starts Backups if it has election.namespace: %[3]s, else nothing does; %[5]s",
+			name, leader, namespace, controller.LeaseName, runs)}
 	}
 	return Row{Fail, check, name + " runs with --disable-controllers=backup-queue and no plimsoll controller is leader: no Backup starts. " +
 		"Start the controller, or Velero's server without that flag"}
@@ -89,12 +86,17 @@ func counted(n, what string) string {
 	return n + " " + what + "s"
 }
 
-// leaderOf is the present holder of the Lease; empty: none.
-func leaderOf(l *coordinationv1.Lease, now time.Time) string {
-	if l == nil || l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil || now.Sub(l.Spec.RenewTime.Time) > lifetime(l) {
-		return ""
+// leaderOf is the present holder of one of the Leases, that of the default namespace first, and
+// where that is; empty: there is none.
+func leaderOf(leases []coordinationv1.Lease, now time.Time) (holder, namespace string) {
+	for i := range leases {
+		l := &leases[i]
+		held := l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != "" && l.Spec.RenewTime != nil && now.Sub(l.Spec.RenewTime.Time) <= lifetime(l)
+		if held && (namespace == "" || l.Namespace == config.DefaultController().Election.Namespace) {
+			holder, namespace = *l.Spec.HolderIdentity, l.Namespace
+		}
 	}
-	return *l.Spec.HolderIdentity
+	return holder, namespace
 }
 
 // flag is the value of a flag in a command line, after = or as the next

@@ -56,15 +56,15 @@ func TestDoctorLease(t *testing.T) {
 			renewed := metav1.NewMicroTime(time.Now().Add(-c.age))
 			p := holding(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"agent": c.annotation}}}, &renewed)
 			p.Lease.Annotation, p.Lease.Agent = "agent", c.ours
-			rows := leases(t.Context(), p, c.agentRuns)
+			rows := leases(t.Context(), clientOf(t, p.Cluster), p, c.agentRuns)
 			require.Len(t, rows, 1)
 			assert.Equal(t, c.want, rows[0].Result, rows[0].Finding)
 		})
 	}
 	t.Run("without a time", func(t *testing.T) {
 		p := holding(t, &coordinationv1.Lease{}, nil)
-		assert.Equal(t, Row{Pass, heartbeat, `ns/n is held by "n", without renewTime`}, leases(t.Context(), p, false)[0])
-		assert.Equal(t, Fail, leases(t.Context(), p, true)[0].Result)
+		assert.Equal(t, Row{Pass, heartbeat, `ns/n is held by "n", without renewTime`}, leases(t.Context(), clientOf(t, p.Cluster), p, false)[0])
+		assert.Equal(t, Fail, leases(t.Context(), clientOf(t, p.Cluster), p, true)[0].Result)
 	})
 	t.Run("an agent that answers runs", func(t *testing.T) {
 		old := metav1.NewMicroTime(time.Now().Add(-time.Hour))

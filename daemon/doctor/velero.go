@@ -29,11 +29,7 @@ func installedVelero(ctx context.Context, how *rest.Config) []Row {
 
 // veleroProtected checks that no pod of a Velero is in a namespace whose pods are evicted.
 // Without pods that look like Velero's there is no row.
-func veleroProtected(ctx context.Context, cluster *rest.Config, protected []string) []Row {
-	client, err := kubernetes.NewForConfig(cluster)
-	if err != nil {
-		return nil // reported by the row of the API server
-	}
+func veleroProtected(ctx context.Context, client kubernetes.Interface, protected []string) []Row {
 	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: veleroServers, ResourceVersion: "0"}) // from the API server's cache
 	if err != nil || len(list.Items) == 0 {
 		return nil

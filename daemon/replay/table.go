@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
@@ -20,14 +19,14 @@ func WriteTable(w io.Writer, r *Report) error {
 		b.WriteString(view.Printable(line) + "\n")
 	}
 	b.WriteString("\n")
-	if err := columns(&b, append([][]string{{"TIME (UTC)", "OFFSET", "PLUGIN", "SCOPE", "LEVEL", "OBSERVED", "REASON"}}, r.lines()...)); err != nil {
+	if err := view.WriteRows(&b, append([][]string{{"TIME (UTC)", "OFFSET", "PLUGIN", "SCOPE", "LEVEL", "OBSERVED", "REASON"}}, r.lines()...)); err != nil {
 		return err
 	}
 	if text := r.Omitted.text(); text != "" {
 		b.WriteString(text + "\n")
 	}
 	b.WriteString("\n")
-	if err := columns(&b, r.summary()); err != nil {
+	if err := view.WriteRows(&b, r.summary()); err != nil {
 		return err
 	}
 	for i := range r.Scopes {
@@ -233,18 +232,6 @@ func (r *Report) at(t time.Time) string {
 		return view.Clock(t)
 	}
 	return view.Stamp(t)
-}
-
-// columns writes aligned rows, and makes them printable.
-func columns(w io.Writer, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		for i := range row {
-			row[i] = view.Printable(row[i])
-		}
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
-	}
-	return t.Flush()
 }
 
 // WriteJSON writes a report for programs.

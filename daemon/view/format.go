@@ -2,9 +2,11 @@ package view
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -153,6 +155,21 @@ func Printable(s string) string {
 		s = s[n:]
 	}
 	return b.String()
+}
+
+// WriteRows writes rows with aligned columns, and makes them printable.
+func WriteRows(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i := range row {
+			cells[i] = Printable(row[i])
+		}
+		if _, err := fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t")); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
 }
 
 // Clip is Printable within maxClip characters: for names that any process can choose.

@@ -113,11 +113,13 @@ func TestDecide(t *testing.T) {
 		o.Loads[0].Phase, o.Loads[0].Mover = vgdp.Accepted, "velero"
 		p, _ = decide(o)
 		assert.True(t, p.progress["velero"])
-		o.Loads[0].Kind, o.Loads[0].Phase = vgdp.DataDownload, vgdp.InProgress
-		for age, is := range map[time.Duration]bool{5 * time.Hour: true, vgdp.LongestRun: false} {
-			o.Loads[0].Created = noon().Add(-age)
-			p, _ = decide(o)
-			assert.Equal(t, is, p.progress["velero"], age)
+		o.Loads[0].Phase = vgdp.InProgress
+		for kind, timeout := range map[vgdp.Kind]time.Duration{vgdp.DataDownload: 0, vgdp.PodVolumeRestore: vgdp.VeleroTimeout} {
+			for age, is := range map[time.Duration]bool{5 * time.Hour: true, vgdp.LongestRun: false} {
+				o.Loads[0].Kind, o.Loads[0].Timeout, o.Loads[0].Created = kind, timeout, noon().Add(-age)
+				p, _ = decide(o)
+				assert.Equal(t, is, p.progress["velero"], "%s %s", kind, age)
+			}
 		}
 	})
 	t.Run("a diagnosis is written where it differs", func(t *testing.T) {
