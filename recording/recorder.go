@@ -86,14 +86,13 @@ func New(c Config, version, startedBy string, log *slog.Logger) *Recorder {
 // Add hands over a sample, which must not be changed any more. It never waits: while
 // the disk hangs, samples are lost.
 func (r *Recorder) Add(s *snapshot.Sample) {
-	select {
-	case r.queue <- s:
-		return
-	default:
-	}
-	r.count(func(s *Status) { s.Lost++ })
 	if r.underWay() >= hangs {
 		r.failed(errHangs)
+	}
+	select {
+	case r.queue <- s:
+	default:
+		r.count(func(s *Status) { s.Lost++ })
 	}
 }
 

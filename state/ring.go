@@ -98,10 +98,11 @@ func (r *Ring[T]) add(line []byte) error {
 		}
 	}
 	n, err := r.file.Write(line)
-	r.lines, r.size = r.lines+1, r.size+int64(n)
+	r.size += int64(n)
 	if err != nil { // a partial write is a line that cannot be read
 		return fmt.Errorf("state: %w", cmp.Or(err, r.Close()))
 	}
+	r.lines++ // of what was not written nothing must go: on a full disk the rest is all there is
 	return nil
 }
 

@@ -154,6 +154,29 @@ func TestRingRepairRepeated(t *testing.T) {
 	assert.Equal(t, 1, spoiled)
 }
 
+// A disk that is full for long costs what comes meanwhile, and nothing of what is there.
+func TestRingFullDiskKeepsOld(t *testing.T) {
+	dir := t.TempDir()
+	r := ring(dir)
+	want := []string{"a", "b"}
+	for _, v := range want {
+		require.NoError(t, r.Append(v))
+	}
+	var was syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: uint64(onDisk(t, dir)), Max: was.Max}))
+	var failed error
+	for range 3 * r.Max {
+		failed = r.Append("lost")
+	}
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
+	require.ErrorIs(t, failed, syscall.EFBIG)
+	require.NoError(t, r.Append("c"))
+	values, spoiled := load(t, dir)
+	assert.Equal(t, append(want, "c"), values)
+	assert.Zero(t, spoiled)
+}
+
 func TestRingHalfFilledExactly(t *testing.T) {
 	lineOf := func(size int) string { return strings.Repeat("x", size-len(`01234567 ""`)-1) }
 	for sizes, files := range map[[3]int][]string{

@@ -76,22 +76,22 @@ type Agent struct {
 
 	// Owned by the round's goroutine.
 	savedState  evict.State
+	savedAt     time.Time       // when a state was written last
 	boot        string          // boot ID
 	lastJudged  *plugins.Levels // verdicts of the inner plugins that the last round used
 	lastDecided *plugins.Levels // levels that the last round decided by
 	unevictable map[string]int  // evict.Unevictable of the last round
-	// unsavedSince is since when the eviction state cannot be saved; zero: it is
-	// saved.
-	unsavedSince time.Time
 
 	// Owned by the sample loop, except pace.woken.
 	pace           pace
-	hurried        bool     // memory was short at the last sample, and all workloads were read
-	loggedTriggers []string // notes about triggers that were logged last
+	hurried        bool      // memory was short at the last sample, and all workloads were read
+	loggedTriggers []string  // notes about triggers that were logged last
+	missedAt       time.Time // when a tick was missed last
 
 	state         atomic.Pointer[view.State]
 	lastSample    atomic.Pointer[time.Time] // when the last sample ended
 	roundLiveness process.Liveness          // when the last round ended
+	unsaved       atomic.Pointer[unsaved]   // the eviction state cannot be saved; nil: it is saved
 	missed        atomic.Uint64
 	levelRose     chan struct{} // wakes the round loop: a level rose
 	throttleDue   chan struct{} // wakes the throttle loop: a level rose, or memory runs out
@@ -378,6 +378,7 @@ func (a *Agent) viewCluster() *view.Cluster {
 	v := a.cluster.view(a.Config.Current().Eviction, &a.counters)
 	v.DataMovers, v.Throttles = a.movers.shown.Load(), a.throttles.shown.Load()
 	v.RoundsStuckSeconds = a.roundsStuck().Seconds()
+	v.UnsavedSeconds, v.UnsavedReason = a.unsaved.Load().since()
 	return v
 }
 

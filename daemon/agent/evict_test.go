@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -107,10 +108,12 @@ func watchOf(w http.ResponseWriter, r *http.Request, names []string) {
 	<-r.Context().Done()
 }
 
+// servedPod is a pod of a ReplicaSet; name/bare has no controller.
 func servedPod(name string) *corev1.Pod {
+	name, bare := strings.CutSuffix(name, "/bare")
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1", UID: "r", Controller: new(true)},
+			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1", UID: "r", Controller: new(!bare)},
 		}},
 		Spec:   corev1.PodSpec{NodeName: "n"},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBestEffort},
@@ -123,7 +126,9 @@ func (c *carrying) chosen(t *testing.T, listed pods.List) (evict.Input, evict.De
 	now := time.Now().UTC()
 	levels := &plugins.Levels{Time: now, Verdicts: []plugins.Verdict{{
 		Plugin: "memory-stall", Resource: plugins.Memory, Scope: "node", Level: plugins.Hard, MetLevel: plugins.Hard,
-		Candidates: []plugins.Candidate{{Cgroup: "/culprit", PodUID: "culprit", Relief: 9, Unit: "bytes"}},
+		Candidates: []plugins.Candidate{
+			{Cgroup: "/culprit", PodUID: "culprit", Relief: 9, Unit: "bytes"}, {Cgroup: "/other", PodUID: "other", Relief: 8, Unit: "bytes"},
+		},
 	}}}
 	c.state.Store(&view.State{Levels: levels})
 	in := evict.Input{
@@ -159,6 +164,19 @@ func TestRoundPodGoneSinceChosen(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, kept.Victims, "the next agent must not ask for it either")
 	assert.Len(t, c.levelRose, 1, "the next round comes at once")
+}
+
+// What protects a pod may be written by its owner at any moment: the round goes on.
+func TestRoundPodProtectedSinceChosen(t *testing.T) {
+	c := newCarrying(t, "culprit/bare", "other")
+	listed := newCarrying(t, "culprit", "other").cluster.pods.List(pods.DefaultRules())
+	in, d, m := c.chosen(t, listed)
+	m = c.evict(t.Context(), in, &d, m)
+	assert.Equal(t, []string{"other kept"}, c.asked)
+	assert.Equal(t, evict.CodeEvicted, d.Code)
+	assert.EqualValues(t, pods.NoController, d.Candidates[0].Code)
+	require.Len(t, m.Victims, 1)
+	assert.Equal(t, "other", m.Victims[0].UID)
 }
 
 // A reload switches on the controller and the Lease, which begins with a restart: the

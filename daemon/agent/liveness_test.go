@@ -14,6 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
@@ -40,6 +41,36 @@ func TestLivenessOfHungRound(t *testing.T) {
 		time.Sleep(time.Minute)
 		a.cluster, a.movers, a.throttles = &cluster{pods: &pods.Watcher{}, status: &lease.Status{}}, &moverBudget{}, &throttles{}
 		assert.InDelta(t, 60, a.viewCluster().RoundsStuckSeconds, 0, "the page and the metrics tell it")
+		assert.Zero(t, a.viewCluster().UnsavedSeconds)
+		a.unsaved.Store(&unsaved{time.Now(), "read-only file system"})
+		time.Sleep(time.Minute)
+		assert.InDelta(t, 60, a.viewCluster().UnsavedSeconds, 0)
+		assert.Equal(t, "read-only file system", a.viewCluster().UnsavedReason)
+	})
+}
+
+// The page and the API tell by it how old a sample is, whatever the wall clock is set to.
+func TestPublishedSampleHasMonotonicClock(t *testing.T) {
+	h := newMemoryFixture(t)
+	file, err := config.Open("", nil)
+	require.NoError(t, err)
+	a := &Agent{Config: file, config: &h.config, throttles: h.throttles, triggers: newTriggers(&h.config, file.Current, nil), throttleDue: make(chan struct{}, 1), published: make(chan struct{}, 1)}
+	s := h.sample(1000, plugins.None)
+	s.Snapshot.Time = time.Now().Round(0)
+	a.publish(s.Snapshot, s.Levels, time.Now())
+	at := a.state.Load().Sampled
+	assert.True(t, at.Equal(s.Snapshot.Time))
+	assert.NotEqual(t, at.Round(0), at)
+}
+
+func TestMissedTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &Agent{}
+		a.miss(time.Second-1, time.Second)
+		assert.Zero(t, a.missedAt)
+		a.miss(3*time.Second, time.Second)
+		assert.EqualValues(t, 3, a.missed.Load())
+		assert.Equal(t, time.Now(), a.missedAt)
 	})
 }
 

@@ -31,7 +31,7 @@ func (a *Agent) sample() error {
 	raw.MarkThrottled(*a.throttles.cgroups.Load())
 	snapshot := a.history.Add(raw)
 	levels := a.set.Judge(snapshot)
-	a.publish(snapshot, levels, time.Since(start))
+	a.publish(snapshot, levels, start)
 	a.baselines.takeIfDue(a.set, snapshot.Monotonic())
 	a.record(raw)
 	return nil
@@ -86,7 +86,7 @@ func (a *Agent) sampleLoop(ctx context.Context) error {
 		if err := a.sample(); err != nil {
 			return err
 		}
-		a.missed.Add(uint64(time.Since(start) / tick))
+		a.miss(time.Since(start), tick)
 		if a.config.Tick != tick {
 			tick = a.config.Tick
 			ticker.Reset(tick)
@@ -94,6 +94,14 @@ func (a *Agent) sampleLoop(ctx context.Context) error {
 		if !a.pace.next(ctx, ticker.C, a.config.Triggers.Window, a.shortage()) {
 			return nil
 		}
+	}
+}
+
+// miss counts the ticks that were missed because a sample took so long.
+func (a *Agent) miss(took, tick time.Duration) {
+	if n := took / tick; n > 0 {
+		a.missed.Add(uint64(n))
+		a.missedAt = time.Now()
 	}
 }
 
@@ -202,10 +210,11 @@ func (a *Agent) applyConfig(c *config.Agent) {
 	}
 }
 
-func (a *Agent) publish(snapshot *snapshot.Snapshot, levels *plugins.Levels, took time.Duration) {
+func (a *Agent) publish(snapshot *snapshot.Snapshot, levels *plugins.Levels, start time.Time) {
 	before := a.state.Load()
-	s := &view.State{Agent: a.About, Snapshot: snapshot, Levels: levels}
-	s.Agent.TickSeconds, s.Agent.TickDurationSeconds, s.Agent.TicksMissed = a.config.Tick.Seconds(), took.Seconds(), a.missed.Load()
+	s := &view.State{Agent: a.About, Snapshot: snapshot, Levels: levels, Sampled: start.Add(snapshot.Time.Sub(start))}
+	s.Agent.TickSeconds, s.Agent.TickDurationSeconds, s.Agent.TicksMissed = a.config.Tick.Seconds(), time.Since(start).Seconds(), a.missed.Load()
+	s.Agent.MissedAt = a.missedAt
 	if ok, err, _ := a.Config.Status(); !ok {
 		s.Agent.ConfigError = err.Error()
 	}

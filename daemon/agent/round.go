@@ -278,24 +278,28 @@ const maxRefusedPerRound = 5
 // are accepted. It saves each choice before the request, so that a restart does
 // not evict a second pod, unless the disk hangs.
 func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m evict.State) evict.State {
-	for range maxRefusedPerRound + in.Config.Limits.PerRound - 1 {
+	for left := maxRefusedPerRound + in.Config.Limits.PerRound - 1; left > 0; {
 		i, some := d.Next()
 		if !some {
 			break
 		}
 		chosen, v := m.RecordChoice(in, d, i)
-		if err := a.writeState(chosen); err != nil && !d.EvictUnsaved(i, time.Since(a.unsavedSince)) {
+		if err := a.writeState(chosen); err != nil && !d.EvictUnsaved(i, time.Since(a.unsaved.Load().start)) {
 			d.StateNotSaved(err)
 			_ = a.writeState(m) // else the next agent repeats a request that this one never sent
 			return m
 		}
 		now, holds := evict.Recheck(a.recheckInput(in), m, d, i)
 		if !holds {
-			d.Outdated()
 			_ = a.writeState(now) // a failure is logged already
-			wake(a.levelRose)     // the next round decides again, at once
+			if d.Candidates[i].Code != evict.CodeNext {
+				continue // this pod alone is skipped, and no request was sent
+			}
+			d.Outdated()
+			wake(a.levelRose) // the next round decides again, at once
 			return now
 		}
+		left--
 		answer := a.cluster.evictorFor(in.Config.Via).Evict(ctx, v, d.DryRun)
 		a.Log.Info("requested eviction", "pod", v.Namespace+"/"+v.Name, "uid", v.UID, "dryRun", d.DryRun,
 			"outcome", answer.Outcome, "code", answer.Code, "answer", answer.Text)
@@ -332,10 +336,15 @@ func (a *Agent) saveState(in evict.Input, m evict.State) {
 	a.changeDecisions(changes)
 	before := a.savedState
 	a.savedState = m
-	if a.cluster != nil && (!a.unsavedSince.IsZero() || !reflect.DeepEqual(before, m)) {
+	due := a.unsaved.Load() != nil || time.Since(a.savedAt) >= saveInterval
+	if a.cluster != nil && (due || !reflect.DeepEqual(before, m)) {
 		_ = a.writeState(m) // repeated each round until it succeeds
 	}
 }
+
+// saveInterval is how often the state is written although it has not changed: that the disk
+// takes no writes must be known before a pod is to be evicted.
+const saveInterval = 5 * time.Minute
 
 // changeDecisions updates stored decisions.
 func (a *Agent) changeDecisions(changes []evict.Change) {
@@ -359,15 +368,36 @@ func uptime() time.Duration {
 // working disk takes, and less than the time to the next round.
 const saveTimeout = time.Second
 
+// unsaved is since when the eviction state cannot be saved, and why.
+type unsaved struct {
+	start time.Time
+	why   string
+}
+
+// since is how long it has not been saved; 0 where it is.
+func (u *unsaved) since() (seconds float64, why string) {
+	if u == nil {
+		return 0, ""
+	}
+	return time.Since(u.start).Seconds(), u.why
+}
+
 // writeState writes the eviction state, and notes since when that fails.
 func (a *Agent) writeState(m evict.State) error {
 	err := a.cluster.writeState(m)
+	was := a.unsaved.Load()
 	switch {
 	case err == nil:
-		a.unsavedSince = time.Time{}
-	case a.unsavedSince.IsZero():
-		a.unsavedSince = time.Now()
-		a.Log.Warn("cannot save eviction state", "error", err)
+		a.savedAt = time.Now()
+		a.unsaved.Store(nil)
+	case was == nil:
+		a.unsaved.Store(&unsaved{time.Now(), err.Error()})
+		a.Log.Warn("cannot save the eviction state: until it is saved a pod is evicted only after a minute, or at once where memory is below its floor, and a restarted agent may evict one more; make the disk of the state directory writable", "file", a.cluster.store.Path, "error", err)
+	default:
+		a.unsaved.Store(&unsaved{was.start, err.Error()})
+	}
+	if was != nil && err == nil {
+		a.Log.Info("the eviction state is saved again", "file", a.cluster.store.Path, "after", time.Since(was.start).Round(time.Second))
 	}
 	return err
 }

@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 func TestRoundKnowsContention(t *testing.T) {
@@ -60,4 +64,30 @@ func TestRoundOnNewHardLevelAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A disk that takes no writes is known before a pod is to be evicted, and shown.
+func TestStateUnsaved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	synctest.Test(t, func(t *testing.T) {
+		a := &Agent{Log: slog.New(slog.DiscardHandler), cluster: &cluster{store: state.File[evict.State]{Path: filepath.Join(dir, "evict.json")}}}
+		unsavedAfter := func(d time.Duration) float64 {
+			time.Sleep(d)
+			a.saveState(evict.Input{}, a.savedState)
+			seconds, _ := a.unsaved.Load().since()
+			return seconds
+		}
+		assert.Zero(t, unsavedAfter(0))
+		require.FileExists(t, a.cluster.store.Path)
+		require.NoError(t, os.RemoveAll(dir))
+		require.NoError(t, os.WriteFile(dir, nil, 0o600))
+		assert.Zero(t, unsavedAfter(saveInterval-1), "nothing has changed")
+		unsavedAfter(1)
+		require.NotNil(t, a.unsaved.Load())
+		assert.InDelta(t, 60, unsavedAfter(time.Minute), 0)
+		assert.Contains(t, a.unsaved.Load().why, "not a directory")
+		require.NoError(t, os.Remove(dir))
+		assert.Zero(t, unsavedAfter(time.Second))
+		assert.FileExists(t, a.cluster.store.Path)
+	})
 }

@@ -274,7 +274,7 @@ func TestThrottleLoopWokenWhileHeld(t *testing.T) {
 		a := &Agent{Config: file, config: &h.config, throttles: h.throttles, triggers: newTriggers(&h.config, file.Current, nil), throttleDue: make(chan struct{}, 1), levelRose: make(chan struct{}, 1), published: make(chan struct{}, 1)}
 		for range 2 {
 			s := h.sample(1000, plugins.None)
-			a.publish(s.Snapshot, s.Levels, 0)
+			a.publish(s.Snapshot, s.Levels, s.Snapshot.Time)
 			h.throttles.cgroups.Store(&map[string][]snapshot.SharedResource{eaterPod: {held}})
 		}
 		assert.Equal(t, woken, len(a.throttleDue) == 1, "%s", held)

@@ -173,8 +173,8 @@ func TestTopNarrowTableDropsColumns(t *testing.T) {
 }
 
 func TestTopHeaderMode(t *testing.T) {
-	stuck := scenes.Evicted()
-	stuck.Cluster.RoundsStuckSeconds = 90
+	stuck, unsaved := scenes.Evicted(), scenes.Evicted()
+	stuck.Cluster.RoundsStuckSeconds, unsaved.Cluster.UnsavedSeconds = 90, 90
 	for _, c := range []struct {
 		state *view.State
 		want  string
@@ -192,6 +192,7 @@ func TestTopHeaderMode(t *testing.T) {
 	assert.NotContains(t, strings.Split(frameOf(scenes.Evicted(), 80, 24, true), "\n")[1], marked)
 	assert.Contains(t, strings.Split(frameOf(scenes.DryRun(), 80, 24, true), "\n")[1], marked)
 	assert.Contains(t, strings.Split(frameOf(stuck, 80, 24, true), "\n")[1], marked)
+	assert.Contains(t, strings.Split(frameOf(unsaved, 80, 24, true), "\n")[1], marked)
 }
 
 func TestTopLastEviction(t *testing.T) {

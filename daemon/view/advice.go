@@ -65,9 +65,17 @@ func RoundsAlarm(seconds float64) Alarm {
 	}
 }
 
+// UnsavedAlarm is about an eviction state that cannot be saved.
+func UnsavedAlarm(seconds float64, why string) Alarm {
+	return Alarm{
+		"The eviction state has not been saved for " + Age(time.Duration(seconds*float64(time.Second))) + " (" + Printable(why) + "): a pod is evicted only a minute after that began, or at once where memory is below its floor, and a restarted agent may evict one more.",
+		Advice{"Make the disk of state.dir writable, or free space on it; it is saved again by itself.", "alerts.md#plimsollstatenotsaved"},
+	}
+}
+
 // MissedAlarm is about samples that were left out.
-func MissedAlarm(missed uint64) Alarm {
-	return Alarm{Count(missed) + " samples missed since the start: the previous sample took too long.", staleAdvice()}
+func MissedAlarm(missed uint64, age string) Alarm {
+	return Alarm{Count(missed) + " samples missed since the start, the last one " + age + " ago: the sample before it took too long.", staleAdvice()}
 }
 
 // ProbesAdvice is about probes that failed.

@@ -24,7 +24,7 @@ func resources() []plugins.Resource {
 func allAdvice() []Advice {
 	s := &State{Snapshot: &snapshot.Snapshot{NICs: []snapshot.NICState{{NIC: snapshot.NIC{Name: "eth0"}}}}, Levels: &plugins.Levels{}}
 	list := []Advice{
-		StaleAlarm("").Advice, ConfigAlarm("").Advice, ConnectionAlarm("", "").Advice, RoundsAlarm(1).Advice, MissedAlarm(1).Advice, ProbesAdvice(), RivalsAdvice(),
+		StaleAlarm("").Advice, ConfigAlarm("").Advice, ConnectionAlarm("", "").Advice, RoundsAlarm(1).Advice, UnsavedAlarm(1, "").Advice, MissedAlarm(1, "").Advice, ProbesAdvice(), RivalsAdvice(),
 		UnjudgedAdvice(s, &plugins.Unjudged{Resource: plugins.Disk}), CulpritAdvice("memory", "pod", "shop/ReplicaSet/cart"), CulpritAdvice("disk", "service", "copy.service"),
 	}
 	for _, v := range []plugins.Verdict{{Level: plugins.Soft}, {Level: plugins.Hard}, {Level: plugins.Soft, PerWorkload: true}, {Partial: true}, {Absent: "x"}, {Absent: "x", Scope: "eth0"}} {

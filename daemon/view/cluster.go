@@ -24,6 +24,10 @@ type Cluster struct {
 	// RoundsStuckSeconds is how long ago the last round ended, if that is too long, else
 	// 0. What rounds decide, Conditions and DataMovers among it, is as old.
 	RoundsStuckSeconds float64 `json:"roundsStuckSeconds,omitempty"`
+	// UnsavedSeconds is for how long the eviction state could not be saved, else 0, and
+	// UnsavedReason why.
+	UnsavedSeconds float64 `json:"unsavedSeconds,omitempty"`
+	UnsavedReason  string  `json:"unsavedReason,omitempty"`
 	// Conditions are the desired ones of the Node.
 	Conditions []evict.Condition `json:"conditions"`
 	// StatusWrites counts, by reason, how often conditions were written.

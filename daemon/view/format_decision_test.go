@@ -117,6 +117,7 @@ func TestModeText(t *testing.T) {
 	assert.Equal(t, "cluster: pods not listed yet, evictions paused", state(&view.Cluster{}).ModeText())
 	assert.Equal(t, "cluster: no connection to the API server since 12:00:00 UTC, evictions paused", state(&view.Cluster{PodsSynced: true, StaleSince: since}).ModeText())
 	assert.Equal(t, "cluster: rounds stuck for 1 min 30 s, no pod is evicted", state(&view.Cluster{PodsSynced: true, RoundsStuckSeconds: 90}).ModeText())
+	assert.Equal(t, "cluster: eviction state not saved for 1 min 30 s", state(&view.Cluster{PodsSynced: true, UnsavedSeconds: 90}).ModeText())
 	assert.Equal(t, dry, state(&view.Cluster{PodsSynced: true, DryRun: true}).ModeText())
 	for _, dryRun := range [][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} { // of other pods, and of data movers
 		want, c := dry, view.Cluster{PodsSynced: true, DryRun: true, Throttles: &view.Throttles{DryRun: dryRun[0]}, DataMovers: &view.DataMovers{DryRun: dryRun[1]}}

@@ -139,7 +139,7 @@ func LevelText(v plugins.Verdict) string {
 }
 
 // Age of an instant as of the state's tick.
-func (s *State) Age(t time.Time) time.Duration { return s.Snapshot.Time.Sub(t) }
+func (s *State) Age(t time.Time) time.Duration { return s.sampled().Sub(t) }
 
 // Title is a verdict's resource and scope as a heading: "Disk nvme0n1".
 func Title(v plugins.Verdict) string {
@@ -194,8 +194,8 @@ func (c *Cluster) Throttling() bool {
 	return c.Throttles != nil && !c.Throttles.DryRun || c.DataMovers != nil && !c.DataMovers.DryRun
 }
 
-// evictionsPaused is why evictions are paused; empty while rounds end and the list of
-// pods is current.
+// evictionsPaused is why evictions are paused, or what is not saved about them; empty while
+// rounds end, the list of pods is current and the state is saved.
 func (c *Cluster) evictionsPaused() string {
 	switch {
 	case c.RoundsStuckSeconds > 0:
@@ -204,6 +204,8 @@ func (c *Cluster) evictionsPaused() string {
 		return "pods not listed yet, evictions paused"
 	case !c.StaleSince.IsZero():
 		return "no connection to the API server since " + Clock(c.StaleSince) + " UTC, evictions paused"
+	case c.UnsavedSeconds > 0:
+		return "eviction state not saved for " + Age(time.Duration(c.UnsavedSeconds*float64(time.Second)))
 	}
 	return ""
 }

@@ -25,15 +25,29 @@ type State struct {
 	Outer *OuterPlugins
 	// LastEviction is the newest stored one, nil for none.
 	LastEviction *Eviction
+	// Sampled is Snapshot.Time with the monotonic clock of the agent's process, by which ages
+	// are right when the wall clock is set; zero elsewhere.
+	Sampled time.Time
 	// SampleAge is how old the sample was when the agent answered, by the agent's clock;
 	// zero where the agent was not asked.
 	SampleAge time.Duration
 }
 
+// sampled is when the sample was taken, with the monotonic clock where that is known.
+func (s *State) sampled() time.Time {
+	if s.Sampled.IsZero() {
+		return s.Snapshot.Time
+	}
+	return s.Sampled
+}
+
+// Old is how old the sample is at a time.
+func (s *State) Old(now time.Time) time.Duration { return now.Sub(s.sampled()) }
+
 // Answered is a copy of the state as the agent answers at a time.
 func (s *State) Answered(now time.Time) *State {
 	at := *s
-	at.SampleAge = max(0, now.Sub(s.Snapshot.Time))
+	at.SampleAge = max(0, s.Old(now))
 	return &at
 }
 
@@ -82,10 +96,11 @@ type Agent struct {
 
 	// TickSeconds is the configured period, TickDurationSeconds how long the
 	// last tick took, TicksMissed how many were skipped because the one before
-	// took too long.
-	TickSeconds         float64 `json:"tickSeconds"`
-	TickDurationSeconds float64 `json:"tickDurationSeconds"`
-	TicksMissed         uint64  `json:"ticksMissed"`
+	// took too long, and MissedAt when that was last.
+	TickSeconds         float64   `json:"tickSeconds"`
+	TickDurationSeconds float64   `json:"tickDurationSeconds"`
+	TicksMissed         uint64    `json:"ticksMissed"`
+	MissedAt            time.Time `json:"lastMissed,omitzero"`
 	// Triggers are the PSI triggers that wake samples between two ticks; absent
 	// where samples are not periodic.
 	Triggers *Triggers `json:"triggers,omitempty"`

@@ -100,7 +100,7 @@ func (c *Controller) On(l net.Listener, x Exposure) (*Listener, error) {
 }
 
 func (c *Controller) public(mux *http.ServeMux) {
-	mux.HandleFunc("GET /metrics", c.metrics)
+	mux.Handle("GET /metrics", &boundedScrapes{next: http.HandlerFunc(c.metrics)})
 	mux.HandleFunc("GET /-/healthy", probeHandler(c.Healthy))
 	mux.HandleFunc("GET /-/ready", probeHandler(c.Ready))
 }

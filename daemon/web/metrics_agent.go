@@ -24,7 +24,7 @@ func appendAgent(b []byte, agent *view.Agent) []byte {
 		},
 	})
 	return appendFamilies(b, one, noLabels, []family[view.Agent]{
-		{"plimsoll_start_time_seconds", gauge, "When the agent started, in seconds since 1970.", appendStart},
+		{"plimsoll_start_time_seconds", gauge, "When the process started, in seconds since 1970.", appendStart},
 		{
 			"plimsoll_config_last_reload_successful", gauge, "1 when the configuration file read last is in force, 0 when it was invalid and the last valid one stays in force.",
 			func(b []byte, a *view.Agent) []byte { return appendBool(b, a.ConfigError == "") },

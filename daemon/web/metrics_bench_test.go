@@ -116,7 +116,7 @@ type largeScrape struct {
 func large() map[string]largeScrape {
 	return map[string]largeScrape{
 		"devices": {&metricsHandler{state: ticking(manyDevices())}, 250*(10+10) + 5},
-		"pods":    {&metricsHandler{state: ticking(manyPods(250)), pods: NewPodSeries(250, 10_000)}, 250*20 + 58},
+		"pods":    {&metricsHandler{state: ticking(manyPods(250)), pods: NewPodSeries(250, 10_000)}, 250*20 + 59},
 	}
 }
 

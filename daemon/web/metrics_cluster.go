@@ -59,6 +59,10 @@ func appendPods(b []byte, s *view.State) []byte {
 			func(b []byte, s *view.State) []byte { return appendFloat(b, s.Cluster.RoundsStuckSeconds) },
 		},
 		{
+			"plimsoll_eviction_state_unsaved_seconds", gauge, "How long the eviction state could not be saved; 0 while it is saved. A pod is evicted only after a minute of it, or at once where memory is below its floor, and a restarted agent may evict one more.",
+			func(b []byte, s *view.State) []byte { return appendFloat(b, s.Cluster.UnsavedSeconds) },
+		},
+		{
 			"plimsoll_eviction_dry_run", gauge, "1 in a dry run of evictions: no condition or taint is written and no pod is evicted, else 0. Throttling has dry runs of its own.",
 			func(b []byte, s *view.State) []byte { return appendBool(b, s.Cluster.DryRun) },
 		},

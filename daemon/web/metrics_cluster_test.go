@@ -175,6 +175,12 @@ func TestMetricsRoundsStuckSeconds(t *testing.T) {
 	}
 }
 
+func TestMetricsStateUnsavedSeconds(t *testing.T) {
+	for _, seconds := range []float64{0, 95} {
+		assert.Equal(t, map[string]float64{"": seconds}, valuesOf(t, inCluster(&view.Cluster{UnsavedSeconds: seconds}), "plimsoll_eviction_state_unsaved_seconds", ""))
+	}
+}
+
 func TestMetricsDryRun(t *testing.T) {
 	for dryRun, want := range map[bool]float64{false: 0, true: 1} {
 		assert.Equal(t, map[string]float64{"": want}, valuesOf(t, inCluster(&view.Cluster{DryRun: dryRun}), "plimsoll_eviction_dry_run", ""))

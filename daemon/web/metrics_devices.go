@@ -94,8 +94,16 @@ func await(rates snapshot.Opt[snapshot.DiskRates]) snapshot.Opt[float64] {
 	return snapshot.Some(seconds / requests)
 }
 
-// appendNICs appends all network devices of the host.
-func appendNICs(b []byte, nics []snapshot.NICState) []byte {
+// appendNICs appends the network devices of the host, but no veths: each pod has one, of a new
+// name, and whoever makes pods would make eight series with each. What pods sent and received is
+// in the series of single pods.
+func appendNICs(b []byte, all []snapshot.NICState) []byte {
+	var nics []snapshot.NICState
+	for i := range all {
+		if all[i].Kind != "veth" {
+			nics = append(nics, all[i])
+		}
+	}
 	label := func(b []byte, n *snapshot.NICState) []byte { return appendDevice(b, n.Name, n.Layer) }
 	b = appendFamilies(b, nics, label, nicCounters())
 	return appendFamilies(b, nics, label, []family[snapshot.NICState]{

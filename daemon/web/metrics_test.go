@@ -176,6 +176,13 @@ func TestMetricsDevicesHaveLayer(t *testing.T) {
 	assert.Len(t, seen, len(want))
 }
 
+func TestMetricsPodsMakeNoDevices(t *testing.T) {
+	s := fullState()
+	want := string(appendMetrics(nil, s))
+	s.Snapshot.NICs = append(s.Snapshot.NICs, snapshot.NICState{NIC: snapshot.NIC{Name: "cali1a2b3c", Kind: "veth", Layer: snapshot.LayerStacked, SpeedBytesPerSecond: snapshot.Some[uint64](1_250_000_000)}})
+	assert.Empty(t, cmp.Diff(want, string(appendMetrics(nil, s))))
+}
+
 func familyNames(families map[string]*dto.MetricFamily) []string {
 	return slices.Sorted(maps.Keys(families))
 }
@@ -199,7 +206,7 @@ func TestMetricsFamilyNames(t *testing.T) {
 		"plimsoll_disk_knee_await_seconds", "plimsoll_disk_knee_bytes_per_second", "plimsoll_disk_knee_requests_per_second", "plimsoll_disk_queue_length",
 		"plimsoll_disk_read_bytes_total", "plimsoll_disk_read_time_seconds_total", "plimsoll_disk_reads_completed_total",
 		"plimsoll_disk_slow", "plimsoll_disk_utilization_ratio", "plimsoll_disk_write_time_seconds_total", "plimsoll_disk_writes_completed_total",
-		"plimsoll_disk_written_bytes_total", "plimsoll_eviction_dry_run", "plimsoll_evictions_suppressed_total", "plimsoll_evictions_total",
+		"plimsoll_disk_written_bytes_total", "plimsoll_eviction_dry_run", "plimsoll_eviction_state_unsaved_seconds", "plimsoll_evictions_suppressed_total", "plimsoll_evictions_total",
 		"plimsoll_filesystem_avail_bytes", "plimsoll_filesystem_exhaustion_seconds", "plimsoll_filesystem_files",
 		"plimsoll_filesystem_files_free", "plimsoll_filesystem_probe_age_seconds", "plimsoll_filesystem_size_bytes", "plimsoll_filesystem_up",
 		"plimsoll_history_gaps_total", "plimsoll_memory_available_bytes", "plimsoll_memory_exhaustion_seconds",

@@ -16,12 +16,13 @@
     lost = seconds > 10;
     sign.className = lost ? 'hot' : '';
     sign.textContent = lost ? 'NOT LIVE: no update from the agent for ' + seconds + ' s' : 'live';
+    document.querySelector('main').classList.toggle('lost', lost);
+    document.title = (lost ? 'NOT LIVE: ' : '') + document.querySelector('h1').textContent + suffix;
   };
   const source = new EventSource('live');
   source.onmessage = (e) => {
     heard = Date.now();
     like(document.querySelector('main'), new DOMParser().parseFromString('<main id="main" tabindex="-1">' + e.data + '</main>', 'text/html').querySelector('main'));
-    document.title = document.querySelector('h1').textContent + suffix;
     say();
   };
   // Refused, such as by the limit of clients: reload as without a script.

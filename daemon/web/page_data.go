@@ -96,6 +96,10 @@ const staleTicks = 3
 // page warns: the restart of a watch is normal.
 const disconnectTolerance = 5 * time.Second
 
+// missedShown is how long a missed sample is a reason not to trust the page: one at the start
+// is none for months.
+const missedShown = 10 * time.Minute
+
 func (p *page) data(open bool) pageData {
 	s := p.state()
 	if s == nil {
@@ -214,7 +218,7 @@ func agentFacts(s *view.State) []string {
 // stale reports whether the newest sample is too old to be trusted, and its age.
 func stale(s *view.State, now time.Time) (age time.Duration, is bool) {
 	period := time.Duration(s.Agent.TickSeconds * float64(time.Second))
-	age = now.Sub(s.Snapshot.Time)
+	age = s.Old(now)
 	return age, age > staleTicks*max(period, time.Second)
 }
 
@@ -242,8 +246,11 @@ func alarms(s *view.State, now time.Time) []view.Alarm {
 	if c := s.Cluster; c != nil && c.RoundsStuckSeconds > 0 {
 		list = append(list, view.RoundsAlarm(c.RoundsStuckSeconds))
 	}
-	if s.Agent.TicksMissed > 0 {
-		list = append(list, view.MissedAlarm(s.Agent.TicksMissed))
+	if c := s.Cluster; c != nil && c.UnsavedSeconds > 0 {
+		list = append(list, view.UnsavedAlarm(c.UnsavedSeconds, c.UnsavedReason))
+	}
+	if age := s.Age(s.Agent.MissedAt); s.Agent.TicksMissed > 0 && age < missedShown {
+		list = append(list, view.MissedAlarm(s.Agent.TicksMissed, view.Age(age)))
 	}
 	return list
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
@@ -108,6 +109,40 @@ func TestPageAPIServerLost(t *testing.T) {
 	assert.True(t, strings.Contains(text, "pods not listed yet, evictions paused"), "pods not listed yet")
 	assert.True(t, strings.Contains(text, `title="not listed yet`), "what is not known is no number")
 	assert.True(t, strings.Contains(text, "no answer yet"), "nor is it known to be connected")
+}
+
+// The wall clock was set back by an hour; the monotonic one was not.
+func TestPageAgesOfSetClock(t *testing.T) {
+	s := scenes.Calm()
+	s.Sampled = time.Now()
+	s.Snapshot.Time = s.Sampled.Add(time.Hour).Round(0)
+	s.Cluster = &view.Cluster{PodsSynced: true, StaleSince: s.Sampled.Add(-90 * time.Second)}
+	var texts []string
+	for _, a := range alarms(s, s.Sampled.Add(time.Minute)) {
+		texts = append(texts, a.Text)
+	}
+	require.Len(t, texts, 2)
+	assert.Contains(t, texts[0], "The newest sample is 1 min old")
+	assert.Contains(t, texts[1], "No connection to the API server for 1 min 30 s")
+	assert.Equal(t, map[string]float64{"": 90}, valuesOf(t, s, "plimsoll_api_server_stale_seconds", ""))
+	assert.Equal(t, time.Minute, s.Answered(s.Sampled.Add(time.Minute)).SampleAge)
+}
+
+func TestPageStateUnsaved(t *testing.T) {
+	s := scenes.Evicted()
+	s.Cluster.UnsavedSeconds, s.Cluster.UnsavedReason = 95, "read-only file system"
+	text, _ := getPage(t, s, "", 0)
+	assert.True(t, strings.Contains(text, "The eviction state has not been saved for 1 min 35 s (read-only file system)"), "alarm")
+}
+
+func TestPageMissedSamples(t *testing.T) {
+	s := scenes.Calm()
+	s.Agent.TicksMissed = 3
+	for ago, shown := range map[time.Duration]bool{missedShown - time.Second: true, missedShown: false} {
+		s.Agent.MissedAt = s.Snapshot.Time.Add(-ago)
+		text, _ := getPage(t, s, "", 0)
+		assert.Equal(t, shown, strings.Contains(text, "3 samples missed since the start, the last one"), ago)
+	}
 }
 
 func TestPageConditions(t *testing.T) {

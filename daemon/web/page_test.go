@@ -194,6 +194,13 @@ func TestHostileNameIsOnlyText(t *testing.T) {
 	assert.False(t, strings.Contains(text, "ZgotmplZ"), "nothing of the page itself was taken for an attack")
 }
 
+// The script is run by a browser in e2e.
+func TestPageNotLiveIsNotGreen(t *testing.T) {
+	live, _ := getPage(t, scenes.Calm(), "", 0)
+	assert.True(t, strings.Contains(live, "classList.toggle('lost', lost)"), "the script marks it")
+	assert.True(t, strings.Contains(live, "main.lost { filter: grayscale(1);"), "and the style takes its colours")
+}
+
 func TestPageRefreshAndHold(t *testing.T) {
 	live, _ := getPage(t, scenes.Calm(), "", 0)
 	held, _ := getPage(t, scenes.Calm(), "?hold", 0)

@@ -154,7 +154,7 @@ func serveOn(l net.Listener, x Exposure, s handlers, log *slog.Logger) (_ *Liste
 	if x.Pprof {
 		addProfiles(whole)
 	}
-	listener := &Listener{Listener: l, server: newServer(mux, log)}
+	listener := &Listener{Listener: &boundedListener{Listener: l}, server: newServer(mux, log)}
 	if x.Auth != nil {
 		if listener.tls, err = x.Auth.Protect(listener.server); err != nil {
 			return nil, errors.Join(fmt.Errorf("web: %w", err), l.Close())
@@ -237,6 +237,7 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout,
+		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: streamsPerConnection},
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
@@ -270,7 +271,7 @@ func (l *Listener) serve() error {
 
 // public is the handlers of every address.
 func (s *Server) public(mux *http.ServeMux) {
-	mux.Handle("GET /metrics", s.metrics())
+	mux.Handle("GET /metrics", &boundedScrapes{next: s.metrics()})
 	mux.HandleFunc("GET /-/healthy", probeHandler(s.Healthy))
 	mux.HandleFunc("GET /-/ready", probeHandler(s.Ready))
 }
