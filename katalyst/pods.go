@@ -90,13 +90,8 @@ func identifyPod(raw []byte) (id podID, err error) {
 			return nil
 		}
 		return eachBytes(metadata, func(number protowire.Number, text []byte) error {
-			switch number {
-			case nameOfMetadata:
-				id.name = string(text)
-			case namespaceOfMetadata:
-				id.namespace = string(text)
-			case uidOfMetadata:
-				id.uid = string(text)
+			if field := map[protowire.Number]*string{nameOfMetadata: &id.name, namespaceOfMetadata: &id.namespace, uidOfMetadata: &id.uid}[number]; field != nil {
+				*field = string(text)
 			}
 			return nil
 		})
