@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
@@ -34,8 +33,9 @@ func restarts() int {
 	return 1
 }
 
+// It ends without any of it: whoever needs the Gate installs it.
 func TestGateComesBack(t *testing.T) {
-	c := cluster.New(t, cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}})
+	c := plane(t)
 	q := newGateFixture(t, c)
 	q.gate(gate.Main, fresh(nil))
 	_, err := q.load("DataUpload", "l", "")
@@ -185,15 +185,21 @@ func (q *gateFixture) openFor() (open time.Duration, made int) {
 	return open, made
 }
 
-// remove every object of the manifests.
+// remove every object of the manifests, and wait until they are gone.
 func (q *gateFixture) remove(manifests ...[]byte) {
 	q.t.Helper()
 	client, err := dynamic.NewForConfig(q.c.Admin)
 	require.NoError(q.t, err)
 	for _, o := range objects(q.t, manifests...) {
-		err := client.Resource(o.resource).Delete(q.t.Context(), o.name, metav1.DeleteOptions{})
-		if !apierrors.IsNotFound(err) {
+		of := client.Resource(o.resource)
+		if err := of.Delete(q.t.Context(), o.name, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 			require.NoError(q.t, err)
 		}
+		eventually(q.t, o.name+" is gone", func() error {
+			if _, err := of.Get(q.t.Context(), o.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is there: %w", err)
+			}
+			return nil
+		})
 	}
 }

@@ -29,7 +29,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
-// What the token of one node, a wrong clock or an accident may not bend.
+// What the token of one node, a wrong clock or an accident may not bend; last, what leaves
+// many Leases behind.
 func TestControllerHostile(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}, Graces: noKubelets()})
@@ -43,6 +44,7 @@ func TestControllerHostile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { test(t, c) })
 	}
+	t.Run("heartbeats survive faults", func(t *testing.T) { heartbeatFaults(t, c) })
 }
 
 // flood writes what one token may into its own Lease, each second, until it is

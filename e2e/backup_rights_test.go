@@ -21,13 +21,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// By the API server's own audit log, as the agent's test.
-func TestControllerUsesExactlyItsRights(t *testing.T) {
-	t.Parallel()
-	f := newBackupWorld(t, cluster.New(t, cluster.Options{
-		Audit: true, Without: []string{cluster.Scheduler},
-		Args: map[string][]string{cluster.APIServer: {"--feature-gates=WatchList=false"}},
-	}), "limit: 1", "shop")
+func controllerUsesExactlyItsRights(t *testing.T, c *cluster.Cluster) {
+	f := newBackupWorld(t, c, "limit: 1", "shop")
 	f.velero.Work = lasts(nil)
 	f.runVelero()
 	// An agent that never beats: its conditions are marked, its taints lifted.

@@ -59,7 +59,7 @@ func newBackupWorld(t *testing.T, c *cluster.Cluster, settings string, apps ...s
 			require.NoError(t, c.Client.CoreV1().Namespaces().Delete(contextWithoutCancel(t), f.apps[app], metav1.DeleteOptions{}))
 		})
 	}
-	f.letElect()
+	letElect(t, c, f.namespace)
 	f.config = filepath.Join(t.TempDir(), "controller.yaml")
 	f.configure("duration: 1s", "enabled: true, stuckAfter: 4s, "+settings)
 	f.velero = &velero.StandIn{Client: client, Namespace: f.namespace, Workers: 10, Work: takes(50 * time.Millisecond)}
@@ -101,21 +101,21 @@ func (f *backupWorld) runVelero() (stop func()) {
 	return stop
 }
 
-// letElect lets controllers hold their election in Velero's namespace, as
+// letElect lets controllers hold their election in a namespace, as
 // deploy.ControllerRBAC does in theirs: other tests have leaders too.
-func (f *backupWorld) letElect() {
-	f.t.Helper()
+func letElect(t *testing.T, c *cluster.Cluster, namespace string) {
+	t.Helper()
 	meta := metav1.ObjectMeta{Name: "plimsoll-controller"}
-	roles := f.c.Client.RbacV1()
-	_, err := roles.Roles(f.namespace).Create(f.t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+	roles := c.Client.RbacV1()
+	_, err := roles.Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"}},
 	}}, metav1.CreateOptions{})
-	require.NoError(f.t, err)
-	_, err = roles.RoleBindings(f.namespace).Create(f.t.Context(), &rbacv1.RoleBinding{
+	require.NoError(t, err)
+	_, err = roles.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "plimsoll-system", Name: "plimsoll-controller"}},
 	}, metav1.CreateOptions{})
-	require.NoError(f.t, err)
+	require.NoError(t, err)
 }
 
 // configure anew what the controllers read: they look each second, and at no

@@ -25,11 +25,11 @@ import (
 // asked for.
 func quiet() []string {
 	return []string{
-		"topk by (cluster, node, resource, device) (3, max by (", // no workload waits for another
+		"topk by (cluster, node, instance, resource, device) (3, max by (", // no workload waits for another
 		"max by (cluster, node, instance, plugin, scope) (plimsoll_threshold_met",
-		"max by (cluster, node, instance, resource) (plimsoll_resource_judged",         // all was judged
-		"max by (cluster, node, instance) (plimsoll_vgdp_budget",                       // Velero's own configuration alone limits the loads
-		"min by (cluster, node, resource, device) (plimsoll_contention_coverage_ratio", // nothing asked a disk for anything in the last seconds
+		"max by (cluster, node, instance, resource) (plimsoll_resource_judged",                   // all was judged
+		"max by (cluster, node, instance) (plimsoll_vgdp_budget",                                 // Velero's own configuration alone limits the loads
+		"min by (cluster, node, instance, resource, device) (plimsoll_contention_coverage_ratio", // nothing asked a disk for anything in the last seconds
 		"plimsoll_disk_await_seconds",
 	}
 }

@@ -84,7 +84,7 @@ func TestDocumentsThreatRowsHaveTests(t *testing.T) {
 			continue
 		}
 		rows++
-		assert.Regexp(t, "`(Test|Fuzz)\\w+`|^\\*\\*.*\\*\\* \\|$", cells[1], line)
+		assert.Regexp(t, "`(Test|Fuzz)\\w+(/\\S+)?`|^\\*\\*.*\\*\\* \\|$", cells[1], line)
 	}
 	assert.GreaterOrEqual(t, rows, 40)
 }

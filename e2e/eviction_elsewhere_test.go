@@ -145,7 +145,7 @@ func TestEvictedElsewhereMark(t *testing.T) {
 func TestEvictionRequestWithdrawn(t *testing.T) {
 	t.Parallel()
 	live.Long(t, "a control plane of its own")
-	c := cluster.New(t, cluster.Options{Args: map[string][]string{cluster.APIServer: {"--feature-gates=EvictionRequestAPI=true", "--runtime-config=lifecycle.k8s.io/v1alpha1=true"}}})
+	c := cluster.New(t, cluster.Options{Args: evictionRequests()})
 	w := startWorldOf(t, c)
 	require.NoError(t, c.Apply(t.Context(), deploy.RBACEvictRequest))
 	w.more = ", via: request"

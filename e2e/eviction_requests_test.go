@@ -174,9 +174,8 @@ func (w *world) says(millicpu, memory string) {
 
 // What is lent shrinks to less than what the pods ask for: one goes, and what
 // the other asks for fits.
-func TestEvictReclaimedOvercommit(t *testing.T) {
-	t.Parallel()
-	w := startWorldOf(t, cluster.New(t, cluster.Options{Audit: true}))
+func evictReclaimedOvercommit(t *testing.T, c *cluster.Cluster) {
+	w := startWorldOf(t, c)
 	w.rules = "  reclaimedOvercommit: {enabled: true, cpuRate: 100, softCpuRate: 100, for: 1s, clearFor: 2s}\n"
 	w.configure()
 	w.lends("40k", "10Gi")

@@ -19,14 +19,18 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
-// By the API server's own audit log: what the agent did is what it may do. The
-// API server streams no lists, as those before Kubernetes 1.34 did not: the
-// client then lists pods, else it only watches them.
-func TestAgentUsesExactlyItsRights(t *testing.T) {
+// By the API server's own audit log: what each did is what it may do. The API
+// server streams no lists, as those before Kubernetes 1.34 did not: the client
+// then lists pods, else it only watches them.
+func TestExactlyTheirRightsAreUsed(t *testing.T) {
 	t.Parallel()
-	w := startWorldOf(t, cluster.New(t, cluster.Options{
-		Audit: true, Args: map[string][]string{cluster.APIServer: {"--feature-gates=WatchList=false"}},
-	}))
+	c := cluster.New(t, cluster.Options{Audit: true, Args: map[string][]string{cluster.APIServer: {"--feature-gates=WatchList=false"}}})
+	t.Run("by the controller", func(t *testing.T) { controllerUsesExactlyItsRights(t, c) })
+	t.Run("by the agent", func(t *testing.T) { agentUsesExactlyItsRights(t, c) }) // policies bind it to its node
+}
+
+func agentUsesExactlyItsRights(t *testing.T, c *cluster.Cluster) {
+	w := startWorldOf(t, c)
 	w.deploy("presser", 150, nil)
 	w.localVolume("volume", 100)
 	w.running("volume")

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/evict"
 )
@@ -111,23 +110,19 @@ func TestDryRunChangesNothing(t *testing.T) {
 	assert.NotContains(t, node.Annotations, evict.TaintsAnnotation)
 }
 
-// The API server is stopped, the pressure comes and goes meanwhile.
-func TestEvictStaleAfterAPIServerOutage(t *testing.T) {
-	t.Parallel()
-	w := startWorldOf(t, cluster.New(t, cluster.Options{})) // others' controllers would be slow for a while
+// The API server is away, the pressure comes and goes meanwhile.
+func nothingDecidedBefore(t *testing.T, o *outage) {
+	w := startWorldOf(t, o.c)
 	w.deploy("presser", 150, nil)
 	presser := w.running("presser")
 	w.start()
 	w.seen(presser, 140)
-	api := w.c.APIServers[0]
-	require.NoError(t, api.Kill())
-	t.Cleanup(func() { _ = api.Start() }) // it may run already
+	o.begins(t, nothing)
 	w.press(true)
 	d := w.decided("nobody goes", func(d evict.Decision) bool { return d.Code == evict.CodeStale })
 	t.Log(d.Reason)
 	w.calm()
-	require.NoError(t, api.Start())
-	require.NoError(t, api.WaitReady(t.Context()))
+	o.ends(t)
 	w.noEvictionFor(8 * time.Second)
 	assert.Empty(t, w.evicted())
 	assert.Equal(t, presser.UID, w.running("presser").UID)

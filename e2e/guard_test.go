@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"testing"
 	"time"
 
@@ -69,27 +68,35 @@ func statusWith(t *testing.T, url, token string) int {
 	return status
 }
 
+// doctorSays waits until doctor prints lines of these expressions.
+func doctorSays(t *testing.T, config, kubeconfig string, lines ...string) {
+	t.Helper()
+	eventually(t, "doctor says so", func() error {
+		_, out, errs := run(t, "doctor", "--config", config, "--kubeconfig", kubeconfig)
+		for _, line := range lines {
+			if !regexp.MustCompile(line).MatchString(out) {
+				return fmt.Errorf("no %s in\n%s%s", line, out, errs)
+			}
+		}
+		return nil
+	})
+}
+
 // Of the agent and of the controller, on a real API server, and without it.
-func TestScrapeNeedsReviewedToken(t *testing.T) {
-	t.Parallel()
-	c := cluster.New(t, withoutKubelets())
+func scrapesNeedReviewedToken(t *testing.T, o *outage) {
+	c, election := o.c, o.c.Namespace(t) // another test's controller leads in the usual one
+	letElect(t, c, election)
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
 	needy := configFile(t, "web: {tokenReview: true}\neviction: {via: controller}\nplugins: {reclaimedOvercommit: {enabled: true}}\n")
 	examined := func(agentsFile string, lines ...string) {
-		eventually(t, "doctor says so", func() error {
-			_, out, errs := run(t, "doctor", "--config", needy, "--kubeconfig", agentsFile)
-			for _, line := range lines {
-				if !regexp.MustCompile(line).MatchString(out) {
-					return fmt.Errorf("no %s in\n%s%s", line, out, errs)
-				}
-			}
-			return nil
-		})
+		t.Helper()
+		doctorSays(t, needy, agentsFile, lines...)
 	}
 	agentsFile, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{})
 	require.NoError(t, err)
 	examined(agentsFile, `FAIL +rights +2 of \d+ missing: create tokenreviews\.authentication\.k8s\.io, create subjectaccessreviews\.authorization\.k8s\.io \(apply .*deploy/rbac-metrics\.yaml\)`)
 	may, mayNot := scrapers(t, c)
+	fresh, _ := scrapers(t, c) // nobody has asked about it
 	examined(agentsFile, `PASS +web configuration +none; clients need a token of the cluster`, `PASS +rights +all `)
 	require.NoError(t, c.Apply(t.Context(), []byte(customNodeResources)))
 	examined(agentsFile, `FAIL +rights +4 of \d+ missing: get customnoderesources\.node\.katalyst\.kubewharf\.io, .* \(apply .*deploy/rbac-katalyst\.yaml, `)
@@ -99,7 +106,7 @@ func TestScrapeNeedsReviewedToken(t *testing.T) {
 	require.NoError(t, err)
 	ofAgent := prepareAgent(t, "--config", configFile(t, "web: {tokenReview: true}\n"), "--kubeconfig", agentsFile, "--node", "nobody",
 		"--state.dir", filepath.Join(t.TempDir(), "state")).start()
-	config := write(t, filepath.Join(t.TempDir(), "controller.yaml"), "apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nweb: {tokenReview: true}\n")
+	config := write(t, filepath.Join(t.TempDir(), "controller.yaml"), "apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\n"+noVelero+"web: {tokenReview: true}\nelection: {namespace: "+election+"}\nagents: {enabled: false}\n")
 	ofController := &agent{t: t, ended: make(chan struct{})}
 	ofController.cmd = exec.Command(binary, "controller", "--config", config, "--kubeconfig", controllersFile, "--web.listen-address", "127.0.0.1:0")
 	ofController.cmd.Stdout, ofController.cmd.Stderr = &ofController.stdout, &ofController.stderr
@@ -118,15 +125,17 @@ func TestScrapeNeedsReviewedToken(t *testing.T) {
 			}
 		}
 	}
-	server := c.Processes()[slices.IndexFunc(c.Processes(), func(p *cluster.Process) bool { return p.Name() == cluster.APIServer })]
-	require.NoError(t, server.Kill())
+	o.begins(t, func() {
+		for _, a := range both {
+			assert.Equal(t, 200, statusWith(t, a.url+"/metrics", fresh))
+		}
+	})
 	for _, a := range both {
-		assert.Equal(t, 200, statusWith(t, a.url+"/metrics", may), "what was answered holds for a while")
+		assert.Equal(t, 200, statusWith(t, a.url+"/metrics", fresh), "what was answered holds for a while")
 		assert.Equal(t, 503, statusWith(t, a.url+"/metrics", "another"), "and nobody else gets in")
 		assert.Equal(t, 200, statusWith(t, a.url+"/-/healthy", ""))
 	}
-	require.NoError(t, server.Start())
-	require.NoError(t, server.WaitReady(t.Context()))
+	o.ends(t)
 	for _, a := range both {
 		eventually(t, "it asks again", func() error { return wanted(statusWith(t, a.url+"/metrics", "another"), 401) })
 	}

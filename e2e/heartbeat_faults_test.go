@@ -291,10 +291,8 @@ func stockToken(t *testing.T, c *cluster.Cluster) *rest.Config {
 // The faults, each on two nodes of one real API server in the same run: one
 // whose Lease our heartbeat renews, one whose Lease Kubernetes' own controller
 // does.
-func TestHeartbeatFaults(t *testing.T) {
-	t.Parallel()
+func heartbeatFaults(t *testing.T, c *cluster.Cluster) {
 	// One token for all, which is bound to no node: no policy may ask for one.
-	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler}})
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC))
 	tokens := map[string]*rest.Config{"ours": agentToken(t, c), "stock": stockToken(t, c)}
 	timing, seen := faultTiming(), newWitness(t, c)

@@ -13,12 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/plimsoll-dev/plimsoll/backup"
-	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
@@ -81,19 +79,9 @@ func leads(t *testing.T, c *cluster.Cluster, identity string) {
 	require.NoError(t, err)
 }
 
-func TestKubectlPlimsollBackups(t *testing.T) {
-	const node = "worker-1"
-	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler, cluster.ControllerManager}})
-	require.NoError(t, c.Apply(t.Context(), deploy.RBAC, deploy.ControllerRBAC, deploy.RBACViewer))
-	_, err := c.AddNode(t.Context(), node, nil)
-	require.NoError(t, err)
+// kubectlBackups asks the controllers of a cluster that never had one.
+func kubectlBackups(t *testing.T, c *cluster.Cluster, node, viewer string) {
 	newForwards(t).asKubelet(c, node)
-	viewer := userFile(t, c, "viewer", "viewers")
-	_, err = c.Client.RbacV1().RoleBindings("plimsoll-system").Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "viewers"}, RoleRef: rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "plimsoll-viewer"},
-		Subjects: []rbacv1.Subject{{APIGroup: "rbac.authorization.k8s.io", Kind: "Group", Name: "viewers"}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
 	kubectl := plugin(t)
 	ask := func(args ...string) (status int, stdout, stderr string) {
 		return kubectl(append([]string{"backups", "--kubeconfig", viewer}, args...)...)

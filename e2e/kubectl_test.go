@@ -141,9 +141,13 @@ func reports(t *testing.T, c *cluster.Cluster, node string, ago time.Duration, a
 	require.NoError(t, err)
 }
 
+// First, while nothing of Plimsoll is in the cluster, what release does with requests.
 func TestKubectlPlimsoll(t *testing.T) {
 	const node, pressed = "worker-1", "worker-2"
-	c := cluster.New(t, cluster.Options{Without: []string{cluster.Scheduler, cluster.ControllerManager}})
+	o := withoutKubelets()
+	o.Args = evictionRequests()
+	c := cluster.New(t, o)
+	t.Run("release withdraws eviction requests", func(t *testing.T) { releaseEvictionRequests(t, c) })
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC, deploy.ControllerRBAC, deploy.RBACViewer))
 	_, err := c.AddNode(t.Context(), node, nil)
 	require.NoError(t, err)
@@ -297,6 +301,7 @@ func TestKubectlPlimsoll(t *testing.T) {
 		p.press("C-c")
 		p.restored(0)
 	})
+	t.Run("backups", func(t *testing.T) { kubectlBackups(t, c, node, viewer) })
 }
 
 // userFile is the kubeconfig of a user.

@@ -17,9 +17,7 @@ import (
 
 // Node-agents of Velero 1.16 fail a load whose acceptance is refused, have no limit on
 // prepared loads, and start PodVolumeBackups and PodVolumeRestores at once.
-func TestLoadsOfVelero116(t *testing.T) {
-	t.Parallel()
-	c := cluster.New(t, withoutKubelets())
+func loadsOfVelero116(t *testing.T, c *cluster.Cluster) {
 	h := veleroWorldOf(t, c, "v1.16.2", 2, `{"loadConcurrency":{"globalConfig":3,"prepareQueueLength":2}}`, ", leaseDuration: 15s")
 	h.agents.Old, h.agents.Concurrency = true, 3
 	h.see()
@@ -56,11 +54,14 @@ func TestLoadsOfVelero116(t *testing.T) {
 	a.end(syscall.SIGTERM)
 }
 
+// Last an API server that starts anew: it knows the Gate half a minute later.
 func TestLoadsOfOtherMovers(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, withoutKubelets())
 	t.Run("of an unknown mover", func(t *testing.T) { loadsOfUnknownMover(t, c) })
 	t.Run("beside an older node-agent", func(t *testing.T) { loadsBesideOlderAgent(t, c) })
+	t.Run("of Velero 1.16", func(t *testing.T) { loadsOfVelero116(t, c) })
+	t.Run("behind an API server that starts anew", func(t *testing.T) { loadsAfterAPIServerOutage(t, c) })
 }
 
 // While the node-agents are upgraded one of Velero 1.16 runs a PodVolumeBackup that was never

@@ -257,9 +257,7 @@ func deadNodeStopsOwnLoads(t *testing.T, c *cluster.Cluster) {
 
 // Velero makes a load once: where that is refused its volume is not in the backup.
 // So new ones are made all the while, as a dry run, also while others are hidden.
-func TestLoadsAfterAPIServerOutage(t *testing.T) {
-	t.Parallel()
-	c := cluster.New(t, withoutKubelets())
+func loadsAfterAPIServerOutage(t *testing.T, c *cluster.Cluster) {
 	h := newVeleroWorld(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 8s, hideAbove: 1")
 	a := h.controller().start()
 	for i := range 3 {

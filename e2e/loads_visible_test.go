@@ -56,12 +56,26 @@ func capabilities(t *testing.T, text string) map[string]capability {
 	return all
 }
 
-// A cluster that serves no MutatingAdmissionPolicy: what is missing is told everywhere,
-// and loads are hidden as soon as a CronJob would release them.
+// A cluster that serves no MutatingAdmissionPolicy. Its kube-controller-manager knows what
+// makes pods of a CronJob, and misses no kubelet; afterwards nobody is there who would.
 func TestLoadsWithoutMutatingPolicies(t *testing.T) {
 	t.Parallel()
+	o := withoutMutating(t)
+	o.Without = nil
+	o.Args[cluster.ControllerManager] = []string{"--controllers=cronjob-controller,job-controller,serviceaccount-controller"}
+	c := cluster.New(t, o)
+	t.Run("are released on schedule", func(t *testing.T) { releaseHiddenOnSchedule(t, c) })
+	for _, p := range []*cluster.Process{c.ControllerManager, c.Scheduler} {
+		require.NoError(t, p.Kill())
+	}
+	c.ControllerManager, c.Scheduler = nil, nil
+	t.Run("are hidden", func(t *testing.T) { loadsWithoutMutatingPolicies(t, c) })
+}
+
+// What is missing is told everywhere, and loads are hidden as soon as a CronJob would
+// release them.
+func loadsWithoutMutatingPolicies(t *testing.T, c *cluster.Cluster) {
 	const loads = 12
-	c := cluster.New(t, withoutMutating(t))
 	h := newVeleroWorld(t, c, 3, `{"loadConcurrency":{"globalConfig":20,"prepareQueueLength":1}}`, ", leaseDuration: 8s, hideAbove: 4, diagnoseAfter: 0s")
 	h.agents.Concurrency, h.agents.Prepares = 20, time.Hour
 	h.report(h.nodes[0], lease.NodeReport{})

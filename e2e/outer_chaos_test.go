@@ -27,6 +27,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 )
 
 const (
@@ -58,9 +59,8 @@ func crowded() map[string]string {
 }
 
 // Twenty plugins, half of them rogues, pods that come and go, an API server that
-// is restarted twice.
-func TestRoguePlugins(t *testing.T) {
-	t.Parallel()
+// is restarted, in the long form twice.
+func roguePlugins(t *testing.T, cl *cluster.Cluster) {
 	needsRoot(t)
 	length, seed := 20*time.Second, uint64(1)
 	if os.Getenv("PLIMSOLL_LONG") != "" {
@@ -70,7 +70,7 @@ func TestRoguePlugins(t *testing.T) {
 		seed = s
 	}
 	t.Logf("%s, PLIMSOLL_SEED=%d", length, seed)
-	c := newChaos(t, seed)
+	c := newChaos(t, cl, seed)
 	guards := c.guarded()
 	for i := range 6 {
 		c.deploy(fmt.Sprint("fair-", i), 1, nil)
@@ -105,8 +105,8 @@ func TestRoguePlugins(t *testing.T) {
 	assert.Less(t, after.rss, before.rss+100<<20) // what liars say is not kept
 }
 
-func newChaos(t *testing.T, seed uint64) *chaos {
-	c := &chaos{world: startWorldOf(t, cluster.New(t, cluster.Options{Audit: true})), seed: seed, crowd: crowded(), logs: t.TempDir(), program: rogue(t)}
+func newChaos(t *testing.T, cl *cluster.Cluster, seed uint64) *chaos {
+	c := &chaos{world: startWorldOf(t, cl), seed: seed, crowd: crowded(), logs: t.TempDir(), program: rogue(t)}
 	c.dir = filepath.Join(filepath.Dir(c.state), "plugins")
 	text, err := os.ReadFile(c.config)
 	require.NoError(t, err)
@@ -153,13 +153,13 @@ func (c *chaos) release() {
 func (c *chaos) log(name string) string { return filepath.Join(c.logs, name) }
 
 // weatherTheStorm lets the time pass: pods go, and the API server is restarted
-// at a third and at two thirds of it.
+// in equal parts of it.
 func (c *chaos) weatherTheStorm(length time.Duration) {
 	random := rand.New(rand.NewPCG(c.seed, 1))
 	api := c.c.APIServers[0]
-	begun, restarts := time.Now(), 0
+	begun, restarts, all := time.Now(), 0, live.Times(1, 2)
 	for time.Since(begun) < length {
-		if restarts < 2 && time.Since(begun) > time.Duration(restarts+1)*length/3 {
+		if restarts < all && time.Since(begun) > time.Duration(restarts+1)*length/time.Duration(all+1) {
 			restarts++
 			killed := time.Now()
 			require.NoError(c.t, api.Kill())
@@ -253,7 +253,7 @@ func (c *chaos) justified(begun time.Time) {
 	require.NoError(c.t, err)
 	evictions := 0
 	for _, e := range events {
-		if e.Subresource != "eviction" || e.Verb != "create" {
+		if e.Subresource != "eviction" || e.Verb != "create" || e.Namespace != c.namespace {
 			continue
 		}
 		evictions++

@@ -19,11 +19,21 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer/kit"
 )
 
+// One API server, whose audit log says what was done: first a cluster that knows nothing
+// of Katalyst, last what the API server does not survive.
+func TestPluginsOnAuditedCluster(t *testing.T) {
+	t.Parallel()
+	c := cluster.New(t, cluster.Options{Audit: true})
+	t.Run("reclaimed overcommit", func(t *testing.T) { evictReclaimedOvercommit(t, c) })
+	t.Run("marks on Node and CNR", func(t *testing.T) { outerPluginMarksNodeAndCNR(t, c) })
+	t.Run("rogues", func(t *testing.T) { roguePlugins(t, c) })
+}
+
 // Two plugins judge one condition of the Node, a third one of the same name on
 // Katalyst's CustomNodeResource, which has a taint and a condition of Katalyst.
-func TestOuterPluginMarksNodeAndCNR(t *testing.T) {
-	t.Parallel()
-	w := startWorldOf(t, cluster.New(t, cluster.Options{Audit: true}))
+func outerPluginMarksNodeAndCNR(t *testing.T, c *cluster.Cluster) {
+	w := startWorldOf(t, c)
+	before := w.used()
 	require.NoError(t, w.c.Apply(t.Context(), deploy.RBACKatalyst))
 	require.NoError(t, w.c.Apply(t.Context(), []byte(customNodeResources)))
 	w.says("40k", "10Gi")
@@ -62,7 +72,7 @@ func TestOuterPluginMarksNodeAndCNR(t *testing.T) {
 	})
 	w.recordsOfCandidates(dir)
 	for _, right := range grantedBy(t, deploy.RBACKatalyst) {
-		assert.Positive(t, w.used()[right], right)
+		assert.Greater(t, w.used()[right], before[right], right)
 	}
 }
 

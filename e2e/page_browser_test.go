@@ -146,9 +146,11 @@ func TestBrowserFollowsLivePage(t *testing.T) {
 
 	require.NoError(t, a.cmd.Process.Signal(syscall.SIGSTOP))
 	b.waitFor("it says that it is not live", `document.getElementById('live').textContent.startsWith('NOT LIVE')`)
+	assert.Equal(t, true, b.js(`document.querySelector('main').classList.contains('lost') && document.title.startsWith('NOT LIVE')`), "a calm headline is no all-clear then")
 	require.NoError(t, a.cmd.Process.Signal(syscall.SIGCONT))
 	b.waitFor("it goes on", `document.getElementById('live').textContent === 'live'`)
 	assert.Equal(t, true, b.js(`'h1' in window`), "and was not loaded anew")
+	assert.Equal(t, false, b.js(`document.querySelector('main').classList.contains('lost') || document.title.startsWith('NOT LIVE')`))
 }
 
 func TestBrowserWithoutScripts(t *testing.T) {

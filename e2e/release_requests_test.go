@@ -16,13 +16,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 )
 
+// evictionRequests are the arguments of an API server that serves them.
+func evictionRequests() map[string][]string {
+	return map[string][]string{cluster.APIServer: {"--feature-gates=EvictionRequestAPI=true", "--runtime-config=lifecycle.k8s.io/v1alpha1=true"}}
+}
+
 // What agents requested with eviction.via: request is withdrawn, with the rights of the
 // manifest, and requests of others stay. No pod exists: a request may name any.
-func TestReleaseEvictionRequests(t *testing.T) {
-	t.Parallel()
-	o := withoutKubelets()
-	o.Args = map[string][]string{cluster.APIServer: {"--feature-gates=EvictionRequestAPI=true", "--runtime-config=lifecycle.k8s.io/v1alpha1=true"}}
-	c := cluster.New(t, o)
+func releaseEvictionRequests(t *testing.T, c *cluster.Cluster) {
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC, deploy.ControllerRBAC, deploy.ReleaseRBAC))
 	as, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-release", cluster.BoundTo{})
 	require.NoError(t, err)

@@ -18,9 +18,7 @@ import (
 
 // A CPU limit that an agent has lowered is restored without the agent and without its disk,
 // with the rights of the manifests; without these it is said what is left.
-func TestReleaseResizedPods(t *testing.T) {
-	t.Parallel()
-	c := cluster.New(t, withoutKubelets())
+func releaseResizedPods(t *testing.T, c *cluster.Cluster) {
 	err := resize.Served(t.Context(), c.Client.CoreV1().RESTClient())
 	if errors.Is(err, resize.ErrNotServed) {
 		t.Skip(err)
@@ -31,6 +29,9 @@ func TestReleaseResizedPods(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.AddNode(t.Context(), "n1", nil)
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, c.Client.CoreV1().Nodes().Delete(contextWithoutCancel(t), "n1", metav1.DeleteOptions{}))
+	})
 	namespace := c.Namespace(t)
 	of := func(cpu string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
@@ -60,6 +61,9 @@ func TestReleaseResizedPods(t *testing.T) {
 	assert.Equal(t, "300m", limit())
 
 	require.NoError(t, c.Apply(t.Context(), deploy.ReleaseRBACResize))
+	t.Cleanup(func() { // without it the others show that they need it not
+		require.NoError(t, c.Client.RbacV1().ClusterRoleBindings().Delete(contextWithoutCancel(t), "plimsoll-release-resize", metav1.DeleteOptions{}))
+	})
 	for _, want := range []string{"CPU of container c of " + namespace + "/web: as before\n", "nothing of Plimsoll found\n"} {
 		status, said, stderr := run(t, "release", "--kubeconfig", as)
 		require.Zero(t, status, stderr)

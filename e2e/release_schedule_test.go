@@ -22,12 +22,8 @@ import (
 
 // The CronJob that releases hidden loads, by the real kube-controller-manager and
 // scheduler. No kubelet runs its pod: the test does what the pod says, with a token of it.
-func TestReleaseHiddenOnSchedule(t *testing.T) {
-	t.Parallel()
-	o := withoutMutating(t)
-	o.Without = nil
-	o.Args[cluster.ControllerManager] = []string{"--controllers=cronjob-controller,job-controller,serviceaccount-controller"} // no kubelet is missed
-	h := newVeleroWorld(t, cluster.New(t, o), 1, `{}`, "")
+func releaseHiddenOnSchedule(t *testing.T, c *cluster.Cluster) {
+	h := newVeleroWorld(t, c, 1, `{}`, "")
 	_, err := h.c.Client.CoreV1().Nodes().Patch(t.Context(), h.nodes[0], types.MergePatchType,
 		[]byte(`{"spec":{"taints":[{"key":"plimsoll.dev/MemoryContention","effect":"NoExecute"}]}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -41,6 +37,9 @@ func TestReleaseHiddenOnSchedule(t *testing.T) {
 	manifest, err := os.ReadFile("../deploy/release-hidden.yaml")
 	require.NoError(t, err)
 	require.NoError(t, h.c.Apply(t.Context(), manifest))
+	t.Cleanup(func() {
+		require.NoError(t, c.Client.BatchV1().CronJobs("plimsoll-system").Delete(contextWithoutCancel(t), gate.ReleaseHidden, metav1.DeleteOptions{}))
+	})
 	doctor := func() string {
 		_, out, stderr := run(t, "doctor", "--kubeconfig", h.c.Kubeconfig)
 		require.Contains(t, out, "steer is missing", stderr)

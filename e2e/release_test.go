@@ -26,11 +26,17 @@ import (
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
 
-// A real controller holds and hides loads behind the policies, and marks are
-// there as agents leave them. Each time with less of the manifests left.
 func TestReleaseRemovesHoldsAndMarks(t *testing.T) {
 	t.Parallel()
-	h := newVeleroWorld(t, cluster.New(t, withoutKubelets()), 2, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 30s, hideAbove: 2")
+	c := cluster.New(t, withoutKubelets())
+	t.Run("limits of resized pods", func(t *testing.T) { releaseResizedPods(t, c) })
+	t.Run("holds and marks", func(t *testing.T) { releaseHoldsAndMarks(t, c) })
+}
+
+// A real controller holds and hides loads behind the policies, and marks are
+// there as agents leave them. Each time with less of the manifests left.
+func releaseHoldsAndMarks(t *testing.T, c *cluster.Cluster) {
+	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 30s, hideAbove: 2")
 	require.NoError(t, h.c.Apply(t.Context(), deploy.ReleaseRBAC, deploy.RBACKatalyst, []byte(customNodeResources)))
 	eventually(t, "CustomNodeResources are served", func() error {
 		_, err := h.client.Resource(customNodes()).List(t.Context(), metav1.ListOptions{})

@@ -9,24 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
-// broken is a lab with two API servers: the watcher hears the first, which a
-// test may break, and the test itself speaks to the second.
-func broken(t *testing.T) (lab, *cluster.Cluster, *Watcher) {
+// broken is a lab whose watcher hears the second API server, which a test may break
+// for a while. It is a user of its own: those of one user share their connections.
+func broken(t *testing.T) (lab, *cluster.Process, *Watcher) {
 	t.Helper()
-	c := cluster.New(t, cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}, APIServers: 2})
-	other, err := kubernetes.NewForConfig(c.AdminAt(1))
+	l, c := shared(t)
+	user, err := c.User("watcher-of-"+l.namespace, "system:masters")
 	require.NoError(t, err)
-	l := lab{T: t, client: other, namespace: metav1.NamespaceDefault, node: "n1"}
+	user.Host = c.AdminAt(1).Host
+	l.node = "n1" // so short that a reason that has it is whole
 	l.addNode(c, l.node)
-	w := l.watcher(c.Admin)
+	w := l.watcher(user)
 	l.eventually("synced", w.Synced)
-	return l, c, w
+	return l, c.APIServers[1], w
 }
 
 // change makes pods, changes them while the watcher hears nothing, and returns
@@ -62,12 +62,12 @@ func (l lab) fresh(w *Watcher, want []string) time.Duration {
 }
 
 func TestWatcherAPIServerKilled(t *testing.T) {
-	l, c, w := broken(t)
+	l, api, w := broken(t)
 	killed, clock := time.Now(), deadline.Start()
 	want := l.change(func() {
 		l.eventually("all seen", func() bool { return len(w.List(DefaultRules()).Pods) == 3 })
 		killed, clock = time.Now(), deadline.Start()
-		require.NoError(t, c.APIServers[0].Kill())
+		require.NoError(t, api.Kill())
 		l.eventually("stale", func() bool { return !w.List(DefaultRules()).StaleSince.IsZero() })
 	})
 	list := w.List(DefaultRules())
@@ -80,8 +80,8 @@ func TestWatcherAPIServerKilled(t *testing.T) {
 	})
 	assert.WithinDuration(t, killed, list.StaleSince, clock.Stretch(5*time.Second), "it is the first loss that counts")
 
-	require.NoError(t, c.APIServers[0].Start())
-	require.NoError(t, c.APIServers[0].WaitReady(t.Context()))
+	require.NoError(t, api.Start())
+	require.NoError(t, api.WaitReady(t.Context()))
 	t.Logf("missed %v after it was killed, heard %v after it was ready", list.StaleSince.Sub(killed), l.fresh(w, want))
 }
 
@@ -93,12 +93,12 @@ func TestWatcherAPIServerHangs(t *testing.T) {
 		t.Setenv("HTTP2_PING_TIMEOUT_SECONDS", "2")
 		bound = 5 * time.Second
 	}
-	l, c, w := broken(t)
+	l, api, w := broken(t)
 	var since time.Duration
 	want := l.change(func() {
 		l.eventually("all seen", func() bool { return len(w.List(DefaultRules()).Pods) == 3 })
 		paused, clock := time.Now(), deadline.Start()
-		require.NoError(t, c.APIServers[0].Pause())
+		require.NoError(t, api.Pause())
 		deadline.Eventually(t, func() bool { return !w.List(DefaultRules()).StaleSince.IsZero() }, bound+patience, 10*time.Millisecond)
 		since = w.List(DefaultRules()).StaleSince.Sub(paused)
 		assert.Less(t, since, clock.Stretch(bound+5*time.Second))
@@ -106,7 +106,7 @@ func TestWatcherAPIServerHangs(t *testing.T) {
 	lost := w.List(DefaultRules()).StaleSince
 	require.Never(t, func() bool { return w.List(DefaultRules()).StaleSince != lost }, 3*time.Second, 10*time.Millisecond,
 		"a connection that is accepted and says nothing is no answer")
-	require.NoError(t, c.APIServers[0].Resume())
+	require.NoError(t, api.Resume())
 	t.Logf("missed after %v, heard %v after it went on", since, l.fresh(w, want))
 }
 

@@ -58,10 +58,8 @@ func inCluster(ctx context.Context, o *options) (rows []Row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	for _, dir := range (group{root, w.own.hierarchies[:1]}).dirs() {
-		for _, d := range dirsBelow(dir) {
-			signalAll(d, syscall.SIGUSR1)
-		}
+	if err := (cluster.Group{Path: root, Hierarchies: w.own.Hierarchies}).Signal(syscall.SIGUSR1); err != nil {
+		return nil, err
 	}
 	return member(ctx, o, w, c, root)
 }

@@ -95,7 +95,7 @@ func TestBenchAgentOnRealCgroups(t *testing.T) {
 	w, err := newWorld("")
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
-	for _, dir := range w.own.dirs() {
+	for _, dir := range w.own.Dirs() {
 		assert.NoDirExists(t, dir)
 	}
 }
@@ -132,13 +132,15 @@ func TestBenchLeftCgroupsRemoved(t *testing.T) {
 	w, err := newWorld("")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, w.Close()) })
-	left := group{"/" + ownPrefix + strconv.Itoa(gone.Process.Pid), w.own.hierarchies}
-	require.NoError(t, left.child("pods").make())
-	require.NoError(t, removeAbandoned(group{"/", w.own.hierarchies}))
-	for _, dir := range left.dirs() {
+	top, err := topGroup("/proc/self/mounts")
+	require.NoError(t, err)
+	left := top.child(ownPrefix + strconv.Itoa(gone.Process.Pid))
+	require.NoError(t, left.child("pods").Make())
+	require.NoError(t, removeAbandoned(top))
+	for _, dir := range left.Dirs() {
 		assert.NoDirExists(t, dir)
 	}
-	for _, dir := range w.own.dirs() {
+	for _, dir := range w.own.Dirs() {
 		assert.DirExists(t, dir, "whoever runs keeps his")
 	}
 }

@@ -8,46 +8,47 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 )
 
-func mounts(t *testing.T, text string) []hierarchy {
+func mounts(t *testing.T, text string) group {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "mounts")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	all, err := hierarchies(file)
+	top, err := topGroup(file)
 	require.NoError(t, err)
-	return all
+	return top.child("/kubepods/pod1")
 }
 
 func TestCgroupHierarchies(t *testing.T) {
-	hybrid := mounts(t, `proc /proc proc rw 0 0
+	g := mounts(t, `proc /proc proc rw 0 0
 cgroup /cg/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0
 cgroup /cg/memory cgroup rw,memory 0 0
 cgroup /again/memory cgroup rw,memory 0 0
 cgroup /cg/systemd cgroup rw,name=systemd 0 0
 cgroup2 /cg/unified cgroup2 rw 0 0
 `)
-	g := group{"/kubepods/pod1", hybrid}
-	assert.Equal(t, []string{"/cg/cpu,cpuacct/kubepods/pod1", "/cg/memory/kubepods/pod1", "/cg/unified/kubepods/pod1"}, g.dirs())
-	assert.Equal(t, "/cg/memory/kubepods/pod1", g.in("memory"))
-	assert.Equal(t, "/cg/unified/kubepods/pod1", g.in("blkio"), "what v1 does not have is v2's")
+	assert.Equal(t, []string{"/cg/cpu,cpuacct/kubepods/pod1", "/cg/memory/kubepods/pod1", "/cg/unified/kubepods/pod1"}, g.Dirs())
+	assert.Equal(t, "/cg/memory/kubepods/pod1", g.In("memory"))
+	assert.Equal(t, "/cg/unified/kubepods/pod1", g.In("blkio"), "what v1 does not have is v2's")
 	assert.Equal(t, []string{
 		"/cg/cpu,cpuacct/kubepods/pod1/cpuacct.usage", "/cg/memory/kubepods/pod1/memory.usage_in_bytes",
 		"/cg/unified/kubepods/pod1/blkio.throttle.io_service_bytes_recursive",
 		"/cg/unified/kubepods/pod1/memory.pressure", "/cg/unified/kubepods/pod1/io.pressure",
 	}, g.five())
-	v2 := group{"/kubepods/pod1", mounts(t, "cgroup2 /cg cgroup2 rw,nsdelegate 0 0\n")}
+	v2 := mounts(t, "cgroup2 /cg cgroup2 rw,nsdelegate 0 0\n")
 	assert.Equal(t, []string{
 		"/cg/kubepods/pod1/cpu.stat", "/cg/kubepods/pod1/memory.current", "/cg/kubepods/pod1/memory.pressure",
 		"/cg/kubepods/pod1/io.stat", "/cg/kubepods/pod1/io.pressure",
 	}, v2.five())
-	_, err := hierarchies(filepath.Join(t.TempDir(), "none"))
+	_, err := topGroup(filepath.Join(t.TempDir(), "none"))
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
 func TestCgroupUsageV2(t *testing.T) {
 	dir := t.TempDir()
-	g := group{"/", []hierarchy{{dir: dir}}}
+	g := group{cluster.Group{Path: "/", Hierarchies: []cluster.Hierarchy{{Dir: dir, V2: true}}}}
 	for name, text := range map[string]string{
 		"cpu.stat": "usage_usec 1500\nuser_usec 1000\n", "memory.current": "41943040\n", "memory.stat": "anon 1048576\nfile 2097152\nanon_thp 1\n",
 	} {

@@ -67,7 +67,7 @@ func cAdvisor(ctx context.Context, o *options, w *world, ours window) (rows []Ro
 	if err != nil {
 		return nil, err
 	}
-	p, err := w.startIn("cadvisor", filepath.Join(programs, "cadvisor"), "-listen", address, "-below", w.own.child("pods").path,
+	p, err := w.startIn("cadvisor", filepath.Join(programs, "cadvisor"), "-listen", address, "-below", w.own.child("pods").Path,
 		"-housekeeping_interval=1s", "-max_housekeeping_interval=1s", "-allow_dynamic_housekeeping=false", "-docker_only=false")
 	if err != nil {
 		return nil, err

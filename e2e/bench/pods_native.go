@@ -32,7 +32,7 @@ func (w *world) place() place {
 			return wait(ctx, nativeStep)
 		},
 	}
-	for _, dir := range w.own.child("pods/kubepods").dirs() {
+	for _, dir := range w.own.child("pods/kubepods").Dirs() {
 		p.dirs = append(p.dirs, dirsBelow(dir)...)
 	}
 	if w.flavour() == "v2" {
@@ -46,9 +46,8 @@ func (w *world) place() place {
 // flavour is v1, v2 or hybrid.
 func (w *world) flavour() string {
 	v2, v1 := false, false
-	for _, h := range w.own.hierarchies {
-		v2 = v2 || len(h.controllers) == 0
-		v1 = v1 || len(h.controllers) > 0
+	for _, h := range w.own.Hierarchies {
+		v2, v1 = v2 || h.V2, v1 || !h.V2
 	}
 	switch {
 	case v1 && v2:
@@ -61,7 +60,7 @@ func (w *world) flavour() string {
 
 // five are the files that the goal names, or what v1 has in their place.
 func (g group) five() []string {
-	if g.in("memory") == g.in("no controller of v1") {
+	if g.In("memory") == g.In("no controller of v1") {
 		return g.files("", "cpu.stat", "memory.current", "memory.pressure", "io.stat", "io.pressure")
 	}
 	all := append(g.files("cpuacct", "cpuacct.usage"), g.files("memory", "memory.usage_in_bytes")...)
@@ -70,7 +69,7 @@ func (g group) five() []string {
 }
 
 func (g group) files(controller string, names ...string) []string {
-	dir := g.in(controller)
+	dir := g.In(controller)
 	if dir == "" {
 		return nil
 	}
@@ -82,7 +81,7 @@ func (g group) files(controller string, names ...string) []string {
 }
 
 func (w *world) cgroup1(i int) (func() error, error) {
-	c, err := cgroup1.Load(cgroup1.StaticPath(w.pods[i].path))
+	c, err := cgroup1.Load(cgroup1.StaticPath(w.pods[i].Path))
 	return func() error {
 		_, err := c.Stat(cgroup1.IgnoreNotExist)
 		return err
@@ -90,7 +89,7 @@ func (w *world) cgroup1(i int) (func() error, error) {
 }
 
 func (w *world) cgroup2(i int) (func() error, error) {
-	m, err := cgroup2.Load(w.pods[i].path)
+	m, err := cgroup2.Load(w.pods[i].Path)
 	return func() error {
 		_, err := m.StatFiltered(cgroup2.StatCPU | cgroup2.StatMemory | cgroup2.StatIO)
 		return err

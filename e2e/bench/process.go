@@ -52,11 +52,11 @@ func (s *said) String() string {
 // startIn starts a program in a new cgroup of the world.
 func (w *world) startIn(name string, argv ...string) (*process, error) {
 	g := w.own.child(name)
-	if err := g.make(); err != nil {
+	if err := g.Make(); err != nil {
 		return nil, err
 	}
 	p := &process{group: g, said: &said{}}
-	args := slices.Concat([]string{"-c", intoCgroup, "sh"}, g.dirs(), []string{"--"}, argv)
+	args := slices.Concat([]string{"-c", intoCgroup, "sh"}, g.Dirs(), []string{"--"}, argv)
 	p.cmd = exec.Command("sh", args...) //nolint:noctx // end ends it
 	p.cmd.Stdout, p.cmd.Stderr = p.said, p.said
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -29,22 +29,21 @@ func newWorld(load string) (*world, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("needs root: pods get real cgroups")
 	}
-	all, err := hierarchies("/proc/self/mounts")
+	top, err := topGroup("/proc/self/mounts")
 	if err != nil {
 		return nil, err
 	}
-	top := group{"/", all}
 	if err := removeAbandoned(top); err != nil {
 		return nil, err
 	}
 	w := &world{load: load, own: top.child(ownPrefix + strconv.Itoa(os.Getpid()))}
-	return w, w.own.child("pods/kubepods/burstable").make()
+	return w, w.own.child("pods/kubepods/burstable").Make()
 }
 
 // removeAbandoned removes the cgroups that a killed run has left.
 func removeAbandoned(top group) error {
 	var errs []error
-	for _, dir := range top.dirs() {
+	for _, dir := range top.Dirs() {
 		left, _ := filepath.Glob(filepath.Join(dir, ownPrefix+"*")) // the pattern is good
 		for _, dir := range left {
 			pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), ownPrefix))
@@ -57,7 +56,7 @@ func removeAbandoned(top group) error {
 }
 
 // kubepods is the path of the cgroup that holds the pods.
-func (w *world) kubepods() string { return w.own.child("pods/kubepods").path }
+func (w *world) kubepods() string { return w.own.child("pods/kubepods").Path }
 
 // grow adds pods until there are n, all at rest.
 func (w *world) grow(ctx context.Context, n int) error {
@@ -68,7 +67,7 @@ func (w *world) grow(ctx context.Context, n int) error {
 		pod := w.own.child("pods/kubepods/burstable/pod" + podUID(i))
 		w.pods = append(w.pods, pod)
 		container := pod.child("app")
-		if err := container.make(); err != nil {
+		if err := container.Make(); err != nil {
 			return err
 		}
 		if err := w.start(container); err != nil {
@@ -80,7 +79,7 @@ func (w *world) grow(ctx context.Context, n int) error {
 
 // start a load in a cgroup and wait until it is there.
 func (w *world) start(in group) error {
-	c := exec.Command(w.load, in.dirs()...) //nolint:noctx // its life is the world's
+	c := exec.Command(w.load, in.Dirs()...) //nolint:noctx // its life is the world's
 	// One thread is enough for what it does, and a thousand must fit.
 	c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off")
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -94,7 +93,7 @@ func (w *world) start(in group) error {
 	}
 	w.loads = append(w.loads, c)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil && !errors.Is(err, io.EOF) || line != "in\n" {
-		return fmt.Errorf("load in %s says %q: %w", in.path, line, err)
+		return fmt.Errorf("load in %s says %q: %w", in.Path, line, err)
 	}
 	return out.Close() // it says no more
 }

@@ -12,10 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
 )
 
-func TestAuditRecordsWatchedUsers(t *testing.T) {
-	o := bare()
-	o.APIServers, o.Audit, o.AuditUsers = 2, true, []string{"spy"}
-	c := cluster.New(t, o)
+func auditRecordsWatchedUsers(t *testing.T, c *cluster.Cluster) {
 	_, err := c.Client.CoreV1().Namespaces().Create(t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster.AuditNamespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)

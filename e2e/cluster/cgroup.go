@@ -16,77 +16,110 @@ import (
 // counters are the controllers that measure or limit what a pod uses.
 func counters() []string { return []string{"cpu", "cpuacct", "memory", "io", "blkio", "pids"} }
 
-// group is a cgroup: its directory in every hierarchy that counts something.
-type group []string
+// Hierarchy is a mounted cgroup hierarchy.
+type Hierarchy struct {
+	Dir string
+	V2  bool
+	// Controllers that it has, of those that count; of v2 those that Make switches on.
+	Controllers []string
+}
 
-// trees are the mount points of those hierarchies: the v2 one, and those of v1
-// that have a counter. mounts is a file like /proc/self/mounts.
-func trees(mounts string) (group, error) {
+// Group is a cgroup: a path in every hierarchy.
+type Group struct {
+	Path        string
+	Hierarchies []Hierarchy
+}
+
+// RootGroup is the root of the v2 hierarchy and of those of v1 that have one of the
+// controllers. mounts is a file like /proc/self/mounts.
+func RootGroup(mounts string, controllers ...string) (Group, error) {
 	text, err := os.ReadFile(mounts)
 	if err != nil {
-		return nil, fmt.Errorf("cgroup hierarchies: %w", err)
+		return Group{}, fmt.Errorf("cgroup hierarchies: %w", err)
 	}
-	var all group
+	root := Group{Path: "/"}
 	seen := map[string]bool{} // a hierarchy can be mounted at several places
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line) // device, mount point, type, options
-		if len(f) < 4 {
+		if len(f) < 4 || f[2] != "cgroup" && f[2] != "cgroup2" {
 			continue
 		}
-		at, kind := f[1], f[2]
-		counts := slices.DeleteFunc(strings.Split(f[3], ","), func(o string) bool { return !slices.Contains(counters(), o) })
-		if kind == "cgroup2" {
-			counts = []string{kind}
+		h := Hierarchy{Dir: f[1], V2: f[2] == "cgroup2", Controllers: controllers}
+		if !h.V2 {
+			h.Controllers = slices.DeleteFunc(strings.Split(f[3], ","), func(o string) bool { return !slices.Contains(controllers, o) })
 		}
-		if (kind == "cgroup" || kind == "cgroup2") && len(counts) > 0 && !seen[counts[0]] {
-			seen[counts[0]] = true
-			all = append(all, at)
+		key := f[2] + strings.Join(h.Controllers, ",")
+		if len(h.Controllers) > 0 && !seen[key] {
+			seen[key] = true
+			root.Hierarchies = append(root.Hierarchies, h)
 		}
 	}
-	if len(all) == 0 {
-		return nil, errors.New("cgroup hierarchies: none is mounted")
+	if len(root.Hierarchies) == 0 {
+		return Group{}, errors.New("cgroup hierarchies: none is mounted")
 	}
-	return all, nil
+	return root, nil
 }
 
-// child is the cgroup of that path below g.
-func (g group) child(path string) group {
-	all := make(group, 0, len(g))
-	for _, dir := range g {
-		all = append(all, filepath.Join(dir, path))
+// Child is the cgroup of that path below g.
+func (g Group) Child(path string) Group { return Group{filepath.Join(g.Path, path), g.Hierarchies} }
+
+// first is g in its first hierarchy alone.
+func (g Group) first() Group { return Group{g.Path, g.Hierarchies[:1]} }
+
+// Dirs are the cgroup's directories.
+func (g Group) Dirs() []string {
+	var all []string
+	for _, h := range g.Hierarchies {
+		all = append(all, filepath.Join(h.Dir, g.Path))
 	}
 	return all
 }
 
-// make the cgroup of that path below g, counted at every step.
-func (g group) make(path string) (group, error) {
-	at := g
-	for step := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		at.delegate()
-		at = at.child(step)
-		for _, dir := range at {
-			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-				return nil, fmt.Errorf("cgroup: %w", err)
+// In is the cgroup's directory in the hierarchy of a controller, which is that of v2 where v1
+// does not have it.
+func (g Group) In(controller string) string {
+	v2 := ""
+	for _, h := range g.Hierarchies {
+		switch {
+		case h.V2:
+			v2 = filepath.Join(h.Dir, g.Path)
+		case slices.Contains(h.Controllers, controller):
+			return filepath.Join(h.Dir, g.Path)
+		}
+	}
+	return v2
+}
+
+// Make the cgroup, counted at every step.
+func (g Group) Make() error {
+	for _, h := range g.Hierarchies {
+		at := h.Dir
+		for step := range strings.SplitSeq(strings.Trim(g.Path, "/"), "/") {
+			h.delegate(at)
+			at = filepath.Join(at, step)
+			if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("cgroup: %w", err)
 			}
 		}
 	}
-	return at, nil
+	return nil
 }
 
-// delegate switches the v2 controllers on for the children, those that can be.
-func (g group) delegate() {
-	for _, dir := range g {
-		for _, name := range counters() {
-			// Not every kernel has each, and what v1 has v2 has not.
-			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+name), 0o644)
-		}
+// delegate switches the controllers of v2 on for the children of a cgroup, those that can be.
+func (h Hierarchy) delegate(dir string) {
+	if !h.V2 {
+		return
+	}
+	for _, name := range h.Controllers {
+		// Not every kernel has each, and what v1 has v2 has not.
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+name), 0o644)
 	}
 }
 
 // pids of the processes in the cgroup and in those below it.
-func (g group) pids() ([]int, error) {
+func (g Group) pids() ([]int, error) {
 	var all []int
-	for _, root := range g {
+	for _, root := range g.Dirs() {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.IsDir() {
 				return ignoreGone(err)
@@ -109,18 +142,25 @@ func (g group) pids() ([]int, error) {
 	return slices.Compact(all), nil
 }
 
-// remove kills what is in the cgroup and removes it with all below it.
-func (g group) remove(ctx context.Context) error {
-	return until(ctx, "remove cgroup "+g[0], func(context.Context) error {
-		pids, err := g.pids()
-		if err != nil {
+// Signal each process in the cgroup and in those below it.
+func (g Group) Signal(s syscall.Signal) error {
+	pids, err := g.pids()
+	for _, pid := range pids {
+		if pid > 0 { // 0 is one of another namespace, and to kill our own group
+			_ = syscall.Kill(pid, s) // it may be gone
+		}
+	}
+	return err
+}
+
+// Remove kills what is in the cgroup and removes it with all below it.
+func (g Group) Remove(ctx context.Context) error {
+	return until(ctx, "remove cgroup "+g.Path, func(context.Context) error {
+		if err := g.Signal(syscall.SIGKILL); err != nil {
 			return err
 		}
-		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
-		}
 		var all error // those that are still ending keep their cgroup
-		for _, dir := range g {
+		for _, dir := range g.Dirs() {
 			all = errors.Join(all, removeTree(dir))
 		}
 		return all

@@ -165,11 +165,16 @@ func TestProgramArguments(t *testing.T) {
 	assert.Contains(t, string(cmdline), "--profiling=false")
 }
 
+// What needs two API servers; and in the end nothing is left of all.
 func TestControlPlaneLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	c, err := cluster.Start(t.Context(), bare())
+	o := bare()
+	o.APIServers, o.Audit, o.AuditUsers = 2, true, []string{"spy"}
+	c, err := cluster.Start(t.Context(), o)
 	require.NoError(t, err)
+	t.Run("the requests of watched users are recorded", func(t *testing.T) { auditRecordsWatchedUsers(t, c) })
+	t.Run("a StandIn misses a delete", func(t *testing.T) { standInMissesDelete(t, c) })
 	var pids []int
 	for _, p := range c.Processes() {
 		pids = append(pids, p.PID())

@@ -47,7 +47,7 @@ const (
 type StandIn struct {
 	node   string
 	root   string // path of its cgroup, in every hierarchy
-	trees  group
+	trees  Group
 	client kubernetes.Interface
 	leaves []func(*corev1.Pod) bool
 	log    *slog.Logger
@@ -64,7 +64,7 @@ type StandIn struct {
 
 // newStandIn as this user; file is the beginning of its log's name.
 func newStandIn(as *rest.Config, node, root, file string) (*StandIn, error) {
-	all, err := trees("/proc/self/mounts")
+	all, err := RootGroup("/proc/self/mounts", counters()...)
 	if err != nil {
 		return nil, err
 	}
@@ -104,21 +104,21 @@ func (s *StandIn) prepare(ctx context.Context) error {
 	}
 	s.open = append(s.open, log)
 	s.log = slog.New(slog.NewTextHandler(log, nil)).With("StandIn", s.node)
-	for _, dir := range abandoned(filepath.Join(s.trees[0], "*", mark)) {
-		if err := s.trees.child(filepath.Base(filepath.Dir(dir))).remove(ctx); err != nil {
+	for _, dir := range abandoned(filepath.Join(s.trees.Dirs()[0], "*", mark)) {
+		if err := s.trees.Child(filepath.Base(filepath.Dir(dir))).Remove(ctx); err != nil {
 			return err
 		}
 	}
-	marked, err := s.trees[:1].make(filepath.Join(s.root, mark))
-	if err != nil {
+	marked := s.trees.first().Child(filepath.Join(s.root, mark))
+	if err := marked.Make(); err != nil {
 		return err
 	}
-	claimed, err := claim(marked[0])
+	claimed, err := claim(marked.Dirs()[0])
 	if err != nil {
 		return err
 	}
 	s.open = append(s.open, claimed)
-	return s.trees.child(filepath.Join(s.root, "kubepods")).remove(ctx)
+	return s.trees.Child(filepath.Join(s.root, "kubepods")).Remove(ctx)
 }
 
 // Close ends the StandIn as a kubelet's host that is switched off: the processes
@@ -130,7 +130,7 @@ func (s *StandIn) Close() error {
 	if len(s.open) == 2 { // the root is ours
 		ctx, cancel := deadline.Context(context.Background(), callTime)
 		defer cancel()
-		all = s.trees.child(s.root).remove(ctx)
+		all = s.trees.Child(s.root).Remove(ctx)
 		s.ends.Wait()
 	}
 	for _, f := range s.open {

@@ -30,7 +30,7 @@ shift; echo in >&3; exec "$@" 3>&-`
 
 // run is a pod that the StandIn runs.
 type run struct {
-	group   group
+	group   Group
 	process *child // nil: there is no command
 	err     error  // why it could not be started
 	began   metav1.Time
@@ -49,7 +49,7 @@ func (s *StandIn) Cgroup(pod *corev1.Pod) string {
 
 // Processes are the ids of a pod's processes, read from its cgroups.
 func (s *StandIn) Processes(pod *corev1.Pod) ([]int, error) {
-	return s.trees.child(s.Cgroup(pod)).pids()
+	return s.trees.Child(s.Cgroup(pod)).pids()
 }
 
 // Output is what a pod's process has written so far, to stdout and stderr.
@@ -116,7 +116,7 @@ func (s *StandIn) step(ctx context.Context, pod *corev1.Pod) error {
 	case r == nil && finished:
 		return nil
 	case r == nil:
-		r = &run{group: s.trees.child(s.Cgroup(pod)), began: metav1.Now()}
+		r = &run{group: s.trees.Child(s.Cgroup(pod)), began: metav1.Now()}
 		s.runs[pod.UID] = r
 		if r.err = s.begin(pod, r); r.err != nil {
 			s.log.Warn("pod does not start", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "err", r.err)
@@ -131,7 +131,7 @@ func (s *StandIn) step(ctx context.Context, pod *corev1.Pod) error {
 
 // begin makes the cgroup of a pod and starts its process.
 func (s *StandIn) begin(pod *corev1.Pod, r *run) error {
-	if _, err := s.trees.make(s.Cgroup(pod)); err != nil {
+	if err := r.group.Make(); err != nil {
 		return err
 	}
 	container := pod.Spec.Containers[0]
@@ -143,7 +143,7 @@ func (s *StandIn) begin(pod *corev1.Pod, r *run) error {
 		return err
 	}
 	defer log.Close()
-	args := slices.Concat([]string{"-c", intoCgroups, "sh"}, r.group, []string{"--"}, container.Command, container.Args)
+	args := slices.Concat([]string{"-c", intoCgroups, "sh"}, r.group.Dirs(), []string{"--"}, container.Command, container.Args)
 	cmd := exec.Command("sh", args...) //nolint:noctx // its life is the pod's
 	cmd.Dir, cmd.Stdout, cmd.Stderr = container.WorkingDir, log, log
 	if cmd.Env, err = environment(container); err != nil {
@@ -221,7 +221,7 @@ func (s *StandIn) clear(ctx context.Context, r *run) error {
 	if r.gone {
 		return nil
 	}
-	if err := r.group.remove(ctx); err != nil {
+	if err := r.group.Remove(ctx); err != nil {
 		return err
 	}
 	r.gone = true

@@ -106,10 +106,7 @@ func TestStandInPodTerminationGrace(t *testing.T) {
 	eventually(t, "one that obeys goes at once", func() bool { return gone(t, c, quick) })
 }
 
-func TestStandInMissedDelete(t *testing.T) {
-	o := bare()
-	o.APIServers = 2
-	c := cluster.New(t, o)
+func standInMissesDelete(t *testing.T, c *cluster.Cluster) {
 	s := c.Node(t, "n")
 	p := pod(t, c, c.Namespace(t), "n", "sleep", "600")
 	require.NotEmpty(t, dirs(t, s.Cgroup(p)))

@@ -31,7 +31,7 @@ func Functions() []Function {
 		{"Evictions that the controller approves", cluster.APIServer, "e2e", []string{"TestEvictThroughController/a_pod_goes_through_the_controller"}},
 		{"The gate holds data mover loads, and releases them", cluster.APIServer, "deploy", []string{"TestGateAcceptNeedsTicket", "TestGateStartHoldNeedsTicket", "TestGateOnlyControllerWritesTickets"}},
 		{"Waiting loads are hidden, and released without the controller", cluster.APIServer, "deploy", []string{"TestGateHidesLoad", "TestGateHandsBackHiddenLoad"}},
-		{"Waiting loads are hidden, and released by a CronJob where the cluster cannot", cluster.APIServer, "e2e", []string{"TestReleaseHiddenOnSchedule", "TestLoadsWithoutMutatingPolicies"}},
+		{"Waiting loads are hidden, and released by a CronJob where the cluster cannot", cluster.APIServer, "e2e", []string{"TestLoadsWithoutMutatingPolicies"}},
 		{"Pods of data movers are steered to calm nodes", cluster.APIServer, "deploy", []string{"TestGateMoverPodAffinity"}},
 		{"The controller admits loads within the limit", cluster.APIServer, "e2e", []string{"TestLoadsOfDataMovers/are_never_more_prepared_than_may_be,_also_of_two_controllers"}},
 		{"The Helm chart has what the cluster serves", cluster.APIServer, "e2e/chart", []string{"TestInstallByWhatIsServed/as_it_comes"}},

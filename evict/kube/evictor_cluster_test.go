@@ -245,12 +245,19 @@ func TestEvictorForbidden(t *testing.T) {
 	assert.False(t, s.ends(pod))
 }
 
-func TestEvictorAPIServerAway(t *testing.T) {
-	c := cluster.New(t, cluster.Options{Without: []string{cluster.ControllerManager, cluster.Scheduler}})
-	_, err := c.AddNode(t.Context(), "n1", nil)
-	require.NoError(t, err)
-	s := scene{Cluster: c, t: t, namespace: "default", node: "n1"}
-	s.evictor = Evictor{REST: agentClient(t, c).CoreV1().RESTClient()}
+// An API server without controllers, which serves EvictionRequests.
+func TestEvictOnBareAPIServer(t *testing.T) {
+	c := cluster.New(t, cluster.Options{
+		Without: []string{cluster.ControllerManager, cluster.Scheduler},
+		Args:    map[string][]string{cluster.APIServer: {"--feature-gates=EvictionRequestAPI=true", "--runtime-config=lifecycle.k8s.io/v1alpha1=true"}},
+	})
+	t.Run("eviction requests", func(t *testing.T) { evictionRequestServed(t, c) })
+	t.Run("it goes away", func(t *testing.T) { apiServerAway(t, c) })
+}
+
+func apiServerAway(t *testing.T, c *cluster.Cluster) {
+	s := newScene(t, c, "evict-away")
+	s.evictor.Timeout = 0 // the usual one
 	pod := s.pod("web-0", corev1.PodRunning)
 
 	s.budget("web", 0) // and nobody there to process it

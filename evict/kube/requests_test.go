@@ -97,62 +97,57 @@ func TestMadeByAgent(t *testing.T) {
 	}
 }
 
-func TestEvictionRequestOnServer(t *testing.T) {
-	t.Run("not served", func(t *testing.T) {
-		s := newScene(t, sharedPlane(t), "request-none")
-		pod := s.pod("web-0", "Running")
-		q := EvictionRequester{REST: agentClient(t, s.Cluster).CoreV1().RESTClient(), Timeout: soon}
-		require.NoError(t, s.Apply(t.Context(), deploy.RBACEvictRequest))
-		require.ErrorIs(t, q.Served(t.Context()), ErrNotServed)
-		deadline.Within(t, soon, "it says that nothing is served", func() error { // RBAC follows a binding in its own time
-			if got := q.Evict(t.Context(), victim(pod), false); got.Outcome != evict.Braked || got.Text != notServed {
-				return fmt.Errorf("%s: %s", got.Outcome, got.Text)
-			}
-			return nil
-		})
-		require.NoError(t, q.Withdraw(t.Context(), victim(pod)))
-	})
-	t.Run("served", func(t *testing.T) {
-		c := cluster.New(t, cluster.Options{
-			Without: []string{cluster.Scheduler},
-			Args:    map[string][]string{cluster.APIServer: {"--feature-gates=EvictionRequestAPI=true", "--runtime-config=lifecycle.k8s.io/v1alpha1=true"}},
-		})
-		s := newScene(t, c, "request-some")
-		pod := s.pod("web-0", "Running")
-		q := EvictionRequester{REST: agentClient(t, c).CoreV1().RESTClient(), Timeout: soon}
-		v := victim(pod)
-		require.NoError(t, q.Served(t.Context()))
-		got := q.Evict(t.Context(), v, false)
-		assert.Equal(t, evict.Braked, got.Outcome, "without the right")
-		assert.Contains(t, got.Text, "; apply deploy/rbac-evict-request.yaml")
-		require.NoError(t, c.Apply(t.Context(), deploy.RBACEvictRequest))
-		deadline.Within(t, soon, "the dry run is accepted", func() error {
-			if dry := q.Evict(t.Context(), v, true); dry.Outcome != evict.InProgress || dry.Code != http.StatusCreated {
-				return fmt.Errorf("%s, %d: %s", dry.Outcome, dry.Code, dry.Text)
-			}
-			return nil
-		})
-		requests := c.Client.LifecycleV1alpha1().EvictionRequests(s.namespace)
-		list, err := requests.List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		require.Empty(t, list.Items, "a dry run stores nothing")
-		for _, code := range []int{201, 409} {
-			got = q.Evict(t.Context(), v, false)
-			assert.Equal(t, evict.InProgress, got.Outcome, got.Text)
-			assert.Equal(t, code, got.Code)
+func TestEvictionRequestNotServed(t *testing.T) {
+	s := newScene(t, sharedPlane(t), "request-none")
+	pod := s.pod("web-0", "Running")
+	q := EvictionRequester{REST: agentClient(t, s.Cluster).CoreV1().RESTClient(), Timeout: soon}
+	require.NoError(t, s.Apply(t.Context(), deploy.RBACEvictRequest))
+	require.ErrorIs(t, q.Served(t.Context()), ErrNotServed)
+	deadline.Within(t, soon, "it says that nothing is served", func() error { // RBAC follows a binding in its own time
+		if got := q.Evict(t.Context(), victim(pod), false); got.Outcome != evict.Braked || got.Text != notServed {
+			return fmt.Errorf("%s: %s", got.Outcome, got.Text)
 		}
-		list, err = requests.List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		require.Len(t, list.Items, 1)
-		assert.Equal(t, pod.UID, list.Items[0].Spec.Target.Pod.UID)
-		assert.Equal(t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}, list.Items[0].OwnerReferences)
-		assert.False(t, s.ends(pod))
-		for range 2 {
-			require.NoError(t, q.Withdraw(t.Context(), v))
-		}
-		_, err = requests.Get(t.Context(), list.Items[0].Name, metav1.GetOptions{})
-		require.True(t, apierrors.IsNotFound(err))
-		v.UID = string(types.UID("00000000-0000-0000-0000-000000000000"))
-		assert.Equal(t, evict.InProgress, q.Evict(t.Context(), v, true).Outcome, "whether the pod exists is for the responder")
+		return nil
 	})
+	require.NoError(t, q.Withdraw(t.Context(), victim(pod)))
+}
+
+func evictionRequestServed(t *testing.T, c *cluster.Cluster) {
+	s := newScene(t, c, "request-some")
+	pod := s.pod("web-0", "Running")
+	q := EvictionRequester{REST: agentClient(t, c).CoreV1().RESTClient(), Timeout: soon}
+	v := victim(pod)
+	require.NoError(t, q.Served(t.Context()))
+	got := q.Evict(t.Context(), v, false)
+	assert.Equal(t, evict.Braked, got.Outcome, "without the right")
+	assert.Contains(t, got.Text, "; apply deploy/rbac-evict-request.yaml")
+	require.NoError(t, c.Apply(t.Context(), deploy.RBACEvictRequest))
+	deadline.Within(t, soon, "the dry run is accepted", func() error {
+		if dry := q.Evict(t.Context(), v, true); dry.Outcome != evict.InProgress || dry.Code != http.StatusCreated {
+			return fmt.Errorf("%s, %d: %s", dry.Outcome, dry.Code, dry.Text)
+		}
+		return nil
+	})
+	requests := c.Client.LifecycleV1alpha1().EvictionRequests(s.namespace)
+	list, err := requests.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, list.Items, "a dry run stores nothing")
+	for _, code := range []int{201, 409} {
+		got = q.Evict(t.Context(), v, false)
+		assert.Equal(t, evict.InProgress, got.Outcome, got.Text)
+		assert.Equal(t, code, got.Code)
+	}
+	list, err = requests.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	assert.Equal(t, pod.UID, list.Items[0].Spec.Target.Pod.UID)
+	assert.Equal(t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}, list.Items[0].OwnerReferences)
+	assert.False(t, s.ends(pod))
+	for range 2 {
+		require.NoError(t, q.Withdraw(t.Context(), v))
+	}
+	_, err = requests.Get(t.Context(), list.Items[0].Name, metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err))
+	v.UID = string(types.UID("00000000-0000-0000-0000-000000000000"))
+	assert.Equal(t, evict.InProgress, q.Evict(t.Context(), v, true).Outcome, "whether the pod exists is for the responder")
 }
