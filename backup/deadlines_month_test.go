@@ -43,14 +43,16 @@ type dueJob struct {
 	class   string
 	want    objective.Objective
 	takes   time.Duration // under no pressure, until it ends or fails
+	median  time.Duration // of what Backups like it take, under no pressure
 	good    bool
 	counted bool
 
 	ends     time.Time // zero: it has not begun
 	estimate durations.Estimate
 	missed   bool
-	// said: the last forecast, made an hour before its deadline or more, has it late.
-	said bool
+	// said: the last forecast, made an hour before its deadline or more, has it late; knows:
+	// so has the one that knows each median.
+	said, knows bool
 	// foreseen is the interval in which it was to end by the forecast at 23:00.
 	foreseen [2]time.Time
 }
@@ -132,6 +134,10 @@ func (m *dueMonth) day(day int) {
 
 // add a Backup of an app (-1: of all) that takes about so many minutes.
 func (m *dueMonth) add(class string, at time.Time, app int, minutes, spread float64, full bool, want objective.Objective) {
+	median := minutes
+	if full {
+		median *= 4
+	}
 	minutes *= math.Exp(spread * m.random.NormFloat64())
 	if m.random.IntN(40) == 0 {
 		minutes *= 3 // much has changed
@@ -152,18 +158,18 @@ func (m *dueMonth) add(class string, at time.Time, app int, minutes, spread floa
 	}
 	m.jobs = append(m.jobs, &dueJob{
 		Backup: b, class: class, want: want, good: good, counted: !at.Before(m.at(taughtDays, 0)),
-		takes: time.Duration(max(minutes, 0.5) * float64(time.Minute)).Round(time.Second),
+		takes: time.Duration(max(minutes, 0.5) * float64(time.Minute)).Round(time.Second), median: time.Duration(median * float64(time.Minute)),
 	})
 }
 
-// runs is how long a Backup runs that begins at a time: longer under pressure.
-func (m *dueMonth) runs(j *dueJob, at time.Time) time.Duration {
+// runs is how long a Backup runs that begins at a time and takes so long under no pressure.
+func (m *dueMonth) runs(takes time.Duration, at time.Time) time.Duration {
 	for _, p := range m.pressure {
 		if !at.Before(p[0]) && at.Before(p[1]) {
-			return j.takes * 3 / 2
+			return takes * 3 / 2
 		}
 	}
-	return j.takes
+	return takes
 }
 
 // dueManner is a way to run the month.
@@ -304,7 +310,7 @@ func (s *shift) learn() {
 		}
 		switch {
 		case s.clairvoyant:
-			runs := s.runs(j, s.in.Time)
+			runs := s.runs(j.takes, s.in.Time)
 			b.Takes = durations.Estimate{Low: runs, Mid: runs, High: runs}
 		case s.learns:
 			b.Takes = s.learned(j)
@@ -331,16 +337,40 @@ func (s *shift) foresee(later []*dueJob) {
 	if s.deadlines && s.in.Time.In(s.berlin).Hour() == 23 {
 		s.foreseeEnds(Forecast(s.in, coming, nil, dues, until))
 	}
-	for _, f := range (&premises{in: s.in, coming: coming, dues: dues, until: until}).play(middle).runs {
+	p := &premises{in: s.in, coming: coming, dues: dues, until: until}
+	s.say(p, func(j *dueJob, late bool) { j.said = late })
+	p.in.Backups, p.coming = s.known(p.in.Backups), s.known(coming)
+	s.say(p, func(j *dueJob, late bool) { j.knows = late })
+}
+
+// say what will be late of what is due more than an hour from now.
+func (s *shift) say(p *premises, say func(j *dueJob, late bool)) {
+	for _, f := range p.play(middle).runs {
 		j := s.jobs[f.UID]
 		d := f.due.Deadline
 		if f.due == (objective.Due{}) { // the order knows no deadlines, and no other ended before
 			d = s.due(j).Deadline
 		}
-		if d.After(s.in.Time.Add(time.Hour)) && d.Before(until) {
-			j.said = f.ends.IsZero() || f.ends.After(d)
+		if d.After(s.in.Time.Add(time.Hour)) && d.Before(p.until) {
+			say(j, f.ends.IsZero() || f.ends.After(d))
 		}
 	}
+}
+
+// known are Backups with the true median of what each takes, and of those that wait under the
+// pressure of this moment.
+func (s *shift) known(list []Backup) []Backup {
+	list = slices.Clone(list)
+	for i := range list {
+		if b := &list[i]; b.Takes.Known() {
+			at := s.in.Time
+			if b.running() {
+				at = b.Began
+			}
+			b.Takes.Mid = s.runs(s.jobs[b.UID].median, at)
+		}
+	}
+	return list
 }
 
 // coming are the Backups of Schedules until a time.
@@ -382,7 +412,7 @@ func (s *shift) decide() {
 			case e.Start:
 				j := s.jobs[e.UID]
 				e.Phase, e.Began, e.Position = InProgress, s.in.Time, 0
-				j.ends = s.in.Time.Add(s.runs(j, s.in.Time))
+				j.ends = s.in.Time.Add(s.runs(j.takes, s.in.Time))
 				j.estimate = e.Takes
 			case e.Turn != e.WriteTurn:
 				s.newestVersion++
@@ -400,6 +430,7 @@ type tally struct {
 	foreseen, within int
 	scheduled        int // good Backups of Schedules
 	said, right      int // misses that were said an hour ahead, and those of them that came
+	knew, knewRight  int // the same where each median is known
 	longest          time.Duration
 }
 
@@ -432,6 +463,12 @@ func (t *tally) deadline(j *dueJob) {
 	}
 	if j.said && j.missed {
 		t.right++
+	}
+	if j.knows {
+		t.knew++
+	}
+	if j.knows && j.missed {
+		t.knewRight++
 	}
 }
 
