@@ -52,10 +52,11 @@ func TestRecording(t *testing.T) {
 func recordedOverRestarts(t *testing.T) {
 	t.Parallel()
 	w := newWeather(t)
-	dir := filepath.Join(t.TempDir(), "recording")
+	s := filesystemtest.New(t)
+	dir := filepath.Join(s.Enter(s.Mount("tmpfs", "disk", "disk", "size=64m")), "recording") // a slow disk loses samples
 	config := configFile(t, strings.Replace(fmt.Sprintf(shortConfig, dir), "minAvailable: 0", "minAvailable: 0, segmentAge: 2s", 1))
 	published := map[change]plugins.Level{}
-	samples := uint64(0)
+	samples, lost := uint64(0), 0.0
 	for run := range 6 {
 		a := startAgent(t, "--config", config, "--path.procfs", w.dir).ticked(2)
 		stop := a.watchLevels()
@@ -68,9 +69,11 @@ func recordedOverRestarts(t *testing.T) {
 		a.ticked(a.snapshot().Sequence + 3)
 		maps.Copy(published, changesOf(stop()))
 		samples += a.snapshot().Sequence
+		lost += a.metric(samplesLost)
 		end := []os.Signal{syscall.SIGKILL, syscall.SIGTERM}[run%2]
 		a.end(end)
 	}
+	require.Zero(t, lost, "samples were not recorded, so a replay knows less")
 	maps.DeleteFunc(published, func(c change, _ plugins.Level) bool { return c.plugin != "memory-stall" })
 	require.GreaterOrEqual(t, len(published), 6, "hard and none of three runs; soft between them on a busy machine")
 
