@@ -61,6 +61,16 @@ func (n *node) spent(service string) {
 	})
 }
 
+// quickOf are disks of which a request takes less than 1 ms for a service alone, as measured on
+// each: none of these limits delays the few requests of one.
+func quickOf(disks ...string) map[string]time.Duration {
+	u := map[string]time.Duration{}
+	for _, d := range disks {
+		u[d] = time.Millisecond
+	}
+	return u
+}
+
 // scenesOfCloud are of disks as clouds sell them, of swap in compressed memory, and of two
 // loads at once.
 func scenesOfCloud() []scene {
@@ -71,7 +81,7 @@ func scenesOfCloud() []scene {
 	}
 	return []scene{
 		{
-			name: "reads-of-500", class: "disk contention", run: 90 * time.Second, want: []judgement.Want{contended("vdc")}, usual: usualOf("vdc"),
+			name: "reads-of-500", class: "disk contention", run: 90 * time.Second, want: []judgement.Want{contended("vdc")}, usual: quickOf("vdc"),
 			did: "a service reads 1 MiB/s of vdc, a disk of 500 requests a second; a BestEffort pod reads it with 24 requests of 256 KiB in flight",
 			why: "the service waits for the presser",
 			begin: func(n *node) {
@@ -81,7 +91,7 @@ func scenesOfCloud() []scene {
 			end: units("presser", "shop"),
 		},
 		{
-			name: "lone-backup-of-500", class: "busy disk", run: 75 * time.Second, usual: usualOf("vdc", "vdg"),
+			name: "lone-backup-of-500", class: "busy disk", run: 75 * time.Second, usual: quickOf("vdc", "vdg"),
 			did: "a backup reads vdc, a disk of 500 requests a second, with 24 requests of 256 KiB in flight; a service works on vdg",
 			why: "no other workload uses the disk of the backup",
 			begin: func(n *node) {
@@ -91,7 +101,7 @@ func scenesOfCloud() []scene {
 			end: units("backup", "shop"),
 		},
 		{
-			name: "reader-of-3000", class: "busy disk", run: 75 * time.Second, usual: usualOf("vdd"),
+			name: "reader-of-3000", class: "busy disk", run: 75 * time.Second, usual: quickOf("vdd"),
 			did: "a BestEffort pod reads vdd, a disk of 3000 requests a second, one request of 256 KiB after the other; a service writes and reads 1 MiB/s of the same disk",
 			why: "one request in flight is less than the disk carries, and the service does not wait for it",
 			begin: func(n *node) {
@@ -101,7 +111,7 @@ func scenesOfCloud() []scene {
 			end: units("reader", "shop"),
 		},
 		{
-			name: "tokens-spent-alone", class: "busy disk", run: 90 * time.Second, usual: usualOf("vde", "vdg"),
+			name: "tokens-spent-alone", class: "busy disk", run: 90 * time.Second, usual: quickOf("vde", "vdg"),
 			did: "a backup reads vde, " + credits + ", with four requests of 256 KiB in flight; a service works on vdg",
 			why: "the disk becomes slow, and no other workload uses it",
 			begin: func(n *node) {
@@ -111,7 +121,7 @@ func scenesOfCloud() []scene {
 			end: units("backup", "shop"),
 		},
 		{
-			name: "tokens-spent-by-neighbour", class: "disk contention", run: 90 * time.Second, want: []judgement.Want{contended("vdf")}, usual: usualOf("vdf"),
+			name: "tokens-spent-by-neighbour", class: "disk contention", run: 90 * time.Second, want: []judgement.Want{contended("vdf")}, usual: quickOf("vdf"),
 			did: "a service reads 1 MiB/s of vdf, " + credits + "; a BestEffort pod reads it with four requests of 256 KiB in flight",
 			why: "the presser has spent the disk's tokens, and the service waits for its requests",
 			begin: func(n *node) {
@@ -122,7 +132,7 @@ func scenesOfCloud() []scene {
 			end: units("presser", "shop"),
 		},
 		{
-			name: "disk-turns-slow", class: "slow disk", run: 75 * time.Second, usual: usualOf("vdg"),
+			name: "disk-turns-slow", class: "slow disk", run: 75 * time.Second, usual: quickOf("vdg"),
 			did: "a service writes and reads 2 MiB/s of vdg in requests of 256 KiB; the disk carries four requests a second from then on; a pod writes a line a second to another disk",
 			why: "the disk has become slow by itself: no other workload uses it",
 			begin: func(n *node) {
@@ -136,7 +146,7 @@ func scenesOfCloud() []scene {
 			},
 		},
 		{
-			name: "two-on-a-delayed-disk", class: "slow disk", run: 75 * time.Second, usual: usualOf("vdg"),
+			name: "two-on-a-delayed-disk", class: "slow disk", run: 75 * time.Second, usual: quickOf("vdg"),
 			did: "two services read 1 MiB/s each of a dm-delay device of 200 ms over vdg, a fast disk",
 			why: "every request takes 200 ms, with or without the other service: a slow disk, caused by no workload",
 			begin: func(n *node) {
@@ -150,7 +160,7 @@ func scenesOfCloud() []scene {
 			},
 		},
 		{
-			name: "zram-holds-cold-pages", class: "full memory", run: 60 * time.Second, usual: usualOf("vdg"),
+			name: "zram-holds-cold-pages", class: "full memory", run: 60 * time.Second, usual: quickOf("vdg"),
 			did: "some hundred MiB of a pod that does not use them are swapped to compressed memory since before the recording; a service works on vdg, and a program reads 300 MiB of files over and over",
 			why: "swap is used, nothing is swapped any more, and memory is available",
 			before: func(n *node) {
@@ -189,7 +199,7 @@ func scenesOfCloud() []scene {
 			end: func(n *node) { units("hog")(n); n.noZRAM() },
 		},
 		{
-			name: "presser-beside-hog", class: "memory shortage", run: 90 * time.Second, from: filled, usual: usualOf("vdc"),
+			name: "presser-beside-hog", class: "memory shortage", run: 90 * time.Second, from: filled, usual: quickOf("vdc"),
 			want: append(hardMemory(), contended("vdc")),
 			did:  "two loads at once: a program takes all memory but 50 MiB, and reads 150 MiB of file pages at random on a disk of 1000 requests a second; a service reads 1 MiB/s of vdc, a disk of 500 requests a second, beside a BestEffort pod with 24 requests of 256 KiB in flight",
 			why:  "the node stalls for memory, and the service waits for the presser as well",
@@ -201,7 +211,7 @@ func scenesOfCloud() []scene {
 			end: units("hog", "presser", "shop"),
 		},
 		{
-			name: "backup-beside-log-storm", class: "busy disk", run: 75 * time.Second, usual: usualOf("vdc", "vdd", "vdg"),
+			name: "backup-beside-log-storm", class: "busy disk", run: 75 * time.Second, usual: quickOf("vdc", "vdd", "vdg"),
 			did: "two loads at once: a backup reads vdc, a disk of 500 requests a second, with 24 requests of 256 KiB in flight; a pod writes 64 KiB with a sync, over and over, on vdd; a service works on vdg",
 			why: "each has a disk of its own",
 			begin: func(n *node) {
