@@ -17,7 +17,7 @@ func TestBrowserShowsNight(t *testing.T) {
 	b := startBrowser(t)
 	for _, width := range []int{420, 1400} {
 		b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500})
-		b.call("Page.navigate", map[string]any{"url": server.URL + "/pages_controller_night.html"})
+		b.open(server.URL + "/pages_controller_night.html")
 		b.waitFor("the drawing is there", `document.readyState === 'complete' && document.querySelectorAll('svg.gantt g').length === 6`)
 		assert.Empty(t, b.js(offScreen), "%d px: nothing is off the screen", width)
 		assert.Empty(t, b.js(`(() => {

@@ -92,7 +92,7 @@ func TestBrowserHistory(t *testing.T) {
 		for _, scheme := range []string{"light", "dark"} {
 			b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500})
 			b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}})
-			b.call("Page.navigate", map[string]any{"url": a.url + "/history?range=hour"})
+			b.open(a.url + "/history?range=hour")
 			b.waitFor("the page is there", `!!document.querySelector('.plot-axes') && document.readyState === 'complete'`)
 			assert.Equal(t, false, b.js(`document.documentElement.scrollWidth > innerWidth`), "%d px show its whole width", width)
 			assert.Equal(t, true, b.js(`[...document.querySelectorAll('.plot')].every((p) => p.getBoundingClientRect().right <= innerWidth)`))

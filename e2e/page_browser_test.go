@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -105,6 +106,20 @@ func (b *browser) ask(method string, params map[string]any) (json.RawMessage, er
 	}
 }
 
+// open shows a page. The browser gives up what it loads when a network device of the machine
+// comes or goes, as those of other tests do: then it is asked again.
+func (b *browser) open(url string) {
+	b.t.Helper()
+	eventually(b.t, "the page is loaded", func() error {
+		var did struct{ ErrorText string }
+		require.NoError(b.t, json.Unmarshal(b.call("Page.navigate", map[string]any{"url": url}), &did))
+		if did.ErrorText == "net::ERR_NETWORK_CHANGED" {
+			return errors.New(did.ErrorText)
+		}
+		return nil
+	})
+}
+
 // js is the value of an expression in the page.
 func (b *browser) js(expression string) any {
 	b.t.Helper()
@@ -132,7 +147,7 @@ func TestBrowserFollowsLivePage(t *testing.T) {
 	a := startAgent(t).ticked(3)
 	b := startBrowser(t)
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": true})
-	b.call("Page.navigate", map[string]any{"url": a.url + "/"})
+	b.open(a.url + "/")
 	b.waitFor("it is live", `!!document.getElementById('live') && document.getElementById('live').textContent === 'live'`)
 	b.js(`window.h1 = document.querySelector('h1'); window.was = document.querySelector('main').innerText;
 		window.fold = document.querySelector('main details'); fold.open = true; fold.querySelector('summary').focus(); 0`)
@@ -157,10 +172,10 @@ func TestBrowserWithoutScripts(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t).ticked(3)
 	b := startBrowser(t)
-	b.call("Page.navigate", map[string]any{"url": a.url + "/"})
+	b.open(a.url + "/")
 	b.waitFor("the page is there", `!!document.querySelector('h1')`)
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true})
-	b.call("Page.navigate", map[string]any{"url": a.url + "/"})
+	b.open(a.url + "/")
 	text := func() (text string) { // while it loads there is none
 		out, _ := b.ask("Runtime.evaluate", map[string]any{"expression": `document.querySelector('.page').textContent`, "returnByValue": true})
 		var v struct{ Result struct{ Value any } }

@@ -48,8 +48,8 @@ func (b *browser) look(name, url string) {
 	b.t.Helper()
 	for _, width := range []int{420, 1400} {
 		b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
-		b.call("Page.navigate", map[string]any{"url": "about:blank"})
-		b.call("Page.navigate", map[string]any{"url": url})
+		b.open("about:blank")
+		b.open(url)
 		b.waitFor(fmt.Sprintf("%s, %d px", name, width), `document.readyState === 'complete' && !!document.querySelector('h1')`)
 		for _, scheme := range []string{"light", "dark"} {
 			place := fmt.Sprintf("%s, %d px, %s", name, width, scheme)
@@ -91,7 +91,7 @@ func TestBrowserPagesOfAgent(t *testing.T) {
 	b := startBrowser(t)
 	b.look("status page", a.url+"/?hold&open")
 	first := func(kind string) string {
-		b.call("Page.navigate", map[string]any{"url": a.url + "/?hold"})
+		b.open(a.url + "/?hold")
 		b.waitFor("the page is there", `document.readyState === 'complete' && !!document.querySelector('a[href^="`+kind+`?"]')`)
 		return b.js(`document.querySelector('a[href^="` + kind + `?"]').href`).(string)
 	}
@@ -112,7 +112,7 @@ func TestBrowserPagesOfAgent(t *testing.T) {
 				b.call("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key, "code": key, "text": text, "windowsVirtualKeyCode": map[string]int{"Tab": 9, "Enter": 13}[key]})
 			}
 		}
-		b.call("Page.navigate", map[string]any{"url": a.url + "/?hold"})
+		b.open(a.url + "/?hold")
 		b.waitFor("the page is there", `document.readyState === 'complete' && !!document.querySelector('#q')`)
 		key("Tab", "")
 		b.waitFor("the first stop skips to the content", `document.activeElement.className === 'skip' && document.activeElement.getBoundingClientRect().top >= 0`)
