@@ -36,7 +36,7 @@ func startBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Skip("chromium is not installed: the page's script is not run")
 	}
-	ctx, cancel := deadline.Context(t.Context(), 2*time.Minute)
+	ctx, cancel := deadline.Context(t.Context(), 10*time.Minute) // of all that a test looks at
 	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), "about:blank")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all its children
