@@ -228,7 +228,10 @@ func TestCredentials(t *testing.T) {
 		}}
 		current := func(a ...answer) (token string, waited time.Duration, err error) {
 			for _, one := range a {
-				disk <- one
+				go func() {
+					synctest.Wait() // it is waited for: a read that has failed before that is repeated
+					disk <- one
+				}()
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), requestTime)
 			defer cancel()
