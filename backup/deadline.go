@@ -48,8 +48,9 @@ type dueBackup struct {
 	// bounded is a deadline that a namespace's owner chose; zero: none is in force.
 	bounded time.Time
 	given   bool // its deadline is given up
-	// slot in which it is planned.
+	// slot in which it is planned, and for how long it takes it.
 	slot int
+	hold time.Duration
 }
 
 // tier of a waiting Backup: the lower comes first.
@@ -68,7 +69,7 @@ const (
 func (in *Input) byDeadline(list []*Backup) []*Backup {
 	due := make([]dueBackup, 0, len(list))
 	for _, b := range list {
-		d := dueBackup{Backup: b, aged: b.Created.Add(in.aging()), tier: tierDue}
+		d := dueBackup{Backup: b, aged: b.Created.Add(in.aging()), tier: tierDue, hold: b.holds().Mid}
 		switch {
 		case in.closed(b):
 			d.tier = tierClosed
@@ -175,7 +176,7 @@ func (s *slotTimes) keep(d *dueBackup, now time.Time, bounded bool) (gaveUp bool
 		if longest == d {
 			return true
 		}
-		s.busy[d.slot] -= d.holds().Mid
+		s.busy[d.slot] -= d.hold
 		s.place(d)
 		gaveUp = true
 		late = bounded && s.late(d, now, bounded) // of others' deadlines one is given up
@@ -185,7 +186,7 @@ func (s *slotTimes) keep(d *dueBackup, now time.Time, bounded bool) (gaveUp bool
 
 func (s *slotTimes) giveUp(d *dueBackup) {
 	d.at, d.given = d.aged, true
-	s.busy[d.slot] -= d.holds().Mid
+	s.busy[d.slot] -= d.hold
 }
 
 // slotTimes are the slots of the queue as far as they are planned.
@@ -217,7 +218,7 @@ func (in *Input) newSlots() *slotTimes {
 // place plans a Backup in the slot that is free first.
 func (s *slotTimes) place(d *dueBackup) {
 	d.slot = s.first()
-	s.busy[d.slot] += d.holds().Mid
+	s.busy[d.slot] += d.hold
 }
 
 // late tells whether the Backup that was placed last would be late though it took as little as
@@ -229,7 +230,7 @@ func (s *slotTimes) late(d *dueBackup, now time.Time, bounded bool) bool {
 	if bounded {
 		takes = d.Takes.Mid
 	}
-	return now.Add(s.busy[d.slot] - d.holds().Mid + takes).After(d.at)
+	return now.Add(s.busy[d.slot] - d.hold + takes).After(d.at)
 }
 
 // first is the slot that is free first.
@@ -248,7 +249,7 @@ type longestFirst []*dueBackup
 
 func (h longestFirst) Len() int { return len(h) }
 func (h longestFirst) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(h[j].holds().Mid, h[i].holds().Mid), cmp.Compare(h[i].UID, h[j].UID)) < 0
+	return cmp.Or(cmp.Compare(h[j].hold, h[i].hold), cmp.Compare(h[i].UID, h[j].UID)) < 0
 }
 func (h longestFirst) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 func (h *longestFirst) Push(x any)   { *h = append(*h, x.(*dueBackup)) }
