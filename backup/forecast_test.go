@@ -42,6 +42,14 @@ func TestForecast(t *testing.T) {
 		}
 		assert.Greater(t, all["second"].Latest.Sub(all["second"].Earliest), all["runs"].Latest.Sub(all["runs"].Earliest), "what comes later is less sure")
 	})
+	t.Run("what makes one take longer makes others", func(t *testing.T) {
+		var list []Backup
+		for i := range 10 {
+			list = append(list, waits(fmt.Sprint(i), "b", time.Hour, time.Time{}))
+		}
+		last := forecast(1, nil, list...)["9"]
+		assert.Greater(t, last.Latest.Sub(last.Earliest), 3*time.Hour, "of each by itself it would be about 2 h")
+	})
 	t.Run("late for the limit", func(t *testing.T) {
 		o := forecast(1, nil, running, waits("late", "b", time.Hour, at(1.5)))["late"]
 		assert.Equal(t, "will miss its deadline by 30m, because it waits 1h while as many other Backups run as the limit allows, 1", o.String())
@@ -58,6 +66,8 @@ func TestForecast(t *testing.T) {
 		o := forecast(2, nil, running, b)["late"]
 		assert.Equal(t, "will miss its deadline by 30m, because it takes 2h by itself", o.String())
 		assert.Equal(t, []string{"all backup windows opening an hour earlier"}, o.Helps)
+		b.Due.First = true
+		assert.Empty(t, forecast(2, nil, running, b)["late"].Helps, "no backup window keeps a first Backup waiting")
 	})
 	t.Run("one that is ready becomes stuck no more, and one that is stuck stays so", func(t *testing.T) {
 		for ready, begins := range map[time.Duration]time.Time{9 * time.Minute: at(1), 10 * time.Minute: noon} {

@@ -73,6 +73,10 @@ func TestScheduleForesee(t *testing.T) {
 		"postponed":                {of: []Foreseen{opens(10, one("a", 0, 10, 11))}, onMiss: OnMissPostpone, late: 7, ends: 11, because: "Backup a is postponed until 2026-03-01T22:00:00Z"},
 		"to come, and postponed":   {of: []Foreseen{opens(10, one("", 1, 10, 11))}, onMiss: OnMissPostpone, late: 7, ends: 11, because: "the Backup that comes at 2026-03-01T13:00:00Z is postponed until 2026-03-01T22:00:00Z"},
 		"its window opens later":   {of: []Foreseen{opens(10, one("a", 0, 10, 11))}, late: 7, ends: 11, because: "Backup a waits for its backup window until 2026-03-01T22:00:00Z"},
+		"a first one": {
+			of: []Foreseen{with(opens(10, one("a", 0, 10, 11)), func(f *Foreseen) { f.First = true })}, onMiss: OnMissPostpone, late: 7, ends: 11,
+			because: "Backup a waits for the window of first Backups until 2026-03-01T22:00:00Z",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all []*Foreseen

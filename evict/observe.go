@@ -136,7 +136,7 @@ func (m State) observeVictims(in Input) State {
 }
 
 // endedByUs reports whether a victim may terminate by its eviction. One that was terminating
-// when it was chosen does only if it ends as soon as it would by that: whoever may delete it
+// when it was chosen does only if it ends as soon as it would by that: a user who may delete it
 // may do so again and again, each time with a little less of a long period.
 func endedByUs(in Input, l *Chosen, p *pods.Pod) bool {
 	if p.TerminatesBy.IsZero() || p.TerminatesBy.Equal(l.TerminatesBy) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What clients may have at a time, whoever they are: an unknown one must not fill the memory of
-// the agent, or its heartbeat would end with it.
+// What a client may have at a time. Each is bounded: an unknown client must not fill the memory
+// of the agent, or the heartbeat would end with the agent.
 const (
 	// connectionsPerClient is how many connections an address may have. One more closes its
 	// oldest: the newest may be a probe of the kubelet, whose address others of the node share.

@@ -95,7 +95,7 @@ func await(rates snapshot.Opt[snapshot.DiskRates]) snapshot.Opt[float64] {
 }
 
 // appendNICs appends the network devices of the host, but no veths: each pod has one, of a new
-// name, and whoever makes pods would make eight series with each. What pods sent and received is
+// name, and a user who makes pods would make eight series with each. What pods sent and received is
 // in the series of single pods.
 func appendNICs(b []byte, all []snapshot.NICState) []byte {
 	var nics []snapshot.NICState
