@@ -128,6 +128,9 @@ func (c *checker) label(l Label) {
 		c.must(await > 0, "want how long a request takes", "usual", disk)
 	}
 	slices.SortFunc(c.found, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) }) // of maps
+	if k := l.Kubelet; k != nil {
+		c.kubelet(*k)
+	}
 	for i, w := range l.Want {
 		c.want(l, i, w)
 	}
@@ -137,6 +140,14 @@ func (c *checker) label(l Label) {
 		c.must(n.From >= l.Load.From && n.To <= l.Load.To, "it must be within the load", "notJudged", i)
 		c.must(n.Scope != "", "missing: the device that cannot be judged", "notJudged", i, "scope")
 		c.must(n.Sufferer != "", "missing: the workload that is seen to wait", "notJudged", i, "sufferer")
+	}
+}
+
+func (c *checker) kubelet(k Kubelet) {
+	c.must(strings.TrimSpace(k.Version) != "", "missing: which kubelet it was", "kubelet", "version")
+	c.must(len(k.Looks) > 0, "missing: when it looked, and what it saw", "kubelet", "looks")
+	for i := 1; i < len(k.Looks); i++ {
+		c.must(k.Looks[i-1].At < k.Looks[i].At, "it must be later than the one before", "kubelet", "looks", i, "at")
 	}
 }
 

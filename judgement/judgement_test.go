@@ -406,6 +406,9 @@ func TestDecode(t *testing.T) {
 		{"load", "class: calm\nmachine: here\ndid: nothing\nwhy: idle\nload: {from: 60, to: 10}\n", "one.yaml: line 5: load: from must be before to"},
 		{"not judged", good + "notJudged:\n  - {resource: disk, from: 15, to: 20}\n", "one.yaml: line 7: notJudged[0].scope: missing"},
 		{"duration", good + "usual: {vdb: soon}\n", "one.yaml: line 6: "},
+		{"which kubelet", good + "kubelet: {looks: [{at: 1, available: 5}]}\n", "one.yaml: line 6: kubelet.version: missing"},
+		{"a kubelet that saw nothing", good + "kubelet: {version: 1.37.2}\n", "one.yaml: line 6: kubelet.looks: missing"},
+		{"looks in no order", good + "kubelet:\n  version: 1.37.2\n  looks:\n  - {at: 11, available: 5}\n  - {at: 1, available: 5}\n", "one.yaml: line 10: kubelet.looks[1].at: it must be later than the one before"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Decode("one.yaml", "one", []byte(c.text))

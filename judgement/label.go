@@ -41,6 +41,26 @@ type Label struct {
 	// Usual is how long requests of a disk took before, by its name: what an
 	// agent that had watched it for a day would know.
 	Usual map[string]time.Duration `yaml:"usual,omitempty" json:"-"`
+	// Kubelet is what a real one said that ran meanwhile; nil: none did.
+	Kubelet *Kubelet `yaml:"kubelet,omitempty" json:"kubelet,omitempty"`
+}
+
+// Kubelet is what a real kubelet logged of the node's memory while a recording was made. It
+// is no part of the truth: it is judged by it as every judge is.
+type Kubelet struct {
+	Version string `yaml:"version" json:"version"`
+	// Looks of its eviction manager, oldest first.
+	Looks []Look `yaml:"looks" json:"looks"`
+}
+
+// Look is one of a kubelet at the memory of its node.
+type Look struct {
+	// At is when, in seconds from the first sample.
+	At float64 `yaml:"at" json:"atSeconds"`
+	// Available is its memory.available, in bytes.
+	Available uint64 `yaml:"available" json:"availableBytes"`
+	// Reclaims: it then set out to reclaim memory, in the end by evicting a pod.
+	Reclaims bool `yaml:"reclaims,omitempty" json:"reclaims,omitempty"`
 }
 
 // Span of a recording, in seconds from its first sample.

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/judgement"
 )
 
 // planned is how many recordings of a class there shall be.
@@ -60,6 +63,7 @@ func planText(r *Report) string {
 		all, healthy, heldOut, whole, missing = all+n, healthy+h, heldOut+o, whole+p.count, missing+less
 	}
 	fmt.Fprintf(&b, "| **all** | %d | %d | %d | %d | %d | |\n\n", all, healthy, heldOut, whole, missing)
+	b.WriteString(falseHardText(r) + "\n\n")
 	b.WriteString("| machine | recordings |\n|---|---|\n")
 	for _, c := range []struct {
 		what string
@@ -81,6 +85,26 @@ func planText(r *Report) string {
 		fmt.Fprintf(&b, "| %s | %d of %d |\n", c.what, n, len(r.Recordings))
 	}
 	return b.String()
+}
+
+// falseHardText bounds how often our rules are hard without reason.
+func falseHardText(r *Report) string {
+	var all, heldOut []*Recording
+	for i := range r.Recordings {
+		all = append(all, &r.Recordings[i])
+		if r.Recordings[i].HeldOut {
+			heldOut = append(heldOut, &r.Recordings[i])
+		}
+	}
+	of := func(list []*Recording) (f judgement.Rate, below float64) {
+		f = r.group("", list).Figures[0].FalseHard
+		to, _ := f.To.Get()
+		return f, math.Ceil(10000*to) / 100
+	}
+	a, aBelow := of(all)
+	h, hBelow := of(heldOut)
+	return fmt.Sprintf("Our rules reached hard in %d of all %d healthy recordings that could be judged: the rate is at most %.2f %%, by the exact 95 %% interval. Of those held out it was %d of %d: at most %.2f %%.",
+		a.Count, a.Of, aBelow, h.Count, h.Of, hBelow)
 }
 
 func kernel(version string) func(*Recording) bool {

@@ -49,6 +49,8 @@ type scene struct {
 	from func(*node) time.Time
 	// usual is how long a request of the disks took when nobody pressed.
 	usual map[string]time.Duration
+	// kubelet is what a kubelet said from then on; nil: none runs.
+	kubelet func(n *node, start time.Time) *judgement.Kubelet
 }
 
 const (
@@ -171,14 +173,17 @@ func (n *node) play(machine string, s scene) {
 	file := filepath.Join(n.t.TempDir(), "recorded")
 	n.run("mv " + onState + "/*.rec " + onState + ".rec") // there is one segment
 	require.NoError(n.t, n.Pull(context.WithoutCancel(n.t.Context()), onState+".rec", file))
-	s.keep(n.t, machine, file, from, wanted, pressed, to)
+	l, list := s.label(n.t, machine, file, from, wanted, pressed, to)
+	if s.kubelet != nil {
+		l.Kubelet = s.kubelet(n, list[0].Time)
+	}
+	s.keep(n.t, l, file)
 }
 
-// keep labels a recording and puts both where the set is: the load went from from to to, and
-// what is wanted from wanted to pressed.
-func (s scene) keep(t *testing.T, machine, file string, from, wanted, pressed, to time.Time) {
+// label of a recording, with its samples: the load went from from to to, and what is wanted
+// from wanted to pressed. The recording is packed.
+func (s scene) label(t *testing.T, machine, file string, from, wanted, pressed, to time.Time) (judgement.Label, []*snapshot.Sample) {
 	t.Helper()
-	require.NoError(t, os.MkdirAll(filepath.Dir(s.file()), 0o755))
 	list := repack(t, file)
 	start := list[0].Time
 	at := func(t time.Time) float64 { return float64(t.Sub(start).Milliseconds()) / 1000 }
@@ -191,6 +196,14 @@ func (s scene) keep(t *testing.T, machine, file string, from, wanted, pressed, t
 		l.NotJudged[i].Span = judgement.Span{From: at(wanted), To: at(pressed)}
 	}
 	require.Empty(t, l.Hole(list), "the machine was starved: record it on an idle host; it lacks")
+	t.Logf("%s: load from %.1f to %.1f s, wanted from %.1f s", s.name, at(from), at(to), at(wanted))
+	return l, list
+}
+
+// keep puts a recording and its label where the set is.
+func (s scene) keep(t *testing.T, l judgement.Label, file string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(s.file()), 0o755))
 	text, err := yaml.Marshal(l)
 	require.NoError(t, err)
 	packed, err := os.ReadFile(file)
@@ -206,7 +219,6 @@ func (s scene) keep(t *testing.T, machine, file string, from, wanted, pressed, t
 		}))
 		require.NoError(t, os.Chmod(name, 0o644), "all may read it") //nolint:gosec // it is published
 	}
-	t.Logf("%s: load from %.1f to %.1f s, wanted from %.1f s", s.name, at(from), at(to), at(wanted))
 }
 
 // repack packs a recording as small as it goes: an agent flushes at each sample.
@@ -290,21 +302,20 @@ func filled(n *node) time.Time {
 // after the other. A recording that is there is not made again.
 func TestMakeLabelledRecordings(t *testing.T) {
 	if labelledDir() == "" {
-		t.Skip("makes recordings that are committed, for an hour and a half: make labelled")
+		t.Skip("makes recordings that are committed, for five hours in pieces: make labelled")
 	}
 	r := newRecorder(t)
 	bootV2 := func(o vm.Options) func(*testing.T) *node {
 		return func(t *testing.T) *node {
 			o.Name, o.Disks, o.Slots = "labelled", 8, 2
 			n := startNode(t, o, ".", "./e2e/vm/steady", "./e2e/vm/hog")
-			if o.Backports {
-				require.Contains(t, n.run("uname -r"), "6.12.", "the labels say so")
-			}
+			n.kernelIs(o)
 			n.prepareStage()
 			return n
 		}
 	}
-	r.on(t, "v2", "QEMU (emulated), Linux 6.1, cgroup v2, 2 CPUs, 2 GiB", scenes(), bootV2(vm.Options{}))
+	const v2, v2New = "QEMU (emulated), Linux 6.1, cgroup v2, 2 CPUs, 2 GiB", "QEMU (emulated), Linux 6.12, cgroup v2, 2 CPUs, 2 GiB"
+	r.on(t, "v2", v2, scenes(), bootV2(vm.Options{}))
 	r.on(t, "v1", "QEMU (emulated), Linux 6.1, cgroup v1 with v2 beside it for pressure, 2 CPUs, 1 GiB", scenesOfV1(), func(t *testing.T) *node {
 		n := startNode(t, vm.Options{Name: "labelled-v1", MemMiB: 1024, Disks: 2, Append: "systemd.unified_cgroup_hierarchy=0"}, ".", "./e2e/vm/steady", "./e2e/vm/hog")
 		n.throttle(100, "vd2")
@@ -318,19 +329,37 @@ func TestMakeLabelledRecordings(t *testing.T) {
 		return n
 	})
 	recordRootfs(t, r)
+	recordKubelet(t, r)
 	r.on(t, "v2-uncounted", "QEMU (emulated), Linux 6.1, cgroup v2 without the io controller, 2 CPUs, 1 GiB", scenesUncounted(), func(t *testing.T) *node {
 		n := startNode(t, vm.Options{Name: "labelled-uncounted", MemMiB: 1024, Disks: 1, Append: "cgroup_disable=io"}, ".", "./e2e/vm/steady")
 		n.throttle(100, "vd1")
 		return n
 	})
-	r.on(t, "v2-programs", "QEMU (emulated), Linux 6.1, cgroup v2, 2 CPUs, 2 GiB", scenesOfPrograms(), func(t *testing.T) *node {
-		n := bootV2(vm.Options{Programs: true})(t)
-		n.preparePrograms()
-		return n
-	})
-	r.on(t, "v2-cloud", "QEMU (emulated), Linux 6.1, cgroup v2, 2 CPUs, 2 GiB", heldOut(scenesOfCloud()), bootCloud)
+	bootPrograms := func(o vm.Options) func(*testing.T) *node {
+		return func(t *testing.T) *node {
+			o.Programs = true
+			n := bootV2(o)(t)
+			n.preparePrograms()
+			return n
+		}
+	}
+	ofCloud := func() []scene { return slices.Concat(scenesOfCloud(), scenesOfSlowDisks()) }
+	r.on(t, "v2-programs", v2, scenesOfPrograms(), bootPrograms(vm.Options{}))
+	r.on(t, "v2-cloud", v2, heldOut(ofCloud()), bootCloud(vm.Options{}))
 	recordHost(t, r)
-	r.on(t, "v2-6.12", "QEMU (emulated), Linux 6.12, cgroup v2, 2 CPUs, 2 GiB", heldOutOn("6.12", scenes()), bootV2(vm.Options{Backports: true}))
+	r.on(t, "v2-6.12", v2New, heldOutOn("6.12", scenes()), bootV2(vm.Options{Backports: true}))
+	r.on(t, "v2-programs-6.12", v2New, heldOutOn("6.12", scenesOfPrograms()), bootPrograms(vm.Options{Backports: true}))
+	r.on(t, "v2-cloud-6.12", v2New, heldOutOn("6.12", ofCloud()), bootCloud(vm.Options{Backports: true}))
+}
+
+// kernelIs fails where the machine has another kernel than the labels say.
+func (n *node) kernelIs(o vm.Options) {
+	n.t.Helper()
+	want := "6.1."
+	if o.Backports {
+		want = "6.12."
+	}
+	require.True(n.t, strings.HasPrefix(n.run("uname -r"), want), "the labels say %s", want)
 }
 
 // prepareStage gives each disk its part: vdb pages, vdc and vdd a mirror, vde

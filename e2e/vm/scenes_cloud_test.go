@@ -17,14 +17,17 @@ const creditDisk = "throttling.iops-total=100,throttling.iops-total-max=600,thro
 
 // bootCloud boots the machine of scenesOfCloud: vdb has pages, vdc carries 500 requests a
 // second, vdd 3000, vde and vdf have a token bucket each, vdg has no limit.
-func bootCloud(t *testing.T) *node {
-	t.Helper()
-	n := startNode(t, vm.Options{Name: "labelled-cloud", Disks: 6, DiskOptions: map[int]string{4: creditDisk, 5: creditDisk}}, ".", "./e2e/vm/steady", "./e2e/vm/hog")
-	n.run("mkfs.ext4 -q /dev/vdb && mkdir -p /vdb && mount /dev/vdb /vdb; dd if=/dev/zero of=/vdb/pages bs=1M count=150 status=none; sync")
-	n.throttle(1000, "vd1")
-	n.throttle(500, "vd2")
-	n.throttle(3000, "vd3")
-	return n
+func bootCloud(o vm.Options) func(*testing.T) *node {
+	return func(t *testing.T) *node {
+		o.Name, o.Disks, o.DiskOptions = "labelled-cloud", 6, map[int]string{4: creditDisk, 5: creditDisk}
+		n := startNode(t, o, ".", "./e2e/vm/steady", "./e2e/vm/hog")
+		n.kernelIs(o)
+		n.run("mkfs.ext4 -q /dev/vdb && mkdir -p /vdb && mount /dev/vdb /vdb; dd if=/dev/zero of=/vdb/pages bs=1M count=150 status=none; sync")
+		n.throttle(1000, "vd1")
+		n.throttle(500, "vd2")
+		n.throttle(3000, "vd3")
+		return n
+	}
 }
 
 // zram makes a swap of that size in compressed memory, and takes it away.
@@ -61,16 +64,6 @@ func (n *node) spent(service string) {
 	})
 }
 
-// quickOf are disks of which a request takes less than 1 ms for a service alone, as measured on
-// each: none of these limits delays the few requests of one.
-func quickOf(disks ...string) map[string]time.Duration {
-	u := map[string]time.Duration{}
-	for _, d := range disks {
-		u[d] = time.Millisecond
-	}
-	return u
-}
-
 // scenesOfCloud are of disks as clouds sell them, of swap in compressed memory, and of two
 // loads at once.
 func scenesOfCloud() []scene {
@@ -81,7 +74,7 @@ func scenesOfCloud() []scene {
 	}
 	return []scene{
 		{
-			name: "reads-of-500", class: "disk contention", run: 90 * time.Second, want: []judgement.Want{contended("vdc")}, usual: quickOf("vdc"),
+			name: "reads-of-500", class: "disk contention", run: 90 * time.Second, want: []judgement.Want{contended("vdc")}, usual: usualOf("vdc"),
 			did: "a service reads 1 MiB/s of vdc, a disk of 500 requests a second; a BestEffort pod reads it with 24 requests of 256 KiB in flight",
 			why: "the service waits for the presser",
 			begin: func(n *node) {
@@ -91,7 +84,7 @@ func scenesOfCloud() []scene {
 			end: units("presser", "shop"),
 		},
 		{
-			name: "lone-backup-of-500", class: "busy disk", run: 75 * time.Second, usual: quickOf("vdc", "vdg"),
+			name: "lone-backup-of-500", class: "busy disk", run: 75 * time.Second, usual: usualOf("vdc", "vdg"),
 			did: "a backup reads vdc, a disk of 500 requests a second, with 24 requests of 256 KiB in flight; a service works on vdg",
 			why: "no other workload uses the disk of the backup",
 			begin: func(n *node) {
@@ -101,7 +94,7 @@ func scenesOfCloud() []scene {
 			end: units("backup", "shop"),
 		},
 		{
-			name: "reader-of-3000", class: "busy disk", run: 75 * time.Second, usual: quickOf("vdd"),
+			name: "reader-of-3000", class: "busy disk", run: 75 * time.Second, usual: usualOf("vdd"),
 			did: "a BestEffort pod reads vdd, a disk of 3000 requests a second, one request of 256 KiB after the other; a service writes and reads 1 MiB/s of the same disk",
 			why: "one request in flight is less than the disk carries, and the service does not wait for it",
 			begin: func(n *node) {
@@ -111,7 +104,7 @@ func scenesOfCloud() []scene {
 			end: units("reader", "shop"),
 		},
 		{
-			name: "tokens-spent-alone", class: "busy disk", run: 90 * time.Second, usual: quickOf("vde", "vdg"),
+			name: "tokens-spent-alone", class: "busy disk", run: 90 * time.Second, usual: usualOf("vde", "vdg"),
 			did: "a backup reads vde, " + credits + ", with four requests of 256 KiB in flight; a service works on vdg",
 			why: "the disk becomes slow, and no other workload uses it",
 			begin: func(n *node) {
@@ -121,7 +114,7 @@ func scenesOfCloud() []scene {
 			end: units("backup", "shop"),
 		},
 		{
-			name: "tokens-spent-by-neighbour", class: "disk contention", run: 90 * time.Second, want: []judgement.Want{contended("vdf")}, usual: quickOf("vdf"),
+			name: "tokens-spent-by-neighbour", class: "disk contention", run: 90 * time.Second, want: []judgement.Want{contended("vdf")}, usual: usualOf("vdf"),
 			did: "a service reads 1 MiB/s of vdf, " + credits + "; a BestEffort pod reads it with four requests of 256 KiB in flight",
 			why: "the presser has spent the disk's tokens, and the service waits for its requests",
 			begin: func(n *node) {
@@ -132,7 +125,7 @@ func scenesOfCloud() []scene {
 			end: units("presser", "shop"),
 		},
 		{
-			name: "disk-turns-slow", class: "slow disk", run: 75 * time.Second, usual: quickOf("vdg"),
+			name: "disk-turns-slow", class: "slow disk", run: 75 * time.Second, usual: usualOf("vdg"),
 			did: "a service writes and reads 2 MiB/s of vdg in requests of 256 KiB; the disk carries four requests a second from then on; a pod writes a line a second to another disk",
 			why: "the disk has become slow by itself: no other workload uses it",
 			begin: func(n *node) {
@@ -146,7 +139,7 @@ func scenesOfCloud() []scene {
 			},
 		},
 		{
-			name: "two-on-a-delayed-disk", class: "slow disk", run: 75 * time.Second, usual: quickOf("vdg"),
+			name: "two-on-a-delayed-disk", class: "slow disk", run: 75 * time.Second, usual: usualOf("vdg"),
 			did: "two services read 1 MiB/s each of a dm-delay device of 200 ms over vdg, a fast disk",
 			why: "every request takes 200 ms, with or without the other service: a slow disk, caused by no workload",
 			begin: func(n *node) {
@@ -160,7 +153,7 @@ func scenesOfCloud() []scene {
 			},
 		},
 		{
-			name: "zram-holds-cold-pages", class: "full memory", run: 60 * time.Second, usual: quickOf("vdg"),
+			name: "zram-holds-cold-pages", class: "full memory", run: 60 * time.Second, usual: usualOf("vdg"),
 			did: "some hundred MiB of a pod that does not use them are swapped to compressed memory since before the recording; a service works on vdg, and a program reads 300 MiB of files over and over",
 			why: "swap is used, nothing is swapped any more, and memory is available",
 			before: func(n *node) {
@@ -199,7 +192,7 @@ func scenesOfCloud() []scene {
 			end: func(n *node) { units("hog")(n); n.noZRAM() },
 		},
 		{
-			name: "presser-beside-hog", class: "memory shortage", run: 90 * time.Second, from: filled, usual: quickOf("vdc"),
+			name: "presser-beside-hog", class: "memory shortage", run: 90 * time.Second, from: filled, usual: usualOf("vdc"),
 			want: append(hardMemory(), contended("vdc")),
 			did:  "two loads at once: a program takes all memory but 50 MiB, and reads 150 MiB of file pages at random on a disk of 1000 requests a second; a service reads 1 MiB/s of vdc, a disk of 500 requests a second, beside a BestEffort pod with 24 requests of 256 KiB in flight",
 			why:  "the node stalls for memory, and the service waits for the presser as well",
@@ -211,7 +204,7 @@ func scenesOfCloud() []scene {
 			end: units("hog", "presser", "shop"),
 		},
 		{
-			name: "backup-beside-log-storm", class: "busy disk", run: 75 * time.Second, usual: quickOf("vdc", "vdd", "vdg"),
+			name: "backup-beside-log-storm", class: "busy disk", run: 75 * time.Second, usual: usualOf("vdc", "vdd", "vdg"),
 			did: "two loads at once: a backup reads vdc, a disk of 500 requests a second, with 24 requests of 256 KiB in flight; a pod writes 64 KiB with a sync, over and over, on vdd; a service works on vdg",
 			why: "each has a disk of its own",
 			begin: func(n *node) {

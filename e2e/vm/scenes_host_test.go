@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,8 +38,8 @@ type hostScene struct {
 	// prepare makes what start works on, before anything is recorded.
 	prepare func(*pods)
 	start   func(*pods)
-	// program is what it needs of the host.
-	program string
+	// programs are what it needs of the host.
+	programs []string
 	// alone: no service works beside it.
 	alone bool
 }
@@ -56,9 +57,9 @@ func recordHost(t *testing.T, r recorder) {
 				case r.over():
 					t.Skip("left to the next run: the time is over")
 				}
-				if s.program != "" {
-					if _, err := exec.LookPath(s.program); err != nil {
-						t.Skipf("left to a host that has %s", s.program)
+				for _, program := range s.programs {
+					if _, err := exec.LookPath(program); err != nil {
+						t.Skipf("left to a host that has %s", program)
 					}
 				}
 				newPods(t, "").play(s)
@@ -73,6 +74,7 @@ func (p *pods) play(s hostScene) {
 	if s.prepare != nil {
 		s.prepare(p)
 	}
+	require.Greater(p.t, p.available(), 0.15, "the filesystem of %s is nearly full, which no label says: make space", p.dir)
 	steady, agent := p.program("./e2e/vm/steady"), p.program(".")
 	recorded, config := filepath.Join(p.dir, "recorded"), filepath.Join(p.dir, "agent.yaml")
 	require.NoError(p.t, os.WriteFile(config, []byte("apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\n"+
@@ -124,7 +126,16 @@ func (p *pods) play(s hostScene) {
 	segments, err := filepath.Glob(recorded + "/*.rec")
 	require.NoError(p.t, err)
 	require.Len(p.t, segments, 1)
-	s.keep(p.t, p.machine(), segments[0], from, wanted, pressed, to)
+	l, _ := s.label(p.t, p.machine(), segments[0], from, wanted, pressed, to)
+	s.keep(p.t, l, segments[0])
+}
+
+// available is which part of the filesystem of its directory is available.
+func (p *pods) available() float64 {
+	p.t.Helper()
+	var fs unix.Statfs_t
+	require.NoError(p.t, unix.Statfs(p.dir, &fs))
+	return float64(fs.Bavail) / float64(fs.Blocks)
 }
 
 // machine is what a label says of this host.
@@ -176,7 +187,7 @@ func scenesOfHost() []hostScene {
 		return hostScene{scene: scene{name: "host-" + name, class: class, run: 80 * time.Second, did: did, why: why, heldOut: true}, start: start}
 	}
 	with := func(s hostScene, program string, prepare func(*pods)) hostScene {
-		s.program, s.prepare = program, prepare
+		s.programs, s.prepare = []string{program}, prepare
 		return s
 	}
 	alone := func(s hostScene) hostScene {
@@ -198,7 +209,7 @@ func scenesOfHost() []hostScene {
 			want: []judgement.Want{{Resource: plugins.CPU, Level: plugins.Soft, NoCulprit: true, Presser: copyUID, Sufferer: shopUID}},
 		}, start: start})
 	}
-	return []hostScene{
+	list := []hostScene{
 		contended("cpu-contended",
 			"a pod computes with eight programs on two CPUs; a service of the same weight needs one and a half",
 			"the service waits for a CPU because of the other pod: the level is reported, and no pod is named",
@@ -296,4 +307,40 @@ while True: there.sendall(bytes(1 << 16))'`)),
 				p.start(mailContainer, "bash", "-c", `head -c 150M /dev/urandom >pages; sync; exec "$0" -file pages -fill 60 -readers 1 >/dev/null`, hog)
 			}),
 	}
+	return append(list, together(list, beside)...)
+}
+
+// together are healthy loads of a list, two at once beside the service, as the ends of their
+// texts say.
+func together(list []hostScene, beside string) (pairs []hostScene) {
+	of := func(name string) hostScene {
+		return list[slices.IndexFunc(list, func(s hostScene) bool { return s.name == "host-"+name })]
+	}
+	for _, names := range [][2]string{
+		{"go-build", "sqlite-transactions"}, {"jvm-starts", "log-storm"}, {"fork-storm", "unpack"}, {"compress", "mail-spool"},
+		{"cron-at-once", "c-build"}, {"loopback", "sort"}, {"memory-churn", "clone"}, {"tmpfs", "package-upgrade"},
+		{"page-cache-limited", "c-build"}, {"own-limit", "go-build"}, {"page-cache-filled", "mail-spool"}, {"sleepers", "find"},
+		{"own-quota", "sort"}, {"loopback", "log-storm"}, {"cron-at-once", "unpack"}, {"compress", "archive"},
+		{"own-quota", "fork-storm"}, {"tmpfs", "go-build"}, {"memory-churn", "sqlite-transactions"}, {"jvm-starts", "package-upgrade"},
+	} {
+		a, b := of(names[0]), of(names[1])
+		both := a
+		both.name = "host-" + names[0] + "-and-" + names[1]
+		both.did = "two loads at once: " + strings.TrimSuffix(a.did, beside) + "; " + b.did
+		both.why = a.why + "; " + b.why
+		both.programs = slices.Concat(a.programs, b.programs)
+		both.prepare = func(p *pods) {
+			for _, s := range []hostScene{a, b} {
+				if s.prepare != nil {
+					s.prepare(p)
+				}
+			}
+		}
+		both.start = func(p *pods) {
+			a.start(p)
+			b.start(p)
+		}
+		pairs = append(pairs, both)
+	}
+	return pairs
 }

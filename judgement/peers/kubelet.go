@@ -1,7 +1,9 @@
 package peers
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/judgement"
@@ -56,3 +58,45 @@ func (k *kubelet) Judge(s *snapshot.Sample) (list []judgement.Answer, lacks stri
 
 // Near is how near it came.
 func (k *kubelet) Near() string { return fmt.Sprintf("available at least %d Mi", k.least>>20) }
+
+// realKubelet is what a real kubelet did that ran beside the recorder, with its own path of
+// statistics: nothing of it is computed here. The recordings with one are few.
+func realKubelet() judgement.Rule {
+	return judgement.Rule{
+		Name:      "kubelet, as it ran",
+		Source:    "a real kubelet beside the recorder: the level is hard from a look at which it logged that it attempts to reclaim memory to the next at which it did not; its version is in the label",
+		Resources: []plugins.Resource{plugins.Memory}, Highest: plugins.Hard, Unnamed: "not judged: it had no pods to choose from",
+		New: func(l judgement.Label, _ []*snapshot.Sample) judgement.Judge { return &kubeletLog{of: l.Kubelet} },
+	}
+}
+
+type kubeletLog struct {
+	of    *judgement.Kubelet
+	first time.Time // sample's
+}
+
+func (k *kubeletLog) Judge(s *snapshot.Sample) (list []judgement.Answer, lacks string) {
+	if k.of == nil {
+		return nil, "a kubelet that ran beside the recorder"
+	}
+	if k.first.IsZero() {
+		k.first = s.Time
+	}
+	at, reclaims := s.Time.Sub(k.first).Seconds(), false
+	for _, l := range k.of.Looks {
+		if l.At > at {
+			break
+		}
+		reclaims = l.Reclaims
+	}
+	if reclaims {
+		list = append(list, node(plugins.Memory, plugins.Hard))
+	}
+	return list, ""
+}
+
+// Near is how near it came.
+func (k *kubeletLog) Near() string {
+	least := slices.MinFunc(k.of.Looks, func(a, b judgement.Look) int { return cmp.Compare(a.Available, b.Available) })
+	return fmt.Sprintf("it saw at least %d Mi available", least.Available>>20)
+}

@@ -15,6 +15,6 @@ import "github.com/plimsoll-dev/plimsoll/judgement"
 // Rules of all peers, each with its defaults.
 func Rules() []judgement.Rule {
 	return []judgement.Rule{
-		naive(), KEP5394(kepPercent, Full), systemd(), desktop(), earlyOOM(), memoryAvailable(), talosWholeNode(), talosRule(),
+		naive(), KEP5394(kepPercent, Full), systemd(), desktop(), earlyOOM(), memoryAvailable(), realKubelet(), talosWholeNode(), talosRule(),
 	}
 }

@@ -210,6 +210,22 @@ func TestKubelet(t *testing.T) {
 	assert.InDelta(t, -1, first(t, stalling(60, 0, mib(40, 80)), &kubelet{}), 0)
 }
 
+// A kubelet that ran is asked nothing: what it logged holds from one look to the next.
+func TestRealKubelet(t *testing.T) {
+	list := stalling(60, 0, plenty())
+	l := judgement.Label{Kubelet: &judgement.Kubelet{Version: "1.37.2", Looks: []judgement.Look{
+		{At: 9, Available: 300 << 20}, {At: 19, Available: 90 << 20, Reclaims: true}, {At: 29, Available: 200 << 20},
+	}}}
+	j := realKubelet().New(l, list)
+	assert.Equal(t, []float64{19, 20, 21, 22, 23, 24, 25, 26, 27, 28}, times(t, list, j))
+	near, is := j.(judgement.Nearness)
+	require.True(t, is)
+	assert.Equal(t, "it saw at least 90 Mi available", near.Near())
+
+	_, lacks := realKubelet().New(judgement.Label{}, list).Judge(list[0])
+	assert.Equal(t, "a kubelet that ran beside the recorder", lacks)
+}
+
 // talosNodeOf adds Talos' cgroups, whose tasks stall for these shares of each second.
 func talosNodeOf(list []*snapshot.Sample, init, system, podruntime float64) []*snapshot.Sample {
 	for _, s := range list {
