@@ -17,7 +17,7 @@ var RBAC []byte
 var RBACEvictDirect []byte
 
 // RBACEvictRequest is rbac-evict-request.yaml: the agent's additional rights where
-// it makes EvictionRequests.
+// it makes EvictionRequests, and to withdraw them.
 //
 //go:embed rbac-evict-request.yaml
 var RBACEvictRequest []byte

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -43,7 +44,7 @@ type agents struct {
 func twoNodes(t *testing.T) agents {
 	t.Helper()
 	c := plane(t)
-	require.NoError(t, c.Apply(t.Context(), RBAC, RBACEvictDirect, RBACResize, Heartbeats, Identity, []byte(customNodeResources)))
+	require.NoError(t, c.Apply(t.Context(), RBAC, RBACEvictDirect, RBACEvictRequest, RBACResize, Heartbeats, Identity, []byte(customNodeResources), []byte(evictionRequestKind)))
 	for _, name := range []string{"mine", "theirs"} {
 		aNode(t, c, name)
 	}
@@ -83,6 +84,23 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
+// evictionRequestKind stands for the kind of Kubernetes 1.37, which no API server serves
+// unless it is told to.
+const evictionRequestKind = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: evictionrequests.lifecycle.k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, for a test"}}
+spec:
+  group: lifecycle.k8s.io
+  names: {kind: EvictionRequest, plural: evictionrequests}
+  scope: Namespaced
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
 // aNode with what is tried on.
 func aNode(t *testing.T, c *cluster.Cluster, name string) {
 	t.Helper()
@@ -106,6 +124,10 @@ func aNode(t *testing.T, c *cluster.Cluster, name string) {
 		})
 	}
 	require.NoError(t, c.Apply(t.Context(), fmt.Appendf(nil, "{apiVersion: %s, kind: CustomNodeResource, metadata: {name: %s}}", "node.katalyst.kubewharf.io/v1alpha1", name)))
+	for object, requester := range map[string]string{"plimsoll-" + name: "plimsoll.dev/agent", "of-others-" + name: "acme.io/drain"} {
+		require.NoError(t, c.Apply(t.Context(), fmt.Appendf(nil, "{apiVersion: lifecycle.k8s.io/v1alpha1, kind: EvictionRequest, metadata: {name: %s, namespace: default}, spec: {requester: %s, target: {pod: {uid: %s}}}}",
+			object, requester, name)))
+	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "on-" + name},
 		Spec: corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{
@@ -330,6 +352,50 @@ func TestAgentTakesHeartbeatBack(t *testing.T) {
 	assert.Nil(t, l.Spec.RenewTime)
 }
 
+// The priority of Plimsoll's pods is no other pod's, whoever makes it; the pods that the
+// chart makes are admitted.
+func TestPriorityClassOursAlone(t *testing.T) {
+	c := plane(t)
+	require.NoError(t, c.Apply(t.Context(), RBAC))
+	text, err := os.ReadFile("plimsoll.yaml")
+	require.NoError(t, err)
+	var agent appsv1.DaemonSet
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		switch {
+		case strings.Contains(document, "\nkind: PriorityClass\n"):
+			other := strings.NewReplacer("plimsoll-non-preempting", "plimsoll", "Policy: Never", "Policy: PreemptLowerPriority").Replace(document)
+			require.NoError(t, c.Apply(t.Context(), []byte(document), []byte(other)))
+		case strings.Contains(document, "\n  name: plimsoll-priority\n"):
+			require.NoError(t, c.Apply(t.Context(), []byte(document)))
+		case strings.Contains(document, "\nkind: DaemonSet\n"):
+			require.NoError(t, yaml.Unmarshal([]byte(document), &agent))
+		}
+	}
+	tenant := rest.CopyConfig(c.Admin)
+	tenant.Impersonate = rest.ImpersonationConfig{UserName: "tenant", Groups: []string{"system:masters"}}
+	made := func(in string, spec corev1.PodSpec) (status int, answer string) {
+		body, err := json.Marshal(corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: spec})
+		require.NoError(t, err)
+		status, _, answer = send(t, tenant, http.MethodPost, "/api/v1/namespaces/"+in+"/pods?dryRun=All", plain, string(body))
+		return status, answer
+	}
+	theirs := corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}
+	status, answer := made("default", theirs)
+	assert.Equal(t, http.StatusCreated, status, answer)
+	for _, class := range []string{"plimsoll", "plimsoll-non-preempting"} {
+		theirs.PriorityClassName = class
+		eventually(t, class+" is refused", func() error { // the API server knows the class a moment later
+			if status, answer := made("default", theirs); status != http.StatusForbidden || !strings.Contains(answer, "ValidatingAdmissionPolicy 'plimsoll-priority'") {
+				return fmt.Errorf("%d: %s", status, answer)
+			}
+			return nil
+		})
+	}
+	require.Equal(t, "plimsoll-non-preempting", agent.Spec.Template.Spec.PriorityClassName)
+	status, answer = made("plimsoll-system", agent.Spec.Template.Spec)
+	assert.Equal(t, http.StatusCreated, status, answer)
+}
+
 // A right that is added later is bound, too.
 func TestAgentWritesBoundToNode(t *testing.T) {
 	var binds admissionv1.ValidatingAdmissionPolicy
@@ -340,8 +406,8 @@ func TestAgentWritesBoundToNode(t *testing.T) {
 			bound[rule.APIGroups[0]+"/"+resource] = true
 		}
 	}
-	written := writtenBy(t, RBAC, RBACEvictDirect, RBACKatalyst)
-	assert.Len(t, written, 7, "nodes, their status, evictions, events, leases, CustomNodeResources, their status")
+	written := writtenBy(t, RBAC, RBACEvictDirect, RBACEvictRequest, RBACKatalyst)
+	assert.Len(t, written, 9, "nodes, their status, evictions, events, leases, EvictionRequests made and withdrawn, CustomNodeResources, their status")
 	for _, resource := range written {
 		assert.True(t, bound[resource], "%s is bound to no node", resource)
 	}

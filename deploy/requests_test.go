@@ -28,6 +28,7 @@ const (
 	heartbeats = "/apis/coordination.k8s.io/v1/namespaces/plimsoll-node-lease/leases"
 	heartbeat  = heartbeats + "/NODE"
 	pods       = "/api/v1/namespaces/default/pods"
+	requested  = "/apis/lifecycle.k8s.io/v1alpha1/namespaces/default/evictionrequests"
 	ourPolicy  = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/plimsoll-agent-node"
 
 	mergePatch = "application/merge-patch+json"
@@ -147,6 +148,10 @@ func onPods() []request {
 		anywhere("list pods of every node", http.MethodGet, "/api/v1/pods", "", "", yes),
 		anywhere("**evict a pod of the node**", http.MethodPost, pods+"/on-NODE/eviction", plain,
 			`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"on-NODE","namespace":"default"},"deleteOptions":{"dryRun":["All"]}}`, policy),
+		anywhere("**request the eviction of any pod** (EvictionRequest)", http.MethodPost, requested, plain,
+			`{"apiVersion":"lifecycle.k8s.io/v1alpha1","kind":"EvictionRequest","metadata":{"name":"new"},"spec":{"requester":"plimsoll.dev/agent"}}`, policy),
+		anywhere("withdraw an EvictionRequest of an agent", http.MethodDelete, requested+"/plimsoll-NODE", plain, "", policy),
+		never("withdraw an EvictionRequest of others", http.MethodDelete, requested+"/of-others-NODE", plain, ""),
 		resize("change the CPU limit of a pod of the node", bound, "c", `{"limits":{"cpu":"1"}}`),
 		resize("add a CPU limit", never, "unlimited", `{"limits":{"cpu":"1"}}`),
 		resize("change the CPU request of a pod", never, "c", `{"requests":{"cpu":"200m"}}`),

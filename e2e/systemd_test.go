@@ -261,12 +261,26 @@ func endsWell(h host) {
 	assert.Equal(h.t, "gone", h.run("test -e /run/plimsoll || echo gone"))
 }
 
+// As the page says it, of an agent that runs.
 func servesOnASocket(h host) {
-	h.run("systemctl start plimsoll-agent.socket")
+	lines := []string{"systemctl stop plimsoll-agent", "systemctl enable --now plimsoll-agent.socket", "systemctl start plimsoll-agent"}
+	require.Contains(h.t, bareMetal(h.t), "\n```\n"+strings.Join(lines, "\n")+"\n```\n")
+	h.run("systemctl start plimsoll-agent")
+	h.run(lines[0])
+	h.run(lines[1])
 	assert.Equal(h.t, "inactive", h.property("ActiveState"))
 	answer := h.run(`exec 3<>/dev/tcp/127.0.0.1/9773; printf 'GET /-/healthy HTTP/1.0\r\n\r\n' >&3; timeout 30 cat <&3`)
 	assert.Contains(h.t, answer, "200 OK")
-	h.becomes("ActiveState", "active") // it answers before it is ready
+	h.run(lines[2])
+	assert.Equal(h.t, "active", h.property("ActiveState")) // it answers before it is ready
+}
+
+// bareMetal is the page about a machine of its own.
+func bareMetal(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/install-bare-metal.md")
+	require.NoError(t, err)
+	return string(text)
 }
 
 // join makes the agent one of a real cluster, which it reaches by a relay in its
@@ -285,7 +299,11 @@ func (h host) join(c *cluster.Cluster, node string) {
 	kubeconfig, err := c.WriteKubeconfig(node, newPathFrom(h.t, listener, how).config(how))
 	require.NoError(h.t, err)
 	copyFile(h.t, kubeconfig, filepath.Join(h.share, "kubeconfig"))
-	h.configureIn("kubeconfig: /share/kubeconfig, node: "+node, "tick: 200ms\nwatchdog: 4s")
+	_, block, found := strings.Cut(bareMetal(h.t), "replace `standalone: true` by\n\n```yaml\n")
+	require.True(h.t, found)
+	block, _, _ = strings.Cut(block, "```")
+	block = strings.NewReplacer("/etc/plimsoll/agent.kubeconfig", "/share/kubeconfig", "NODE", node, "\n", ",").Replace(block)
+	h.configureIn(block, "tick: 200ms\nwatchdog: 4s")
 }
 
 // The interval is that of production, and so is when in it a node beats first.

@@ -1,11 +1,13 @@
 {{- /* The objects of a manifest, a list of the root and the file, as they stand there
-and with the labels. Namespaces are left out: one is the release's, which Helm makes,
-the other stands in namespace.yaml. */ -}}
+and with the labels. A third element: only those whose name ends so. Namespaces are left
+out: one is the release's, which Helm makes, the other stands in namespace.yaml. */ -}}
 {{- define "plimsoll.manifest" -}}
 {{- $root := index . 0 -}}
+{{- $end := index (append . "") 2 -}}
 {{- $metadata := printf "metadata:\n  labels:%s\n" (include "plimsoll.labels" $root | nindent 4) -}}
 {{- range splitList "\n---\n" ($root.Files.Get (index . 1)) }}
-{{- if ne (fromYaml .).kind "Namespace" }}
+{{- $o := fromYaml . }}
+{{- if and (ne $o.kind "Namespace") (hasSuffix $end $o.metadata.name) }}
 ---
 {{ regexReplaceAllLiteral "(?m)^metadata:\n" (. | trim) $metadata }}
 {{- end }}

@@ -74,8 +74,8 @@ func TestChartHasManifests(t *testing.T) {
 	named(t, all, "Namespace /plimsoll-node-lease")
 }
 
-// Only where throttle.resize asks for it agents and release may resize pods; release after
-// everything else is deleted.
+// Agents may resize pods where throttle.resize is set, to false as well: they restore then
+// what they have resized. Release may after everything else is deleted.
 func TestChartResizeRights(t *testing.T) {
 	h := chart.NewHelm(t, "")
 	roles := func(args ...string) map[string]string {
@@ -87,11 +87,12 @@ func TestChartResizeRights(t *testing.T) {
 		}
 		return list
 	}
-	assert.Empty(t, roles())
-	assert.Equal(t, map[string]string{
-		"ClusterRole plimsoll-agent-resize": "", "ClusterRoleBinding plimsoll-agent-resize": "",
-		"ClusterRole plimsoll-release-resize": "post-delete", "ClusterRoleBinding plimsoll-release-resize": "post-delete",
-	}, roles("--set", "agent.config.throttle.resize=true"))
+	want := map[string]string{"ClusterRole plimsoll-release-resize": "post-delete", "ClusterRoleBinding plimsoll-release-resize": "post-delete"}
+	assert.Equal(t, want, roles())
+	want["ClusterRole plimsoll-agent-resize"], want["ClusterRoleBinding plimsoll-agent-resize"] = "", ""
+	for _, resize := range []string{"true", "false"} {
+		assert.Equal(t, want, roles("--set", "agent.config.throttle.resize="+resize))
+	}
 }
 
 // The files that Prometheus and Grafana read by themselves are what their
@@ -125,7 +126,9 @@ func TestMutatingPolicies(t *testing.T) {
 		"1.36 that holds loads":     {[]string{"--kube-version", "1.36.0", "--set", "controller.config.vgdp.enabled=true"}, map[string]string{policy: "admissionregistration.k8s.io/v1"}},
 		"1.34 with v1beta1":         {[]string{"--kube-version", "1.34.4", "--set", "gate.mutating=v1beta1,controller.config.vgdp.enabled=true"}, map[string]string{policy: "admissionregistration.k8s.io/v1beta1"}},
 		"1.36 without, by its flag": {[]string{"--kube-version", "1.36.0", "--set", "gate.mutating=none,controller.config.vgdp.enabled=true"}, map[string]string{job: "batch/v1"}},
-		"without a gate":            {[]string{"--kube-version", "1.35.4", "--set", "gate.enabled=false,controller.config.vgdp.enabled=true"}, nil},
+		"1.35 that holds no more":   {[]string{"--kube-version", "1.35.4", "--set", "controller.config.vgdp.enabled=false"}, map[string]string{job: "batch/v1"}},
+		"without a gate any more":   {[]string{"--kube-version", "1.36.0", "--set", "gate.enabled=false,controller.config.vgdp.enabled=true"}, map[string]string{job: "batch/v1"}},
+		"without a gate":            {[]string{"--kube-version", "1.35.4", "--set", "gate.enabled=false"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var have map[string]string
@@ -148,6 +151,7 @@ func TestChartRightsFollowConfig(t *testing.T) {
 		"katalyst=false":                         nil, // the default
 		"agent.config.eviction.via=direct":       {"ClusterRole /plimsoll-agent-evict"},
 		"agent.config.eviction.viaFallback=true": {"ClusterRole /plimsoll-agent-evict"},
+		"agent.config.eviction.via=request":      {"ClusterRole /plimsoll-agent-evict-request"},
 		"agent.config.lease.target=node":         {"Role kube-node-lease/plimsoll-agent"},
 		"katalyst=true":                          {"ClusterRole /plimsoll-agent-katalyst"},
 		"controller.config.web.tokenReview=true": {"ClusterRole /plimsoll-metrics-reader"},
@@ -158,7 +162,8 @@ func TestChartRightsFollowConfig(t *testing.T) {
 				name := strings.Replace(chart.NameOf(o), ".rbac.authorization.k8s.io", "", 1)
 				switch name {
 				case "ClusterRole /plimsoll-agent", "ClusterRole /plimsoll-controller", "Role plimsoll-node-lease/plimsoll-agent",
-					"Role plimsoll-node-lease/plimsoll-controller", "Role plimsoll-system/plimsoll-controller", "ClusterRole /plimsoll-viewer":
+					"Role plimsoll-node-lease/plimsoll-controller", "Role plimsoll-system/plimsoll-controller", "ClusterRole /plimsoll-viewer",
+					"ClusterRole /plimsoll-agent-evict-withdraw": // also when EvictionRequests are no longer made
 				default:
 					if o.GetKind() == "ClusterRole" || o.GetKind() == "Role" {
 						extra = append(extra, name)
@@ -189,6 +194,9 @@ func plain(t *testing.T, file, begins, rendered string) {
 		"# Its image is in the registry once that version is released. Until then, or for an\n" +
 		"# image of your own: docs/install-kubernetes.md, \"Get the image\".\n" +
 		begins + rendered
+	for _, o := range chart.Objects(t, text) { // by which what is no longer applied is found
+		assert.True(t, o.GetLabels()["app.kubernetes.io/name"] == "plimsoll" || chart.NameOf(o) == "Namespace /"+chart.Namespace, chart.NameOf(o))
+	}
 	path := filepath.Join(chart.Dir, file)
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
@@ -384,7 +392,7 @@ func allPods(t *testing.T, all []*unstructured.Unstructured) map[string]*corev1.
 }
 
 // What runs once is put where the controller, or an agent, may be, and not on a node that
-// does not answer.
+// does not answer. A quota of requests refuses no pod.
 func TestPlacement(t *testing.T) {
 	all := allPods(t, chart.NewHelm(t, "").Render("--kube-version", "1.35.0", "--set", "controller.config.vgdp.enabled=true", "--set-json", `controller={
 		"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "type", "operator": "DoesNotExist"}]}]}}},
@@ -392,6 +400,9 @@ func TestPlacement(t *testing.T) {
 	controller := all["plimsoll-controller"]
 	require.Len(t, controller.Tolerations, len(plugins.Conditions())+1)
 	for name, pod := range all {
+		for _, c := range pod.Containers {
+			assert.Len(t, c.Resources.Requests, 2, "%s, %s", name, c.Name)
+		}
 		if name == "plimsoll-agent" {
 			continue
 		}
