@@ -23,6 +23,8 @@ type Agent struct {
 	// clock: a renewal of the Lease, or a newly written status. Without any it is
 	// the time at which the agent was first seen.
 	LastHeartbeat time.Time
+	// Heard: this process has seen a heartbeat, not only what an earlier one has left.
+	Heard bool
 	// LastRenewal is the time of the last renewal of the Lease seen by this process;
 	// zero: none. Requests in a Lease that is not renewed may be obsolete.
 	LastRenewal time.Time
@@ -108,6 +110,15 @@ func (a *Agent) needsUnknown() bool {
 // silent.
 func (a *Agent) allUnknown() bool {
 	return !a.needsUnknown() && !lease.LastHeartbeat(a.Node.Status.Conditions).IsZero()
+}
+
+// knownSilent tells whether the agent, of which this process has seen no heartbeat, was
+// silent before: its conditions say so, or, where it has none, its Node is not ready.
+func (a *Agent) knownSilent() bool {
+	if lease.LastHeartbeat(a.Node.Status.Conditions).IsZero() {
+		return !a.Heard && a.notReady()
+	}
+	return !a.Heard && a.allUnknown()
 }
 
 // readyStatus is the status of the Node's condition Ready; Unknown without one.

@@ -25,10 +25,9 @@ type Evictor interface {
 	Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.Answer
 }
 
-// answerRequests approves or refuses the pending eviction requests for at most maxActTime,
-// and writes the answers into the agents' Leases.
-func (r *Reconciler) answerRequests(ctx context.Context, j *Judgement) Evaluation {
-	now, server, s := time.Now(), r.serverTime(), r.Settings()
+// answerRequests approves or refuses the pending eviction requests for at most maxActTime.
+func (r *Reconciler) answerRequests(ctx context.Context, s Settings, j *Judgement) Evaluation {
+	now, server := time.Now(), r.serverTime()
 	r.journal.prune(now, server, s, j)
 	var asks []PendingRequest
 	for _, a := range PendingRequests(now, s, j, r.journal.evaluatedAt) {
@@ -53,12 +52,18 @@ func (r *Reconciler) answerRequests(ctx context.Context, j *Judgement) Evaluatio
 			t.evaluatedAt = time.Now()
 		}
 	}
-	for i := range j.Agents {
-		if a := &j.Agents[i]; len(r.journal.answers[a.Name]) > 0 && a.Lease != nil {
-			r.writeAnswers(ctx, a)
-		}
-	}
 	return g
+}
+
+// writeAllAnswers writes the answers into the agents' Leases. Those that it does not come to
+// stay in the journal.
+func (r *Reconciler) writeAllAnswers(ctx context.Context, s Settings, j *Judgement, until time.Time) {
+	for _, a := range r.journal.unwritten(j) {
+		if ctx.Err() != nil || time.Now().After(until) {
+			return
+		}
+		r.writeAnswers(ctx, s, a)
+	}
 }
 
 // serverTime is the API server's time.
@@ -81,7 +86,7 @@ func (r *Reconciler) answer(ctx context.Context, g *Evaluation, a PendingRequest
 			return // the request stays pending
 		}
 		if ruling = refused; ruling.Code == "" {
-			if went.Owner = OwnerOf(pod); !r.recordIntent(ctx, a, went) {
+			if went.Owner = OwnerOf(pod); !r.recordIntent(ctx, g.Settings, a, went) {
 				return
 			}
 			given = r.Evictor.Evict(ctx, victim(a.Request, pod, g.Settings.Evictions), a.DryRun)
@@ -89,7 +94,7 @@ func (r *Reconciler) answer(ctx context.Context, g *Evaluation, a PendingRequest
 	}
 	code := ruling.Code
 	r.counters.Change(func(c *Counts) { c.addDecision(code, given.Outcome) })
-	answer := lease.Answer{UID: a.UID, Since: a.Since, Result: code.result(), Code: string(code), Reason: ruling.Why, At: lease.Micro(r.serverTime())}
+	answer := lease.Answer{UID: a.UID, Since: a.Since, Result: code.result(), Code: string(code), Reason: ruling.Why, At: lease.Micro(r.serverTime()), DryRun: a.DryRun}
 	if code == "" {
 		answer.Result, answer.Reason, ruling.RetryAfter = resultOf(given.Outcome), given.Text, given.RetryAfter
 	}
@@ -120,18 +125,36 @@ func (r *Reconciler) checkPod(ctx context.Context, g *Evaluation, a PendingReque
 	}
 	ruling := g.RefusePod(a, pod)
 	if ruling.Code == "" && r.IsVelero != nil {
-		is, err := r.IsVelero(ctx, pod.Namespace)
-		if err != nil {
-			return nil, Decision{}, fmt.Errorf("find out whether namespace %s is velero's: %w", pod.Namespace, err)
-		}
-		if is {
-			ruling = protected([]pods.Protection{{Code: pods.Namespace, Why: "namespace " + pod.Namespace + " is protected: it has a Backup or a data mover load, so it is Velero's"}})
-		}
+		ruling = r.checkNamespace(ctx, pod.Namespace)
 	}
 	if ruling.Code == "" {
 		ruling = checkVolumes(r.Volumes.Protections(ctx, pod, g.Settings.Protect))
 	}
 	return pod, ruling, nil
+}
+
+// namespaceTTL is how long it is used whether a namespace is a Velero's.
+const namespaceTTL = time.Minute
+
+// checkNamespace refuses a pod in the namespace of a Velero. Where it cannot be found out
+// whether it is one, the request waits, and others of that namespace with it.
+func (r *Reconciler) checkNamespace(ctx context.Context, name string) Decision {
+	n := r.journal.namespaces[name]
+	if !time.Now().Before(n.until) {
+		kept := namespaceTTL
+		if n.velero, n.err = r.IsVelero(ctx, name); n.err != nil {
+			kept = maxRetryDelay
+		}
+		n.until = time.Now().Add(kept)
+		r.journal.namespaces[name] = n
+	}
+	switch {
+	case n.err != nil:
+		return Decision{Code: CodeNamespaceUnknown, Why: fmt.Sprintf("cannot find out whether namespace %s is Velero's: %s", name, n.err), RetryAfter: maxRetryDelay}
+	case n.velero:
+		return protected([]pods.Protection{{Code: pods.Namespace, Why: "namespace " + name + " is protected: it has a Backup or a data mover load, so it is Velero's"}})
+	}
+	return Decision{}
 }
 
 // logAnswer logs an answer: evictions always, other answers within the node's
@@ -197,14 +220,14 @@ func (r *Reconciler) logUnreadable(j *Judgement, e *Evictions) {
 // recordIntent records the eviction in the Lease before it is posted (write-ahead): the
 // next leader counts it even if this one ends before the answer is written. It is
 // false when the Lease cannot be written or the request was withdrawn.
-func (r *Reconciler) recordIntent(ctx context.Context, a PendingRequest, w PastEviction) bool {
+func (r *Reconciler) recordIntent(ctx context.Context, s Settings, a PendingRequest, w PastEviction) bool {
 	if stands := r.stillRequested(ctx, a); a.DryRun || !stands {
 		return stands
 	}
 	node := a.Judged.Name
 	before := r.journal.answers[node]
 	r.journal.answers[node] = append(slices.Clip(before), lease.Answer{UID: a.UID, Owner: w.Owner, Result: lease.Accepted, PassedBrake: string(w.PastBrake), At: lease.Micro(r.serverTime())})
-	if r.writeAnswers(ctx, a.Judged) {
+	if r.writeAnswers(ctx, s, a.Judged) {
 		return true
 	}
 	r.journal.answers[node] = before
@@ -312,8 +335,7 @@ func (r *Reconciler) countPods(ctx context.Context, now time.Time) {
 
 // writeAnswers puts the answers into the Lease unless it has them; false: the write
 // failed, or would replace answers that must be kept.
-func (r *Reconciler) writeAnswers(ctx context.Context, a *Judged) bool {
-	s := r.Settings()
+func (r *Reconciler) writeAnswers(ctx context.Context, s Settings, a *Judged) bool {
 	if a.mustKeepAnswers(time.Now(), &s.Evictions) {
 		return false
 	}
@@ -325,6 +347,8 @@ func (r *Reconciler) writeAnswers(ctx context.Context, a *Judged) bool {
 	if err == nil {
 		err = r.patchAnswers(ctx, a.Name, string(text))
 	}
+	t := r.journal.node(a.Name)
+	t.writtenAt, t.writeFailed = time.Now(), err != nil
 	if err != nil && ctx.Err() == nil {
 		r.warnLimited(a.Name, "failed to write answer to agent's Lease; retrying", "error", err)
 	}

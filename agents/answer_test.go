@@ -38,7 +38,7 @@ func TestRequestWithdrawnBeforeEviction(t *testing.T) {
 		s.node("n", "web")
 		s.asks("n", web())
 		s.leases["n"].Annotations[lease.EvictionsAnnotation] = now
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 		assert.Empty(t, s.posted, what)
 		assert.Empty(t, s.written, what)
 	}
@@ -59,7 +59,7 @@ func TestRequestAnsweredWithoutPodCount(t *testing.T) {
 			r := web()
 			r.Since = lease.Micro(noon.Add(time.Duration(i) * time.Second))
 			s.asks("n", r)
-			s.r.reconcile(t.Context())
+			s.r.round(t.Context())
 			require.Len(t, s.answers("n"), 1)
 			assert.True(t, answersRequest(s.answers("n")[0], r), i)
 			assert.Equal(t, counts, counted, "once in a minute")
@@ -80,7 +80,7 @@ func TestUnreadableAnswersStayWhileTheyCount(t *testing.T) {
 		db.UID, db.Name = "db", "db"
 		for _, asked := range [][]lease.Request{{web()}, {db}, {web(), db}} {
 			s.asks("n", asked...)
-			s.r.reconcile(t.Context())
+			s.r.round(t.Context())
 		}
 		assert.Equal(t, newer, s.leases["n"].Annotations[lease.AnswersAnnotation])
 		assert.Equal(t, 1, strings.Count(s.log.String(), "delete the Lease"), s.log.String())
@@ -88,14 +88,14 @@ func TestUnreadableAnswersStayWhileTheyCount(t *testing.T) {
 		e := DefaultSettings().Evictions
 		time.Sleep(e.countedPast(BrakeCommon))
 		s.beat("n", nil)
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 		require.Len(t, s.answers("n"), 2)
 		assert.Equal(t, string(CodeUnreadable), s.answers("n")[0].Code)
 		assert.Empty(t, s.posted)
 		again := web()
 		again.Since = lease.Micro(noon.Add(time.Hour))
 		s.asks("n", again)
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 		assert.Len(t, s.posted, 1, "the node has its history again")
 	})
 }
@@ -106,12 +106,13 @@ func TestRequestDryRunTakesNoLimit(t *testing.T) {
 	r := web()
 	r.DryRun = true
 	s.asks("n", r)
-	s.r.reconcile(t.Context())
+	s.r.round(t.Context())
 	require.Len(t, s.posted, 1)
 	got := s.answers("n")
 	require.Len(t, got, 1)
 	assert.Equal(t, lease.Accepted, got[0].Result)
 	assert.Empty(t, got[0].Owner)
+	assert.True(t, got[0].DryRun)
 	assert.Len(t, s.written, 1, "no note")
 	assert.Empty(t, s.r.journal.evictions)
 }
@@ -122,7 +123,7 @@ func TestRequestUnknownOutcomeCountsOnce(t *testing.T) {
 	s.node("n", "web", "db")
 	s.asks("n", web())
 	for range 3 {
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 		s.beat("n", nil)
 	}
 	assert.Len(t, s.posted, 3)
@@ -134,7 +135,7 @@ func TestRequestUnknownOutcomeCountsOnce(t *testing.T) {
 	db := web()
 	db.UID, db.Name = "db", "db"
 	s.asks("n", web(), db)
-	s.r.reconcile(t.Context())
+	s.r.round(t.Context())
 	assert.Len(t, s.r.journal.evictions, 2)
 	counts := s.r.Counts()
 	assert.EqualValues(t, 3, counts.Evictions[string(evict.UnknownOutcome)])
@@ -145,34 +146,47 @@ func TestRequestUnknownOutcomeCountsOnce(t *testing.T) {
 // A Velero may be in a namespace that no list names.
 func TestRequestInVelerosNamespace(t *testing.T) {
 	for what, row := range map[string]struct {
-		is   bool
-		err  error
-		code Code
-		// Otherwise it is answered with the code.
-		evicted, pending bool
+		is      bool
+		err     error
+		code    Code
+		evicted bool
 	}{
 		"another's namespace":         {evicted: true},
 		"Velero's":                    {is: true, code: CodeProtected},
-		"it is not known whose it is": {err: errors.New("etcd"), pending: true},
+		"it is not known whose it is": {err: errors.New("etcd"), code: CodeNamespaceUnknown},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := newFixture(t)
-			s.r.IsVelero = func(_ context.Context, namespace string) (bool, error) {
-				assert.Equal(t, "backup", namespace)
-				return row.is, row.err
-			}
-			s.node("n", "web")
-			s.pods["web"].Namespace = "backup"
-			ask := web()
-			ask.Namespace = "backup"
-			s.asks("n", ask)
-			s.r.reconcile(t.Context())
-			assert.Equal(t, row.evicted, len(s.posted) == 1)
-			got := s.answers("n")
-			require.Equal(t, row.pending, len(got) == 0)
-			if !row.pending {
-				assert.Equal(t, string(row.code), got[0].Code)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				s := newFixture(t)
+				read := 0
+				s.r.IsVelero = func(_ context.Context, namespace string) (bool, error) {
+					read++
+					return row.is && namespace == "backup", row.err
+				}
+				s.node("n", "web")
+				s.node("m", "db")
+				s.pods["web"].Namespace = "backup"
+				s.pods["db"].Namespace = "backup"
+				asks := func() {
+					s.asks("n", lease.Request{UID: "web", Namespace: "backup", Name: "web", Since: lease.Micro(time.Now())})
+					s.asks("m", lease.Request{UID: "db", Namespace: "backup", Name: "db", Since: lease.Micro(time.Now())})
+					s.r.round(t.Context())
+				}
+				asks()
+				assert.Len(t, s.posted, map[bool]int{true: 2}[row.evicted])
+				for _, name := range []string{"n", "m"} { // one holds up no other
+					got := s.answers(name)
+					require.Len(t, got, 1)
+					assert.Equal(t, string(row.code), got[0].Code)
+					assert.Equal(t, row.err != nil, got[0].Result == lease.Blocked && got[0].RetryAfterSeconds == 30, got[0])
+				}
+				assert.Equal(t, 1, read)
+				time.Sleep(maxRetryDelay)
+				if !row.evicted {
+					asks()
+					assert.Equal(t, map[bool]int{false: 1, true: 2}[row.err != nil], read, "a failure is asked again first")
+				}
+			})
 		})
 	}
 }
@@ -183,7 +197,7 @@ func TestRequestInProgress(t *testing.T) {
 	s.answer = func() evict.Answer { return evict.Answer{Outcome: evict.InProgress, Text: "it is migrated"} }
 	s.node("n", "web")
 	s.asks("n", web())
-	s.r.reconcile(t.Context())
+	s.r.round(t.Context())
 	got := s.answers("n")
 	require.Len(t, got, 1)
 	assert.Equal(t, lease.InProgress, got[0].Result)
@@ -197,11 +211,11 @@ func TestRequestInProgress(t *testing.T) {
 func TestRefusalsCountedByCode(t *testing.T) {
 	s := newFixture(t)
 	counts := s.r.Counts()
-	assert.Len(t, counts.Refusals, 11, "those that never came, too")
+	assert.Len(t, counts.Refusals, 12, "those that never came, too")
 	assert.Len(t, counts.Evictions, 6)
 	s.node("n")
 	s.asks("n", web())
-	s.r.reconcile(t.Context())
+	s.r.round(t.Context())
 	counts = s.r.Counts()
 	assert.EqualValues(t, 1, counts.Refusals[string(CodeGone)])
 	assert.Empty(t, s.posted)
@@ -294,7 +308,7 @@ func TestRequestEvictsOnceAnswerWrittenLate(t *testing.T) {
 	s.node("n", "web")
 	s.asks("n", web())
 	s.fails = errBroken
-	s.r.reconcile(t.Context())
+	s.r.round(t.Context())
 	assert.Empty(t, s.posted, "the note that it may go cannot be written")
 	assert.Empty(t, s.r.journal.answers["n"])
 	s.fails = nil
@@ -303,13 +317,13 @@ func TestRequestEvictsOnceAnswerWrittenLate(t *testing.T) {
 		return evict.Answer{Outcome: evict.Evicted}
 	}
 	for range 3 {
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 	}
 	assert.Len(t, s.posted, 1, "it was answered, which the Lease does not say yet")
 	require.Len(t, s.written, 1)
 	s.fails = nil
 	for range 3 {
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 	}
 	assert.Len(t, s.posted, 1)
 	assert.Len(t, s.written, 2, "the note, and the answer once")
@@ -328,7 +342,7 @@ func TestLeaseUnreadableLoggedOncePerProblem(t *testing.T) {
 		said int
 	}{{`[]`, 0}, {`{`, 1}, {`{`, 1}, {`7`, 2}, {`[]`, 2}, {`7`, 3}} {
 		s.beat("n", map[string]string{lease.EvictionsAnnotation: row.text})
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 		assert.Equal(t, row.said, said(), i)
 	}
 }

@@ -33,6 +33,8 @@ const (
 	CodeGone           Code = "gone"            // the pod does not exist any more
 	// CodeUnresolved: its volumes cannot be read, or not in time.
 	CodeUnresolved Code = "volumes-unknown"
+	// CodeNamespaceUnknown: it cannot be read whether its namespace is a Velero's.
+	CodeNamespaceUnknown Code = "namespace-unknown"
 )
 
 // PendingRequest is a pending eviction request.
@@ -312,7 +314,7 @@ func (c Code) result() lease.Result {
 	switch c {
 	case CodeGone:
 		return lease.Gone
-	case CodeUnresolved: // an agent treats an unknown refusal as one of all pods
+	case CodeUnresolved, CodeNamespaceUnknown: // an agent treats an unknown refusal as one of all pods
 		return lease.Blocked
 	default:
 		return lease.Refused
@@ -390,7 +392,11 @@ func isEviction(r lease.Result) bool { return r == lease.Accepted || r == lease.
 
 // supersedes tells whether b supersedes a: it is a later answer to the same request, or
 // the API server's answer on a pod that was noted before. Gone supersedes nothing: this
-// controller may have evicted the pod itself.
+// controller may have evicted the pod itself. The answer to a dry run supersedes
+// no eviction.
 func supersedes(b, a lease.Answer) bool {
-	return b.UID == a.UID && (b.Since.Equal(&a.Since) || a.Since.IsZero() && b.Code == "" && b.Result != lease.Gone)
+	if b.UID != a.UID || b.DryRun && countsAsEviction(a) {
+		return false
+	}
+	return b.Since.Equal(&a.Since) || a.Since.IsZero() && b.Code == "" && b.Result != lease.Gone
 }

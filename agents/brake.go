@@ -27,7 +27,7 @@ const (
 const CommonLeast = 3
 
 // maxRetryDelay is the longest retry delay of a braked request, since the brake may end
-// long before; and the retry delay of a pod whose volumes are not resolved.
+// long before; and the retry delay of a pod whose volumes or namespace are not resolved.
 const maxRetryDelay = 30 * time.Second
 
 // brake refuses a request because too many nodes have pressure, or returns which

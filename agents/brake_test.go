@@ -285,7 +285,7 @@ func brakePassedIsSavedInLease(t *testing.T) {
 		r := short(false)
 		r.UID, r.Name, r.Since = app, app, lease.Micro(noon.Add(time.Duration(len(s.written))*time.Second))
 		s.asks("n", r)
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 		list := s.answers("n")
 		i := slices.IndexFunc(list, func(a lease.Answer) bool { return answersRequest(a, r) })
 		require.GreaterOrEqual(t, i, 0, "%+v", list)
@@ -326,7 +326,7 @@ func TestRefusalRetryAfter(t *testing.T) {
 	s.node("n", "web")
 	s.answer = func() evict.Answer { return evict.Answer{Outcome: evict.Blocked, RetryAfter: 6500 * time.Millisecond} }
 	s.asks("n", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
-	s.r.reconcile(t.Context())
+	s.r.round(t.Context())
 	require.Len(t, s.answers("n"), 1)
 	assert.Equal(t, lease.Blocked, s.answers("n")[0].Result)
 	assert.Equal(t, 7, s.answers("n")[0].RetryAfterSeconds)

@@ -68,7 +68,7 @@ func (s *agentCache) setLease(name string, l *coordinationv1.Lease, now time.Tim
 		}
 		renewed := was != nil && a.renewTime() != nil && !was.Spec.RenewTime.Equal(l.Spec.RenewTime)
 		if renewed {
-			a.LastRenewal = now
+			a.LastRenewal, a.Heard = now, true
 		}
 		return was == nil || renewed
 	})
@@ -97,13 +97,15 @@ func (s *agentCache) setNode(name string, n *corev1.Node, now time.Time) {
 		if was == nil || n == nil {
 			return n != nil
 		}
-		return was.UID != n.UID || !lease.LastHeartbeat(was.Status.Conditions).Equal(lease.LastHeartbeat(n.Status.Conditions))
+		written := was.UID != n.UID || !lease.LastHeartbeat(was.Status.Conditions).Equal(lease.LastHeartbeat(n.Status.Conditions))
+		a.Heard = a.Heard || written
+		return written
 	})
 }
 
 // recordHeartbeat records one that the API server has and this cache does not have yet.
 func (s *agentCache) recordHeartbeat(name string, now time.Time) {
-	s.update(name, now, func(*Agent) (sign bool) { return true })
+	s.update(name, now, func(a *Agent) (sign bool) { a.Heard = true; return true })
 }
 
 // update updates an agent, and drops it when it has neither Lease nor Node.
@@ -134,13 +136,19 @@ func (a *Agent) signal() bool {
 	return true
 }
 
+// trimLease keeps what is used of a Lease. What the agent of one without renewTime reported
+// is as old as its last renewal, so it is dropped; the controller's answers are kept.
 func trimLease(o any) (*coordinationv1.Lease, error) {
 	l, is := o.(*coordinationv1.Lease)
 	if !is {
 		return nil, store.ErrType(o)
 	}
+	annotations := lease.FilterAnnotations(l.Annotations)
+	if l.Spec.RenewTime == nil {
+		annotations = only(annotations, lease.AnswersAnnotation)
+	}
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: l.Namespace, ResourceVersion: l.ResourceVersion, Annotations: lease.FilterAnnotations(l.Annotations)},
+		ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: l.Namespace, ResourceVersion: l.ResourceVersion, Annotations: annotations},
 		Spec:       coordinationv1.LeaseSpec{RenewTime: l.Spec.RenewTime},
 	}, nil
 }

@@ -115,7 +115,7 @@ func TestLeaderWritesAPIServerTime(t *testing.T) {
 	s.r.Clock = func() time.Time { return behind }
 	s.node("n", "web", "app")
 	s.asks("n", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
-	s.r.reconcile(t.Context())
+	s.r.round(t.Context())
 	got := s.answers("n")
 	require.Len(t, got, 1)
 	assert.True(t, got[0].At.Time.Equal(lease.Micro(behind).Time), "%s", got[0].At)
@@ -132,6 +132,6 @@ func TestLeaderWritesAPIServerTime(t *testing.T) {
 	s.beat("n", nil)
 	s.pods["app"].OwnerReferences[0].Name = "web-2" // of the same Deployment
 	s.asks("n", lease.Request{UID: "app", Namespace: "shop", Name: "app", Since: lease.Micro(noon)})
-	s.r.reconcile(t.Context())
+	s.r.round(t.Context())
 	assert.Len(t, s.posted, 1, "the budget of its owner is spent")
 }

@@ -115,7 +115,7 @@ func TestAgentCacheContention(t *testing.T) {
 	s := newAgentCache()
 	s.setNode("n", made("n", 0).Node, time.Now())
 	set := func(text string) *lease.NodeContention {
-		raw := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{}}}
+		raw := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{}}, Spec: coordinationv1.LeaseSpec{RenewTime: new(lease.Micro(noon))}}
 		if text != "" {
 			raw.Annotations[lease.ContentionAnnotation] = text
 		}

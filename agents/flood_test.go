@@ -50,8 +50,11 @@ type fixture struct {
 	told   []string // reasons of Events
 	// list of the pods.
 	list func(context.Context) (*corev1.PodList, error)
-	// fails is of each write to a Lease.
+	// fails is of each write to a Lease, which takes this long.
 	fails error
+	takes time.Duration
+	// nodeFails is of each write to a Node.
+	nodeFails error
 }
 
 // annotationsLimit of all of an object's, in bytes (apimachinery,
@@ -68,6 +71,8 @@ func newFixture(t *testing.T) *fixture {
 		About: &corev1.ObjectReference{}, Log: slog.New(slog.NewTextHandler(&s.log, nil)),
 	}
 	s.r.reset()
+	require.NoError(t, s.r.cache.nodes.Replace(nil, ""))
+	require.NoError(t, s.r.cache.leases.Replace(nil, ""))
 	return s
 }
 
@@ -100,6 +105,9 @@ func (n fixtureNode) Patch(_ context.Context, name string, _ types.PatchType, _ 
 }
 
 func (n fixtureNode) ApplyStatus(_ context.Context, is *applycorev1.NodeApplyConfiguration, _ metav1.ApplyOptions) (*corev1.Node, error) {
+	if n.s.nodeFails != nil {
+		return nil, n.s.nodeFails
+	}
 	n.s.marked = append(n.s.marked, *is.Name)
 	return nil, nil
 }
@@ -116,6 +124,7 @@ func (l fixtureLease) Get(_ context.Context, name string, _ metav1.GetOptions) (
 
 func (l fixtureLease) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*coordinationv1.Lease, error) {
 	l.s.calls[name]++
+	time.Sleep(l.s.takes)
 	if l.s.fails != nil {
 		return nil, l.s.fails
 	}
@@ -246,7 +255,7 @@ func TestFloodOfRequestsCostsOwnNode(t *testing.T) {
 		}
 		s.beat("honest", nil)
 		start := time.Now()
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 		longest = max(longest, time.Since(start))
 		if i >= looks/2 && answered == 0 && len(s.answers("honest")) > 0 {
 			answered = i - looks/2 + 1
@@ -283,11 +292,11 @@ func TestFloodOfChangesJudgedAtNodePace(t *testing.T) {
 	s.node("honest", "web")
 	for i := range 50 {
 		s.asks("flood", many(lease.MaxRequests, noon.Add(time.Duration(i)*time.Second))...)
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 	}
 	s.asks("flood", many(lease.MaxRequests, noon.Add(time.Hour))...)
 	s.asks("honest", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
-	s.r.reconcile(t.Context())
+	s.r.round(t.Context())
 	require.Len(t, s.answers("honest"), 1)
 	assert.Equal(t, lease.Accepted, s.answers("honest")[0].Result)
 	shown := map[string]int{}
@@ -314,7 +323,7 @@ func TestLeaseWithoutSpaceForAnswer(t *testing.T) {
 	s.leases["full"].Annotations["junk"] += strings.Repeat("x", 900)
 	for range 200 {
 		s.beat("full", nil)
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 	}
 	assert.Empty(t, s.posted)
 	assert.LessOrEqual(t, strings.Count(s.log.String(), "\n"), 2*logBurst)
@@ -460,7 +469,7 @@ func TestLeaseUnreadableLoggedAndReported(t *testing.T) {
 	s.asks("odd", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
 	for range 5 {
 		s.beat("odd", nil)
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 	}
 	assert.Equal(t, 1, strings.Count(s.log.String(), "level=WARN"), s.log.String())
 	require.Len(t, s.r.Report().Unreadable, 1)
@@ -470,6 +479,6 @@ func TestLeaseUnreadableLoggedAndReported(t *testing.T) {
 	assert.Equal(t, string(CodeUnreadable), s.answers("odd")[0].Code)
 	assert.Empty(t, s.posted)
 	s.beat("odd", map[string]string{lease.NodeAnnotation: `{}`})
-	s.r.reconcile(t.Context())
+	s.r.round(t.Context())
 	assert.Empty(t, s.r.Report().Unreadable)
 }

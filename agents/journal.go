@@ -1,6 +1,8 @@
 package agents
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,10 +22,20 @@ type journal struct {
 	pods        int
 	common      []string    // the common causes that were last published
 	commonLimit tokenBucket // of publishing them
+	// namespaces that were asked about, by name.
+	namespaces map[string]namespaceState
+}
+
+// namespaceState is whether a namespace is a Velero's, or why that cannot be found out, and
+// until when that is used.
+type namespaceState struct {
+	velero bool
+	err    error
+	until  time.Time
 }
 
 func newJournal() journal {
-	return journal{answers: map[string][]lease.Answer{}, seen: map[string]time.Time{}, nodes: map[string]*nodeState{}}
+	return journal{answers: map[string][]lease.Answer{}, seen: map[string]time.Time{}, nodes: map[string]*nodeState{}, namespaces: map[string]namespaceState{}}
 }
 
 // prune drops evictions that no longer count, and answers to requests that are
@@ -46,6 +58,7 @@ func (b *journal) prune(now, server time.Time, s Settings, j *Judgement) {
 		}
 	}
 	b.seen, b.nodes, b.answers = seen, nodes, answers
+	maps.DeleteFunc(b.namespaces, func(_ string, n namespaceState) bool { return !now.Before(n.until) })
 }
 
 // pending are the answers that still have to be written to, or kept in, the
@@ -72,8 +85,12 @@ func firstSeen(of map[string]time.Time, key string, now time.Time) time.Time {
 // nodeState is what one node has used of this leader's time and log.
 type nodeState struct {
 	evaluatedAt time.Time
-	evalLimit   tokenBucket
-	logLimit    tokenBucket
+	// actsAt is the earliest next act on a silent agent. writtenAt is when answers were last
+	// written to its Lease, or tried to be; writeFailed: that failed.
+	actsAt, writtenAt time.Time
+	writeFailed       bool
+	evalLimit         tokenBucket
+	logLimit          tokenBucket
 	// suppressed counts suppressed log lines since the last one; problem is the
 	// last one logged.
 	suppressed int
@@ -95,6 +112,35 @@ func (b *journal) evaluatedAt(node string) time.Time {
 		return t.evaluatedAt
 	}
 	return time.Time{}
+}
+
+// actsAt is the earliest next act on a silent agent; zero: now.
+func (b *journal) actsAt(node string) time.Time {
+	if t := b.nodes[node]; t != nil {
+		return t.actsAt
+	}
+	return time.Time{}
+}
+
+// unwritten are the agents whose Leases may lack answers: those with an eviction first, unless
+// their last write failed; else the last write longest ago.
+func (b *journal) unwritten(j *Judgement) []*Judged {
+	var list []*Judged
+	for i := range j.Agents {
+		if a := &j.Agents[i]; len(b.answers[a.Name]) > 0 && a.Lease != nil {
+			list = append(list, a)
+		}
+	}
+	place := func(a *Judged) int {
+		if !b.node(a.Name).writeFailed && slices.ContainsFunc(b.answers[a.Name], countsAsEviction) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(list, func(x, y *Judged) int {
+		return cmp.Or(place(x)-place(y), b.node(x.Name).writtenAt.Compare(b.node(y.Name).writtenAt))
+	})
+	return list
 }
 
 // Rate limits of one node, burst and refill interval: for evaluated requests and

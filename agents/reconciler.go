@@ -47,7 +47,7 @@ type Reconciler struct {
 	Evictor Evictor
 	// Clock is the API server's time (Clock.Now); nil: this machine's.
 	Clock func() time.Time
-	// Settings in force; read in each round.
+	// Settings in force; read once in each round, which is its pulse.
 	Settings func() Settings
 	Events   reconcile.Events
 	// About is the object of Events that concern all agents.
@@ -101,22 +101,23 @@ func (r *Reconciler) reset() {
 
 // round reconciles if the agents are watched, and withdraws the report if they are not.
 func (r *Reconciler) round(ctx context.Context) {
-	switch {
-	case !r.Settings().Enabled:
+	switch s := r.Settings(); {
+	case !s.Enabled:
 		r.loop.Publish(nil)
 	case r.cache.synced():
-		r.reconcile(ctx)
+		r.reconcile(ctx, s)
 	}
 }
 
 // reconcile is one round: observe, judge, act, answer requests, report.
-func (r *Reconciler) reconcile(ctx context.Context) {
+func (r *Reconciler) reconcile(ctx context.Context, s Settings) {
 	now := time.Now()
-	j := Judge(Observation{Time: now, Settings: r.Settings(), Agents: r.cache.list(), Previous: r.state})
+	j := Judge(Observation{Time: now, Settings: s, Agents: r.cache.list(), Previous: r.state})
 	r.publishChanges(&j)
-	r.act(ctx, &j, now.Add(maxActTime))
+	r.act(ctx, s, &j, now.Add(maxActTime))
 	r.state = j.Next
-	g := r.answerRequests(ctx, &j)
+	g := r.answerRequests(ctx, s, &j)
+	r.writeAllAnswers(ctx, s, &j, time.Now().Add(maxActTime))
 	r.loop.Publish(newReport(&j, &g, r.answered))
 }
 
@@ -146,24 +147,29 @@ func (r *Reconciler) publishDisruption(j *Judgement) {
 		fmt.Sprintf("full disruption: %d of %d agents are late or silent, so the controller suspects its own connection; it changes no condition or taint and refuses evictions", j.Late, j.Total))
 }
 
-// maxActTime bounds a round's time for silent agents and for requests, each, so that a
-// long list does not delay noticing agents that return.
+// maxActTime bounds a round's time for silent agents, for requests and for the writes of
+// their answers, each, so that a long list does not delay noticing agents that return.
 const maxActTime = 500 * time.Millisecond
+
+// actRetry is how long an act on a silent agent waits after it failed: it may have taken
+// all of a round's time, in which others have their turn.
+const actRetry = 5 * time.Second
 
 // act declares agents silent, marks and lifts. A silence that it did not come to, or could
 // not confirm, is judged anew in the next round.
-func (r *Reconciler) act(ctx context.Context, j *Judgement, until time.Time) {
+func (r *Reconciler) act(ctx context.Context, s Settings, j *Judgement, until time.Time) {
 	for i := range j.Agents {
 		if ctx.Err() != nil || time.Now().After(until) {
 			break
 		}
 		switch a := &j.Agents[i]; { // one write a round: it changes what the other was decided by
+		case r.journal.actsAt(a.Name).After(time.Now()):
 		case a.SetUnknown:
-			r.recordAct(ctx, a, actMark, r.markUnknown(ctx, a))
+			r.recordAct(ctx, a, actMark, r.markUnknown(ctx, s, a))
 		case a.RemoveTaints:
-			r.recordAct(ctx, a, actLift, r.removeTaints(ctx, a))
+			r.recordAct(ctx, a, actLift, r.removeTaints(ctx, s, a))
 		case a.Declare:
-			if _, err := r.confirm(ctx, a); err != nil {
+			if _, err := r.confirm(ctx, s, a); err != nil {
 				r.recordAct(ctx, a, "declare", err)
 			}
 		}
@@ -193,14 +199,15 @@ func (r *Reconciler) recordAct(ctx context.Context, a *Judged, act string, err e
 		r.Log.Info("left a silent agent alone: it renewed its Lease, or its Node or Lease changed; judging it again in the next round", "node", a.Name, "act", act, "reason", err)
 	default:
 		r.counters.Change(func(c *Counts) { c.Acts.Add(actFailed) })
-		r.Log.Warn("failed to act on silent agent; retrying", "node", a.Name, "act", act, "error", err)
+		r.journal.node(a.Name).actsAt = time.Now().Add(actRetry)
+		r.warnLimited(a.Name, "failed to act on silent agent; retrying", "act", act, "retryIn", actRetry, "error", err)
 	}
 }
 
 // confirm returns the Node of a silent agent, and declares its silence if that is new. The
 // cache may be stale, so Lease and Node are read anew first: nothing is told or written when
 // they show a heartbeat.
-func (r *Reconciler) confirm(ctx context.Context, a *Judged) (*corev1.Node, error) {
+func (r *Reconciler) confirm(ctx context.Context, s Settings, a *Judged) (*corev1.Node, error) {
 	node, err := r.readFresh(ctx, a)
 	switch {
 	case errors.Is(err, errAlive):
@@ -209,18 +216,18 @@ func (r *Reconciler) confirm(ctx context.Context, a *Judged) (*corev1.Node, erro
 		a.Declare = false
 		r.Log.Warn("agent is silent; see the log of its pod or unit for why its heartbeats do not arrive", "node", a.Name, "silence", a.Silence.Round(time.Millisecond))
 		r.Events.Event(nodeRef(a.Agent), corev1.EventTypeWarning, ReasonSilent,
-			fmt.Sprintf("no heartbeat for %s: the agent's conditions become Unknown, its taints stay for at least %s; see the log of the agent's pod or unit on this node", a.Silence.Round(time.Second), r.Settings().TaintsStay))
+			fmt.Sprintf("no heartbeat for %s: the agent's conditions become Unknown, its taints stay for at least %s; see the log of the agent's pod or unit on this node", a.Silence.Round(time.Second), s.TaintsStay))
 	}
 	return node, err
 }
 
 // markUnknown sets the agent's conditions to Unknown.
-func (r *Reconciler) markUnknown(ctx context.Context, a *Judged) error {
-	node, err := r.confirm(ctx, a)
+func (r *Reconciler) markUnknown(ctx context.Context, s Settings, a *Judged) error {
+	node, err := r.confirm(ctx, s, a)
 	if err != nil {
 		return err
 	}
-	message := fmt.Sprintf("No heartbeat of the agent for %s.", r.Settings().Grace)
+	message := fmt.Sprintf("No heartbeat of the agent for %s.", s.Grace)
 	return lease.SetUnknown(ctx, r.Nodes, node, message)
 }
 
@@ -249,8 +256,8 @@ func (r *Reconciler) readFresh(ctx context.Context, a *Judged) (*corev1.Node, er
 
 // removeTaints removes the agent's taints, and only those, if the Node is unchanged since it
 // was read anew (optimistic concurrency by the tests of the JSON patch).
-func (r *Reconciler) removeTaints(ctx context.Context, a *Judged) error {
-	node, err := r.confirm(ctx, a)
+func (r *Reconciler) removeTaints(ctx context.Context, s Settings, a *Judged) error {
+	node, err := r.confirm(ctx, s, a)
 	if err != nil {
 		return err
 	}

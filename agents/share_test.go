@@ -147,7 +147,7 @@ func TestRequestIgnoresNodeClock(t *testing.T) {
 		s.node("n", "web")
 		s.tick += skew
 		s.asks("n", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon.Add(skew))})
-		s.r.reconcile(t.Context())
+		s.r.round(t.Context())
 		got := s.answers("n")
 		require.Len(t, got, 1, "skew %s", skew)
 		assert.Equal(t, lease.Accepted, got[0].Result, "skew %s: %s", skew, got[0].Reason)

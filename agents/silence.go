@@ -50,8 +50,8 @@ type JudgeState struct {
 // Judgement is the decision about all agents.
 type Judgement struct {
 	FullDisruption bool
-	// Late of Of agents miss their heartbeats now. Agents that were declared silent
-	// before count in neither.
+	// Late of Total agents miss their heartbeats now. Agents that were silent before, also
+	// by an earlier leader's word, count in neither.
 	Late, Total int
 	Agents      []Judged
 	Next        JudgeState
@@ -80,7 +80,7 @@ func Judge(s Observation) Judgement {
 		}
 	}
 	for _, a := range j.Agents {
-		if !s.declaredSilent(a.Agent) {
+		if !s.declaredSilent(a.Agent) && !a.knownSilent() {
 			j.Total++
 			if a.State != Alive {
 				j.Late++

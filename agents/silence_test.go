@@ -121,6 +121,60 @@ func TestFullDisruption(t *testing.T) {
 	t.Run("keeps agents late", fullDisruptionKeepsAgentsLate)
 	t.Run("end restarts clocks", fullDisruptionEndRestartsClocks)
 	t.Run("keeps silent agent", fullDisruptionKeepsSilentAgent)
+	t.Run("of new leader", fullDisruptionOfNewLeader)
+}
+
+// Three of five agents were silent before the leader changed: they are no disruption of its own.
+func fullDisruptionOfNewLeader(t *testing.T) {
+	heard := func(a *Agent) { a.Heard = true }
+	for what, row := range map[string]struct {
+		silent []func(*Agent)
+		blind  bool
+	}{
+		"an earlier leader has marked them":          {[]func(*Agent){silentAlready}, false},
+		"nothing tells of it":                        {nil, true},
+		"they were heard since":                      {[]func(*Agent){silentAlready, heard}, true},
+		"without conditions, their kubelets are off": {[]func(*Agent){noConditions, kubelet(corev1.ConditionUnknown)}, false},
+		"without conditions, heard since":            {[]func(*Agent){noConditions, kubelet(corev1.ConditionUnknown), heard}, true},
+		"without conditions, their kubelets run":     {[]func(*Agent){noConditions}, true},
+		"a kubelet that is off alone proves nothing": {[]func(*Agent){kubelet(corev1.ConditionUnknown)}, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			agents := []Agent{made("a", time.Minute, row.silent...), made("b", time.Minute, row.silent...), made("c", time.Minute, row.silent...), made("d", 0), made("e", 0)}
+			j := judge(JudgeState{}, agents...)
+			assert.Equal(t, row.blind, j.FullDisruption)
+			agents[3].LastHeartbeat = noon.Add(-time.Minute)
+			assert.Equal(t, !row.blind, judge(j.Next, agents...).Agents[3].SetUnknown, "one of the other two is silent")
+		})
+	}
+}
+
+func TestAgentHeard(t *testing.T) {
+	for what, row := range map[string]struct {
+		then  func(*agentCache, Agent)
+		heard bool
+	}{
+		"what was there before is no heartbeat": {func(*agentCache, Agent) {}, false},
+		"nor is what others write": {func(s *agentCache, a Agent) {
+			s.setNode("n", a.Node.DeepCopy(), noon)
+			s.setLease("n", a.Lease.DeepCopy(), noon)
+		}, false},
+		"it renews": {func(s *agentCache, a Agent) {
+			s.setLease("n", &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: new(lease.Micro(noon.Add(time.Second)))}}, noon)
+		}, true},
+		"it writes its status": {func(s *agentCache, a Agent) {
+			n := a.Node.DeepCopy()
+			n.Status.Conditions[1].LastHeartbeatTime.Time = noon.Add(time.Second)
+			s.setNode("n", n, noon)
+		}, true},
+		"the API server has a renewal": {func(s *agentCache, _ Agent) { s.recordHeartbeat("n", noon) }, true},
+	} {
+		s, a := newAgentCache(), made("n", 0)
+		s.setNode("n", a.Node, noon)
+		s.setLease("n", a.Lease, noon)
+		row.then(s, a)
+		assert.Equal(t, row.heard, s.list()[0].Heard, what)
+	}
 }
 
 func fullDisruptionBeforeFirstMark(t *testing.T) {
@@ -200,7 +254,18 @@ func TestJudgeLeaseOfSilentAgentDeleted(t *testing.T) {
 func TestJudgeAgentWithoutRenewals(t *testing.T) {
 	s := newAgentCache()
 	a := made("n", 0)
-	s.setLease("n", a.Lease, noon)
+	a.Lease.Annotations = map[string]string{
+		lease.NodeAnnotation: `{"pressure":{"disk":"hard"}}`, lease.ContentionAnnotation: lease.NodeContention{Version: "v1"}.Encode(),
+		lease.EvictionsAnnotation: "{", lease.AnswersAnnotation: mustJSON(t, []lease.Answer{accepted("p1", "o", 0)}),
+	}
+	trimmed := func(renewed *metav1.MicroTime) *coordinationv1.Lease {
+		l, err := trimLease(&coordinationv1.Lease{ObjectMeta: a.Lease.ObjectMeta, Spec: coordinationv1.LeaseSpec{RenewTime: renewed}})
+		require.NoError(t, err)
+		return l
+	}
+	s.setLease("n", trimmed(a.Lease.Spec.RenewTime), noon)
+	assert.Equal(t, "hard", s.list()[0].Carried.Report.Pressure["disk"])
+	assert.Error(t, s.list()[0].ParseErr)
 	var m JudgeState
 	for after := time.Duration(0); after <= 30*time.Minute; after += 30 * time.Second {
 		now := noon.Add(after)
@@ -208,12 +273,16 @@ func TestJudgeAgentWithoutRenewals(t *testing.T) {
 			n := a.Node.DeepCopy()
 			n.Status.Conditions[1].LastHeartbeatTime.Time = now
 			s.setNode("n", n, now)
-			s.setLease("n", &coordinationv1.Lease{}, now)
+			s.setLease("n", trimmed(nil), now)
 		}
 		j := Judge(Observation{Time: now, Settings: DefaultSettings(), Agents: s.list(), Previous: m})
 		require.Len(t, j.Agents, 1)
 		assert.False(t, j.Agents[0].SetUnknown, after)
 		assert.Zero(t, j.Agents[0].LastRenewal, "requests in it are obsolete")
+		assert.Zero(t, j.Agents[0].Carried.Report, "and so is its report")
+		assert.Nil(t, j.Agents[0].Contention)
+		assert.NoError(t, j.Agents[0].ParseErr)
+		assert.Len(t, j.Agents[0].Carried.Answers, 1, "who was evicted counts")
 		m = j.Next
 	}
 }
@@ -306,10 +375,10 @@ func TestSilenceConfirmedBeforeItIsTold(t *testing.T) {
 					row.late(s)
 				}
 				time.Sleep(row.silence)
-				s.r.reconcile(t.Context())
+				s.r.round(t.Context())
 				if row.late != nil { // the watch is still late
 					time.Sleep(time.Second)
-					s.r.reconcile(t.Context())
+					s.r.round(t.Context())
 				}
 				assert.Len(t, s.marked, row.marked)
 				assert.Equal(t, row.told, s.told)

@@ -118,7 +118,7 @@ func TestRefusePodWithLocalVolume(t *testing.T) {
 				s.pods["web"].Spec.Volumes = append(s.pods["web"].Spec.Volumes, claim(name))
 			}
 			s.asks("n", lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
-			s.r.reconcile(t.Context())
+			s.r.round(t.Context())
 			assert.Equal(t, row.asked, h.asked.Load())
 			got := s.answers("n")
 			require.Len(t, got, 1)
@@ -161,7 +161,7 @@ func TestRefuseVolumesUnknownDelaysNoOther(t *testing.T) {
 						return lease.Request{UID: uid, Namespace: "shop", Name: uid, Since: lease.Micro(time.Now())}
 					}
 					s.asks("n", ask("dear"), ask("web"))
-					s.r.reconcile(t.Context())
+					s.r.round(t.Context())
 					assert.Equal(t, lease.Accepted, result("web"), "in the same look")
 					if row.times == asked {
 						assert.Equal(t, lease.Accepted, result("dear"))
@@ -191,7 +191,7 @@ func TestVolumesReadOnlyForEvictablePod(t *testing.T) {
 		lease.Request{UID: "db", Namespace: "shop", Name: "db", Since: lease.Micro(noon)},
 		lease.Request{UID: "web", Namespace: "shop", Name: "web", Since: lease.Micro(noon)},
 		lease.Request{UID: "other", Namespace: "shop", Name: "web", Since: lease.Micro(noon)})
-	s.r.reconcile(t.Context())
+	s.r.round(t.Context())
 	require.Len(t, s.answers("n"), 3)
 	assert.Empty(t, s.posted)
 	assert.Zero(t, h.asked.Load())

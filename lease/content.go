@@ -92,6 +92,8 @@ type Answer struct {
 	// PassedBrake is the brake that was on and allowed this eviction all the same; the
 	// eviction counts for that brake's own limit.
 	PassedBrake string `json:"past,omitempty"`
+	// DryRun: the Request was one, so no pod was evicted.
+	DryRun bool `json:"dryRun,omitempty"`
 	// At is when the controller answered, by the API server's clock.
 	At metav1.MicroTime `json:"at"`
 }

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -241,8 +242,13 @@ func TestHeartbeatWithdrawn(t *testing.T) {
 	stop := b.start()
 	b.came(0, Renewed)
 	stop()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"a",%q:"{}",%q:"{}",%q:"[]",%q:"[]"}}}`, AgentAnnotation, NodeAnnotation, ContentionAnnotation, EvictionsAnnotation, AnswersAnnotation)
+	_, err = b.c.Client.CoordinationV1().Leases(Namespace).Patch(t.Context(), b.Node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
 	require.NoError(t, Withdraw(t.Context(), agent.CoordinationV1(), b.Node))
-	b.until("withdrawn", func(l *coordinationv1.Lease) bool { return l.Spec.RenewTime == nil })
+	b.until("withdrawn", func(l *coordinationv1.Lease) bool {
+		return l.Spec.RenewTime == nil && maps.Equal(l.Annotations, map[string]string{AnswersAnnotation: "[]"})
+	})
 	defer b.start()()
 	b.until("renewed again", func(l *coordinationv1.Lease) bool { return l.Spec.RenewTime != nil })
 }

@@ -11,14 +11,19 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// Withdraw removes renewTime from the Lease of a node whose agent renews none: no client waits
-// for the next renewal then. Where there is no Lease, there is nothing to do.
+// withdrawal is the merge patch of Withdraw. The controller's answers stay: they tell which pods
+// were evicted.
+const withdrawal = `{"metadata":{"annotations":{"` + AgentAnnotation + `":null,"` + NodeAnnotation + `":null,"` + ContentionAnnotation + `":null,"` + EvictionsAnnotation + `":null}},"spec":{"renewTime":null}}`
+
+// Withdraw removes renewTime, and what the agent reported with it, from the Lease of a node
+// whose agent renews none: no client waits for the next renewal then, or takes the last report
+// for the present. Where there is no Lease, there is nothing to do.
 func Withdraw(ctx context.Context, leases coordinationv1client.LeasesGetter, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
 	defer cancel()
-	_, err := leases.Leases(Namespace).Patch(ctx, node, types.MergePatchType, []byte(`{"spec":{"renewTime":null}}`), metav1.PatchOptions{FieldManager: fieldManager})
+	_, err := leases.Leases(Namespace).Patch(ctx, node, types.MergePatchType, []byte(withdrawal), metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("remove renewTime of lease %s/%s: %w", Namespace, node, err)
+		return fmt.Errorf("withdraw lease %s/%s: %w", Namespace, node, err)
 	}
 	return nil
 }

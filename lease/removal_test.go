@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,4 +23,15 @@ func TestRemovalOfLastOwnConditionFirst(t *testing.T) {
 	_, some, err = RemovalPatch(node)
 	require.NoError(t, err)
 	assert.False(t, some)
+}
+
+// What is left says which pods were evicted, and nothing of the node.
+func TestWithdrawal(t *testing.T) {
+	var patch struct {
+		Metadata struct{ Annotations map[string]*string }
+		Spec     map[string]*string
+	}
+	require.NoError(t, json.Unmarshal([]byte(withdrawal), &patch))
+	assert.Equal(t, map[string]*string{"renewTime": nil}, patch.Spec)
+	assert.Equal(t, map[string]*string{AgentAnnotation: nil, NodeAnnotation: nil, ContentionAnnotation: nil, EvictionsAnnotation: nil}, patch.Metadata.Annotations)
 }

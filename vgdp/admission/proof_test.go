@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -10,14 +12,20 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 )
 
 // veleroServer lists what its namespaces have, such as "velero/backups", and
@@ -68,7 +76,7 @@ func TestDiscoverTenantPodProvesNothing(t *testing.T) {
 		r.discover(t.Context(), Settings{Enabled: true})
 		assert.Equal(t, []string{"restores", "velero"}, r.found())
 	}
-	assert.EqualValues(t, 1, asked("velero"))
+	assert.LessOrEqual(t, asked("velero"), int64(1+len(Kinds())), "all kinds at once, and no more")
 	assert.EqualValues(t, 1+len(Kinds()), asked("tenant"), "it is asked once in a while")
 	r.proofs.asked["tenant"] = time.Now().Add(-proofInterval)
 	r.discover(t.Context(), Settings{Enabled: true})
@@ -81,6 +89,62 @@ func TestIsVelero(t *testing.T) {
 		is, err := r.IsVelero(t.Context(), namespace)
 		require.NoError(t, err)
 		assert.Equal(t, want, is, namespace)
+	}
+}
+
+// slowLists take a time each; the kinds that fail do then, and those that have an object list it.
+type slowLists struct {
+	dynamic.NamespaceableResourceInterface
+
+	takes            time.Duration
+	fails, has, kind string
+}
+
+func (s slowLists) Resource(of schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	s.kind = of.Resource
+	return s
+}
+
+func (s slowLists) Namespace(string) dynamic.ResourceInterface { return s }
+
+func (s slowLists) List(ctx context.Context, _ metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(s.takes):
+	}
+	list := &unstructured.UnstructuredList{}
+	switch s.kind {
+	case s.fails:
+		return nil, apierrors.NewInternalError(errors.New("etcd"))
+	case s.has:
+		list.Items = make([]unstructured.Unstructured, 1)
+	}
+	return list, nil
+}
+
+// The lists share one call's time: all kinds are listed at once.
+func TestIsVeleroSlowLists(t *testing.T) {
+	for what, row := range map[string]struct {
+		lists    slowLists
+		is, fail bool
+		after    time.Duration
+	}{
+		"none has any":                        {slowLists{takes: time.Second}, false, false, time.Second},
+		"one has some":                        {slowLists{takes: time.Second, has: "datadownloads"}, true, false, time.Second},
+		"one fails":                           {slowLists{takes: time.Second, fails: "backups"}, false, true, time.Second},
+		"one fails, and another one has some": {slowLists{takes: time.Second, fails: "backups", has: "datauploads"}, true, false, time.Second},
+		"they hang":                           {slowLists{takes: time.Hour}, false, true, reconcile.CallTimeout},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				is, err := (&Reconciler{Dynamic: row.lists}).IsVelero(t.Context(), "velero")
+				assert.Equal(t, row.is, is)
+				assert.Equal(t, row.fail, err != nil, err)
+				assert.Equal(t, row.after, time.Since(began))
+			})
+		})
 	}
 }
 
