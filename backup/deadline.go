@@ -195,20 +195,28 @@ type slotTimes struct {
 	kept longestFirst    // whose deadlines are met
 }
 
-// newSlots have the Backups that run.
+// newSlots have the Backups that run, and of the stuck ones the longest that keep their slots.
 func (in *Input) newSlots() *slotTimes {
 	s := &slotTimes{busy: make([]time.Duration, max(1, in.Config.Limit))}
-	var left []time.Duration
+	var left, stuck []time.Duration
 	for i := range in.Backups {
-		if b := &in.Backups[i]; b.running() && !in.stuck(b) {
-			since := in.Time
-			if !b.Began.IsZero() {
-				since = b.Began
-			}
-			left = append(left, b.holds().Left(in.Time.Sub(since)).Mid)
+		b := &in.Backups[i]
+		if !b.running() {
+			continue
 		}
+		if in.stuck(b) {
+			stuck = append(stuck, b.holds().Mid)
+			continue
+		}
+		since := in.Time
+		if !b.Began.IsZero() {
+			since = b.Began
+		}
+		left = append(left, b.holds().Left(in.Time.Sub(since)).Mid)
 	}
-	slices.Sort(left) // Backups come in any order
+	slices.Sort(stuck) // Backups come in any order
+	left = append(left, stuck[len(stuck)-beyond(len(stuck), len(s.busy)):]...)
+	slices.Sort(left)
 	for _, l := range left {
 		s.busy[s.first()] += l
 	}

@@ -21,8 +21,10 @@ type Input struct {
 
 // Decision of the queue.
 type Decision struct {
-	Limit   int
-	Running int // slots that are taken, those of the Backups that start now included
+	Limit int
+	// Running is how many slots are taken: of those that run or start now, and of stuck ones
+	// beyond the limit.
+	Running int
 	// Queue has all waiting Backups in order, and those that start now.
 	Queue []Entry
 	// Stuck are the ReadyToStart ones that Velero does not take up.
@@ -103,6 +105,7 @@ func Decide(in Input) Decision {
 		}
 		d.Running++
 	}
+	d.Running += beyond(len(d.Stuck), d.Limit)
 	queue := in.queue()
 	d.Queue = make([]Entry, 0, len(queue))
 	for _, b := range queue {
@@ -133,6 +136,10 @@ func Decide(in Input) Decision {
 	in.place(d.Queue, in.reordered())
 	return d
 }
+
+// beyond is how many stuck Backups keep their slots. As many as the limit free theirs: a Velero
+// that takes up nothing is given twice the limit at most.
+func beyond(stuck, limit int) int { return max(0, stuck-limit) }
 
 func (in *Input) stuck(b *Backup) bool {
 	return b.Phase == Ready && !b.ReadySince.IsZero() && in.Config.StuckAfter > 0 && in.Time.Sub(b.ReadySince) >= in.Config.StuckAfter

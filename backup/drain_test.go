@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/backup/objective"
 )
 
 // cluster is a queue that lives: what is decided is written, and who runs ends.
@@ -195,6 +197,26 @@ func TestQueueStuckHoldsNamespacesNoSlot(t *testing.T) {
 	d = Decide(in)
 	assert.Empty(t, d.Stuck)
 	assert.Equal(t, CodeLimit, d.Queue[1].Wait.Code)
+}
+
+// With a Velero that takes up nothing no more than twice the limit are let start.
+func TestQueueStuckAreBounded(t *testing.T) {
+	for limit := range 4 {
+		c := newCluster(Config{Limit: limit, StuckAfter: 10 * time.Minute}, 20)
+		for i := range 20 {
+			c.add(Backup{UID: fmt.Sprint(i), Include: []string{fmt.Sprintf("ns-%04d", i)}, Takes: takes(time.Hour), Due: objective.Due{Deadline: noon.Add(time.Duration(i) * time.Hour)}})
+		}
+		for range 20 {
+			c.step(t)
+			c.in.Time = c.in.Time.Add(10 * time.Minute)
+		}
+		assert.Len(t, c.order, 2*max(1, limit), "limit %d", limit)
+		d := Decide(c.in)
+		assert.Equal(t, d.Limit, d.Running)
+		for _, busy := range c.in.newSlots().busy {
+			assert.Equal(t, time.Hour, busy, "nor is another planned to start")
+		}
+	}
 }
 
 func TestWaitNamesFirstSharedNamespaces(t *testing.T) {

@@ -64,16 +64,22 @@ type Dues func(b *Backup, now, newest time.Time) (due objective.Due, until time.
 // will wait for is in its duration, as far as it was so before.
 func Forecast(in Input, coming []Backup, loads *uploads.State, dues Dues, until time.Time) []Outlook {
 	p := premises{in: in, coming: coming, dues: dues, until: until}
+	return p.forecast(loads)
+}
+
+// forecast is Forecast. It moves until to the time up to which the night was played.
+func (p *premises) forecast(loads *uploads.State) []Outlook {
 	p.postponing()
 	player := uploads.NewPlayer(cmp.Or(loads, &uploads.State{}))
 	p.loads = player.Play(middle)
 	first := p.play(middle)
+	p.until = first.until
 	list := make([]Outlook, 0, len(first.runs))
 	for _, f := range first.runs {
-		list = append(list, f.outlook(in.Config, until))
+		list = append(list, f.outlook(p.in.Config, p.until))
 	}
 	random, ofLoads := rand.New(rand.NewPCG(1, 1)), rand.New(rand.NewPCG(1, 2))
-	ends, drawn := make([][]time.Time, len(list)), p
+	ends, drawn := make([][]time.Time, len(list)), *p
 	for range plays {
 		drawn.loads = player.Play(together(ofLoads))
 		for i, f := range drawn.play(together(random)).runs {
@@ -81,7 +87,7 @@ func Forecast(in Input, coming []Backup, loads *uploads.State, dues Dues, until 
 		}
 	}
 	for i := range list {
-		list[i].between(ends[i], until)
+		list[i].between(ends[i], p.until)
 	}
 	p.helpsAll(list)
 	return list
@@ -99,8 +105,25 @@ func together(r *rand.Rand) func() float64 {
 	}
 }
 
+// mostWork bounds a play: so many Backups are decided about, in all its decisions together. Each
+// takes one to four microseconds.
+const mostWork = 1_000_000
+
+// patience is how long a play may take.
+type patience struct {
+	work int         // Backups decided about; 0: mostWork
+	over func() bool // nobody waits for it any more; nil: that cannot be
+}
+
+// ended tells whether a play that has done so much ends.
+func (p *patience) ended(work int) bool {
+	return work >= cmp.Or(p.work, mostWork) || p.over != nil && p.over()
+}
+
 // premises of a play.
 type premises struct {
+	patience
+
 	in     Input
 	coming []Backup
 	dues   Dues
@@ -195,6 +218,7 @@ type night struct {
 
 	// newest version of an object, as the API server counts.
 	newest uint64
+	done   int       // Backups decided about, in all decisions
 	runs   []*future // those of the input, then those to come
 	of     map[string]*future
 	// good is the start of the newest one of each Schedule that ends in the play.
@@ -208,6 +232,7 @@ type future struct {
 	due          objective.Due
 	begins, ends time.Time // zero: not until the end of the play
 	frees        time.Time // its slot
+	stuck        bool      // Velero does not take it up, and it never begins
 	// postponed is when it is, if it still waits then; zero: it is not.
 	postponed time.Time
 	// loads of it that end later than it would without, and whether it keeps its slot for
@@ -228,9 +253,9 @@ type reason struct {
 // middle is the median of each duration.
 func middle() float64 { return 0.5 }
 
-// play until a time; share is the probability with which the next Backup takes no longer
-// (durations.Estimate.At). A Backup of unknown duration takes as long as the median of the
-// known ones.
+// play until a time, or until its patience ends; share is the probability with which the next
+// Backup takes no longer (durations.Estimate.At). A Backup of unknown duration takes as long as
+// the median of the known ones.
 func (p *premises) play(share func() float64) *night {
 	n := &night{premises: *p, of: map[string]*future{}, good: map[string]time.Time{}}
 	usual := usually(p.in.Backups, p.coming)
@@ -254,9 +279,9 @@ func (p *premises) play(share func() float64) *night {
 
 // add a Backup to the play; usual is how long one takes of which nothing is known.
 func (n *night) add(b *Backup, usual time.Duration, share func() float64) {
-	f := &future{Backup: b, due: b.Due, takes: usual, waited: map[reason]time.Duration{}, of: n.of, postponed: n.postponed[b.UID]}
-	elapsed := time.Duration(0)
-	if b.begun() {
+	f := &future{Backup: b, due: b.Due, takes: usual, waited: map[reason]time.Duration{}, of: n.of, postponed: n.postponed[b.UID], stuck: n.in.stuck(b)}
+	elapsed, begun := time.Duration(0), b.begun() && !f.stuck
+	if begun {
 		f.begins = n.in.Time
 		if !b.Began.IsZero() {
 			f.begins = b.Began
@@ -273,7 +298,7 @@ func (n *night) add(b *Backup, usual time.Duration, share func() float64) {
 	if h := b.holds(); h.Mid < b.Takes.Mid {
 		f.holds = min(f.takes, h.At(middle(), elapsed))
 	}
-	if b.begun() {
+	if begun {
 		f.frees, f.ends = n.in.Time.Add(f.holds), n.in.Time.Add(f.takes)
 		f.await(n.loads[b.Name])
 	}
@@ -313,7 +338,7 @@ func (n *night) run(coming []Backup) {
 	for i := range n.in.Backups {
 		n.newest = max(n.newest, n.in.Backups[i].Version)
 	}
-	for {
+	for !n.ended(n.done) {
 		waiting := n.decide()
 		at := n.next(coming)
 		if at.IsZero() || at.After(n.until) {
@@ -333,18 +358,19 @@ func (n *night) run(coming []Backup) {
 			n.renew(&n.in.Backups[len(n.in.Backups)-1])
 		}
 	}
+	n.until = n.in.Time
 }
 
 // end what has run; it is taken for good where it is not failing already.
 func (n *night) end() {
 	for i := range n.in.Backups {
-		if b := &n.in.Backups[i]; b.running() && !n.of[b.UID].frees.After(n.in.Time) {
+		if b, f := &n.in.Backups[i], n.of[n.in.Backups[i].UID]; b.running() && !f.stuck && !f.frees.After(n.in.Time) {
 			b.Phase = WaitingForOperations
 		}
 	}
 	n.in.Backups = slices.DeleteFunc(n.in.Backups, func(b Backup) bool {
 		f := n.of[b.UID]
-		if !b.begun() || f.ends.After(n.in.Time) {
+		if !b.begun() || f.stuck || f.ends.After(n.in.Time) {
 			return false
 		}
 		if b.Schedule != "" && !b.Phase.failing() {
@@ -382,6 +408,7 @@ const mostDecisions = 10
 func (n *night) decide() (waiting []Entry) {
 	for range mostDecisions {
 		d := Decide(n.in)
+		n.done += len(n.in.Backups)
 		waiting = waiting[:0]
 		wrote := false
 		for i := range d.Queue {
@@ -456,7 +483,10 @@ func (f *future) outlook(c Config, until time.Time) Outlook {
 // because is why it will be late: for what it waits longest, or that it takes too long by
 // itself.
 func (f *future) because(c Config) string {
-	if f.loads != nil {
+	switch {
+	case f.stuck:
+		return "Velero does not take it up"
+	case f.loads != nil:
 		return f.loads.Because()
 	}
 	longest, most := reason{}, time.Duration(0)
@@ -474,7 +504,10 @@ func (f *future) because(c Config) string {
 		return "it takes " + problems.Minutes(takes) + " by itself"
 	case longest.by != "":
 		by, text := f.of[longest.by], ""
-		if by.keeps {
+		switch {
+		case by.stuck:
+			text = ", because Velero does not take that up"
+		case by.keeps:
 			text = ", because " + by.loads.Because()
 		}
 		return "it shares namespaces with Backup " + by.Name + ", for which it waits " + wait + text

@@ -77,8 +77,20 @@ func TestForecast(t *testing.T) {
 			comes := waits("comes", "c", time.Minute, at(12))
 			comes.Created = at(0.5) // by then it would be
 			in := Input{Time: noon, Config: Config{Limit: 1, Aging: 24 * time.Hour, StuckAfter: 10 * time.Minute}, Namespaces: NewNamespaces([]string{"a", "b", "c"}), Backups: []Backup{first, waits("next", "b", time.Hour, at(9))}}
-			assert.Equal(t, begins, Forecast(in, []Backup{comes}, nil, nil, at(24))[1].Begins, "ready for %s", ready)
+			list := Forecast(in, []Backup{comes}, nil, nil, at(24))
+			assert.Equal(t, begins, list[1].Begins, "ready for %s", ready)
+			assert.Equal(t, ready < in.Config.StuckAfter, list[0].Begins.Equal(noon), "ready for %s", ready)
 		}
+	})
+	t.Run("late for one that is stuck", func(t *testing.T) {
+		stuck := waits("stuck", "a", time.Hour, at(2))
+		stuck.Phase, stuck.ReadySince = Ready, at(-1)
+		in := Input{Time: noon, Config: Config{Limit: 1, StuckAfter: time.Minute}, Namespaces: NewNamespaces([]string{"a", "b"}), Backups: []Backup{stuck, waits("same", "a", time.Hour, at(2)), waits("other", "b", time.Hour, at(2))}}
+		list := Forecast(in, nil, nil, nil, at(24))
+		assert.Equal(t, "Velero does not take it up", list[0].Because)
+		assert.Contains(t, list[1].Because, "it shares namespaces with Backup stuck, for which it waits ")
+		assert.Contains(t, list[1].Because, ", because Velero does not take that up")
+		assert.Equal(t, at(1), list[2].Ends)
 	})
 	t.Run("those to come", func(t *testing.T) {
 		coming := waits("comes", "b", time.Hour, at(3))
@@ -184,6 +196,32 @@ func TestForecastStartsWhatDecideStarts(t *testing.T) {
 		}
 		assert.ElementsMatch(t, c.order, starts, "seed %d", seed)
 	}
+}
+
+// A play ends when it has decided about so many Backups, or when nobody waits for it any more.
+func TestForecastIsBounded(t *testing.T) {
+	in, coming := busyNight(200)
+	p := premises{in: in, coming: coming, until: noon.Add(24 * time.Hour)}
+	whole := p.play(middle)
+	assert.Equal(t, p.until, whole.until)
+	p.work = whole.done / 4
+	cut := p.play(middle)
+	assert.GreaterOrEqual(t, cut.done, p.work)
+	assert.Less(t, cut.done, p.work+mostDecisions*len(coming))
+	assert.True(t, cut.until.After(noon) && cut.until.Before(p.until), cut.until)
+	for i, o := range p.forecast(nil) {
+		if began := whole.runs[i].begins; began.Before(p.until) {
+			assert.Equal(t, began, o.Begins, o.Name)
+			assert.Zero(t, o.Late)
+		} else {
+			assert.Zero(t, o.Begins, o.Name)
+		}
+	}
+	assert.Equal(t, cut.until, p.until)
+	asked := 0
+	p.work, p.over = 0, func() bool { asked++; return asked > 2 }
+	p.forecast(nil)
+	assert.Equal(t, 2+1+plays, asked, "two decisions, and each play ends at once")
 }
 
 // BenchmarkForecast is one night of 500 Schedules.

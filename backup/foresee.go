@@ -239,6 +239,7 @@ func (r *Reconciler) foresee(w *wanted, namespace string, in Input, objects, lef
 	}
 	v.foreseen, v.uploads = w.now, w.uploads != nil
 	own := *w
+	own.patience.over = func() bool { return !f.following() }
 	own.runs, own.slots, own.estimates = w.runs.Clone(), w.slots.Clone(), map[estimated][2]durations.Estimate{}
 	in.Backups, in.Namespaces = slices.Clone(in.Backups), in.Namespaces.clone()
 	for _, o := range left {

@@ -2,6 +2,7 @@ package backup
 
 import (
 	"log/slog"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,6 +54,38 @@ func TestForeseesNothingAfterTerm(t *testing.T) {
 	<-ended
 	assert.Empty(t, r.Nights())
 	assert.False(t, r.velero["velero"].playing.Load())
+}
+
+// A night of which much is left to play holds up no end of a term.
+func TestTermEndsWhileNightIsPlayed(t *testing.T) {
+	r := &Reconciler{velero: map[string]*velero{"velero": {}}}
+	r.foreseen.begin()
+	in, list := busyNight(3000)
+	for i := range list {
+		list[i].Phase = Queued
+	}
+	in.Backups = list
+	w := newWanted(noon, DeadlineSettings{Enabled: true}, nil, nil, &r.velero["velero"].learned, nil)
+	w.patience.work = math.MaxInt // minutes
+	r.foresee(w, "velero", in, nil, nil)
+	require.Eventually(t, func() bool {
+		waits := r.foreseen.turn.TryLock()
+		if waits {
+			r.foreseen.turn.Unlock()
+		}
+		return !waits
+	}, 10*time.Second, time.Millisecond, "it is played")
+	ended := make(chan struct{})
+	go func() {
+		r.foreseen.end()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "the end waits for the night")
+	}
+	assert.Empty(t, r.Nights())
 }
 
 // What is wanted is known of a Velero when its Backups were read, and of those that have none

@@ -16,6 +16,8 @@ type Night struct {
 	Schedules []ScheduleState `json:"schedules"`
 	// Omitted is of how many Schedules only the first Backups that are to come are in it.
 	Omitted int `json:"omitted,omitempty"`
+	// Cut: it ends before a day is over, because so many Backups wait.
+	Cut bool `json:"cut,omitempty"`
 }
 
 // Foreseen is what is foreseen of one Backup.

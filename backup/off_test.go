@@ -54,6 +54,32 @@ func TestHandBackLoggedOnceNoMarksLeft(t *testing.T) {
 	})
 }
 
+// Where no queue works, Backups stay New: how long is told also while this queue is disabled.
+func TestDisabledTellsWhatIsNotQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, 1)
+		enabled := false
+		s.r.Settings = func() Settings {
+			settings := leading(1, Config{})
+			settings.Enabled = enabled
+			return settings
+		}
+		s.backup("queued", 1, "a")
+		s.pass(time.Minute)
+		assert.Empty(t, s.r.Unqueued(), "by Velero's own queue")
+		s.backup("new", 0, "a")
+		s.pass(time.Hour)
+		s.backup("newer", 0, "a")
+		s.pass(time.Hour)
+		assert.Equal(t, map[string]time.Duration{"velero": 2 * time.Hour}, s.r.Unqueued())
+		assert.Empty(t, s.r.Reports())
+		enabled = true
+		s.pass(time.Second)
+		assert.Empty(t, s.r.Unqueued())
+		assert.NotEmpty(t, s.r.Reports())
+	})
+}
+
 // Two others lead for a moment, or think so. They may start Backups in another
 // order than the queue's, but none that overlaps with one that runs.
 func TestHandBackBesideLeadersNoOverlap(t *testing.T) {

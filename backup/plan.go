@@ -79,6 +79,8 @@ type planner struct {
 	quiet   bool
 	objects map[string]*Object // by UID, all of one Velero
 	refused refusals
+	// handedBack: the positions are Velero's own queue's.
+	handedBack bool
 }
 
 // writes are ordered so that after any prefix the written positions still have the
@@ -246,15 +248,17 @@ func (p *planner) pause(in *Input) time.Duration {
 }
 
 // handBack are the next writes of the hand-back to Velero's own queue. First each
-// position as it is. Then our annotations are removed, from the front (a Backup
+// position as it is, once. Then our annotations are removed, from the front (a Backup
 // without a turn comes before all that have one, should the queue be enabled again
 // meanwhile), and Backups that Velero did not take up are requeued at the front,
 // because a server that has just started ignores them. last: nothing is to be
 // written after that.
 func (p *planner) handBack(d *Decision) (list []write, last bool) {
 	first := p.notTakenUp()
-	if list = p.exact(d, len(first)); len(list) > 0 {
-		return ordered(list), false
+	if !p.handedBack {
+		if list = p.exact(d, len(first)); len(list) > 0 {
+			return ordered(list), false
+		}
 	}
 	for i := range d.Queue {
 		if o := p.objects[d.Queue[i].UID]; o.Annotated {
@@ -293,10 +297,11 @@ func (p *planner) exact(d *Decision, first int) (list []write) {
 	return list
 }
 
-// notTakenUp are the ReadyToStart Backups that Velero did not take up, in order.
+// notTakenUp are the ReadyToStart Backups of ours that Velero did not take up, in order. One
+// without our annotation was let start by Velero's own queue.
 func (p *planner) notTakenUp() (list []*Object) {
 	for _, o := range p.objects {
-		if since := o.Backup.ReadySince; o.Backup.Phase == Ready && (p.now.Sub(since) >= requeueAfter || inFuture(since, p.now)) {
+		if since := o.Backup.ReadySince; o.Annotated && o.Backup.Phase == Ready && (p.now.Sub(since) >= requeueAfter || inFuture(since, p.now)) {
 			list = append(list, o)
 		}
 	}

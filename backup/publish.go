@@ -62,7 +62,7 @@ func (r *Reconciler) publish(v *velero, p *planner, d *Decision) {
 		v.published[e.UID] = t
 	}
 	for _, b := range d.Stuck {
-		r.publishStuck(v, p, b)
+		r.publishStuck(v, p, b, beyond(len(d.Stuck), d.Limit) == 0)
 	}
 	for uid := range v.published {
 		if _, there := p.objects[uid]; !there {
@@ -155,7 +155,8 @@ func invalidText(s Set) string {
 	return s.Invalid.Error() + "; it counts as overlapping with every other Backup"
 }
 
-func (r *Reconciler) publishStuck(v *velero, p *planner, b *Backup) {
+// publishStuck publishes that a Backup is stuck. freed: all that are free their slots.
+func (r *Reconciler) publishStuck(v *velero, p *planner, b *Backup, freed bool) {
 	t := v.published[b.UID]
 	if t.stuck {
 		return
@@ -163,7 +164,7 @@ func (r *Reconciler) publishStuck(v *velero, p *planner, b *Backup) {
 	t.stuck = true
 	v.published[b.UID] = t
 	since := p.now.Sub(b.ReadySince).Round(time.Second)
-	r.Log.Warn("backup is stuck: velero does not take it up; freed its slot", "backup", b.Namespace+"/"+b.Name, "since", since)
+	r.Log.Warn("backup is stuck: velero does not take it up; check that its server runs", "backup", b.Namespace+"/"+b.Name, "since", since, "freedSlot", freed)
 	r.Events.Event(reference(p.objects[b.UID]), corev1.EventTypeWarning, ReasonStuck,
 		fmt.Sprintf("ReadyToStart for %s and Velero does not take it up: check that its server runs, with --concurrent-backups equal to the queue's limit", since))
 }

@@ -63,7 +63,8 @@ type Backup struct {
 	Began time.Time
 }
 
-func (b *Backup) waits() bool   { return b.Phase == "" || b.Phase == New || b.Phase == Queued }
+func (b *Backup) isNew() bool   { return b.Phase == "" || b.Phase == New }
+func (b *Backup) waits() bool   { return b.isNew() || b.Phase == Queued }
 func (b *Backup) running() bool { return b.Phase == Ready || b.Phase == InProgress }
 
 // finishing tells whether it takes no slot any more and is not complete.
@@ -94,7 +95,7 @@ type Config struct {
 	Priorities  bool          `yaml:"priorities" why:"Whether the annotation plimsoll.dev/priority orders the queue; false: deadlines do where they are enabled, else first in, first out, as in Velero."`
 	ManualFirst bool          `yaml:"manualFirst" why:"With priorities: whether Backups that no schedule created come first among those of the same priority."`
 	Aging       time.Duration `yaml:"aging" why:"With priorities or deadlines: a Backup that has waited this long comes before all later ones, whatever they have, so that none starves. 0: none does; with deadlines it counts as 24h."`
-	StuckAfter  time.Duration `yaml:"stuckAfter" why:"A Backup that has been ReadyToStart this long without Velero taking it up is stuck: it loses its slot; its namespaces stay reserved."`
+	StuckAfter  time.Duration `yaml:"stuckAfter" why:"A Backup that has been ReadyToStart this long without Velero taking it up is stuck: it loses its slot, unless more than the limit are stuck; its namespaces stay reserved."`
 }
 
 // Settings of the queue in a cluster.

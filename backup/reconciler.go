@@ -43,7 +43,7 @@ type Reconciler struct {
 	Events  reconcile.Events
 	Log     *slog.Logger
 
-	loop     reconcile.Loop[[]Report]
+	loop     reconcile.Loop[published]
 	counters counters.Group[Counts]
 	foreseen foreseen
 
@@ -67,13 +67,24 @@ type velero struct {
 	problems       map[problemOf]bool        // that were said
 	published      map[string]publishedState // by UID
 	refused        refusals
+	handedBack     bool // with exact positions; its order is Velero's since
 	seed           maphash.Seed
 	sum            uint64    // hash of the waiting and running Backups
 	unchangedSince time.Time // since when sum has not changed
 }
 
+// published is what a round tells.
+type published struct {
+	reports  []Report
+	unqueued map[string]time.Duration
+}
+
 // Reports on each Velero, sorted; nil before the first round.
-func (r *Reconciler) Reports() []Report { return r.loop.Report() }
+func (r *Reconciler) Reports() []Report { return r.loop.Report().reports }
+
+// Unqueued is how long the oldest New Backup of each Velero has waited, by namespace, while the
+// queue is disabled: Velero's own, if it works, queues a New one at once.
+func (r *Reconciler) Unqueued() map[string]time.Duration { return r.loop.Report().unqueued }
 
 // Nights that are foreseen, by namespace; nil: deadlines are not enabled, or another replica
 // is the leader.
@@ -121,7 +132,7 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 		return r.handBack(ctx, s)
 	}
 	if !r.Abilities(ctx).Queues() { // the API server would refuse each write; Velero starts Backups
-		r.loop.Publish([]Report{})
+		r.loop.Publish(published{reports: []Report{}})
 		r.foreseen.forget()
 		return s.Resync
 	}
@@ -139,6 +150,7 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 	}
 	for namespace, objects := range all {
 		v := r.veleroOf(namespace)
+		v.handedBack = false
 		in := Input{Time: now, Config: s.Config, Namespaces: r.names, Backups: Backups(objects), Exact: v.quiet(now, objects)}
 		v.refused.mark(&in)
 		r.deadlines(s, namespace, v, &in, objects, left[namespace])
@@ -152,35 +164,50 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 	}
 	r.foreseen.keep(all)
 	slices.SortFunc(reports, func(a, b Report) int { return cmp.Compare(a.Namespace, b.Namespace) })
-	r.loop.Publish(reports)
+	r.loop.Publish(published{reports: reports})
 	if failed {
 		return min(retry, s.Resync)
 	}
 	return pause
 }
 
-// handBack hands the queues back to Velero: those that have our annotations.
+// handBack hands the queues back to Velero: those that have our annotations, but for those of
+// Backups that the API server refuses to change.
 func (r *Reconciler) handBack(ctx context.Context, s Settings) time.Duration {
-	r.loop.Publish([]Report{})
+	all, _ := r.cache.objects()
+	r.loop.Publish(published{reports: []Report{}, unqueued: unqueued(all, time.Now())})
 	r.foreseen.forget()
 	r.refreshNames()
-	all, _ := r.cache.objects()
 	for namespace, objects := range all {
-		if !slices.ContainsFunc(objects, func(o *Object) bool { return o.Annotated && o.active() }) {
-			continue
-		}
 		v := r.veleroOf(namespace)
 		in := Input{Time: time.Now(), Config: s.Config, Namespaces: r.names, Backups: Backups(objects), HandBack: true}
 		v.refused.mark(&in)
+		if !slices.ContainsFunc(objects, func(o *Object) bool { return o.Annotated && o.active() && !v.refused.hold(&o.Backup) }) {
+			continue
+		}
 		d := Decide(in)
-		p := planner{now: in.Time, config: s.Config, objects: byUID(objects), refused: v.refused}
+		p := planner{now: in.Time, config: s.Config, objects: byUID(objects), refused: v.refused, handedBack: v.handedBack}
 		list, last := p.handBack(&d)
-		if written, _ := r.write(ctx, v, list); last && written > 0 && written == len(list) {
-			r.Log.Info("handed backup queue back to velero; its server may be started without --disable-controllers=backup-queue", "namespace", namespace, "waiting", len(d.Queue), "written", len(list))
+		if written, _ := r.write(ctx, v, list); last && written > 0 && written == len(p.accepted(list)) {
+			v.handedBack = true
+			r.Log.Info("handed backup queue back to velero; its server may be started without --disable-controllers=backup-queue", "namespace", namespace, "waiting", len(d.Queue), "written", written)
 		}
 		return min(retry, s.Resync)
 	}
 	return s.Resync
+}
+
+// unqueued is how long the oldest New Backup of each Velero has waited.
+func unqueued(all map[string][]*Object, now time.Time) map[string]time.Duration {
+	longest := map[string]time.Duration{}
+	for namespace, objects := range all {
+		for _, o := range objects {
+			if o.active() && o.Backup.isNew() {
+				longest[namespace] = max(longest[namespace], now.Sub(o.Backup.Created))
+			}
+		}
+	}
+	return longest
 }
 
 // refreshNames refreshes the names of the namespaces.

@@ -109,6 +109,22 @@ func TestRefusedIsNotHandedBack(t *testing.T) {
 		assert.False(t, s.read["y"].Annotated || s.read["z"].Annotated)
 		assert.Contains(t, s.log.String(), "handed backup queue back to velero")
 		assert.Equal(t, 1, s.said())
+		s.backup("new", 0, "b") // Velero's own queue works now, and lets it start
+		ready := s.now["new"].DeepCopy()
+		require.NoError(t, unstructured.SetNestedField(ready.Object, string(Ready), "status", "phase"))
+		s.put(ready)
+		versions := len(s.history)
+		s.pass(time.Minute)
+		assert.Equal(t, time.Minute, s.pause, "nothing is left to hand back")
+		s.pass(refusedFor)
+		assert.Equal(t, 2, s.said(), "it is tried again")
+		assert.Equal(t, Ready, s.phase("new"))
+		assert.Len(t, s.history, versions, "what is not ours stays as it is")
+		s.refuse = nil
+		s.pass(refusedFor)
+		assert.False(t, s.read["bad"].Annotated)
+		assert.Equal(t, []int{2, 3, 4}, s.positions("bad", "y", "z"))
+		assert.Equal(t, Ready, s.phase("new"))
 	})
 }
 

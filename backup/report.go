@@ -26,7 +26,8 @@ type Active struct {
 	Created time.Time `json:"created"`
 	// ReadySince is when it became ReadyToStart; absent once Velero has taken it up.
 	ReadySince time.Time `json:"readySince,omitzero"`
-	// Stuck: Velero does not take it up, and it has lost its slot.
+	// Stuck: Velero does not take it up, and it has lost its slot, where no more are stuck than
+	// the limit.
 	Stuck bool `json:"stuck,omitempty"`
 }
 

@@ -67,7 +67,7 @@ func (s *Schedule) next(now time.Time, exist []*Object) time.Time {
 	busy := false
 	for _, o := range exist {
 		newest = later(newest, o.Backup.Created)
-		busy = busy || o.Backup.Phase == "" || o.Backup.Phase == New || o.Backup.Phase == InProgress
+		busy = busy || o.Backup.isNew() || o.Backup.Phase == InProgress
 	}
 	at := s.Cron.Next(s.Last)
 	if !newest.Before(at) {

@@ -32,7 +32,7 @@ type DeadlineSettings struct {
 	Enabled  bool          `yaml:"enabled" why:"Whether the queue follows the annotations plimsoll.dev/rpo and plimsoll.dev/window of Schedules, Backups and namespaces (and plimsoll.dev/priority of all three, with backups.priorities), and forecasts which Backups will be late. Without such an annotation or default the queue is as without deadlines."`
 	RPO      time.Duration `yaml:"rpo" why:"How old the newest good Backup of a schedule may become, from its start, where no annotation says; 0: any age."`
 	Window   string        `yaml:"window" unit:"HH:MM-HH:MM zone" why:"The backup window where no annotation says, such as 22:00-06:00 Europe/Berlin: the time of day in which a Backup starts and is complete; empty: any time."`
-	First    string        `yaml:"firstWindow" unit:"HH:MM-HH:MM zone" why:"When the first Backup of a schedule starts, which is a full one and takes longest: a Backup of a schedule that has no good Backup yet waits until this time of day, in place of the default window, unless the schedule comes again before that, or an annotation plimsoll.dev/window says otherwise; empty: it is as any other."`
+	First    string        `yaml:"firstWindow" unit:"HH:MM-HH:MM zone" why:"When the first Backup of a schedule starts, which is a full one and takes longest: a Backup of a schedule that has no good Backup yet waits until this time of day, in place of the default window, unless the schedule creates its next one before that, or an annotation plimsoll.dev/window of the Schedule or the Backup says otherwise; empty: it is as any other."`
 	Priority int           `yaml:"priority" why:"The priority of a Backup where no annotation says, with backups.priorities: the higher comes first. A namespace's annotation reaches neither above it nor above 0."`
 	OnMiss   OnMiss        `yaml:"onMiss" unit:"run or postpone" why:"What becomes of a Backup that did not start in its window, and of uploads that did not begin in it. run: they start all the same. postpone: they wait for the next window, uploads no longer than Velero's timeout allows, and not where the window is a namespace's."`
 }
@@ -93,6 +93,8 @@ type wanted struct {
 	estimates map[estimated][2]durations.Estimate
 	// uploads are the data mover loads; nil: they are not known.
 	uploads *uploads.State
+	// patience with the plays of a night.
+	patience patience
 }
 
 // Aim is the objective of a Backup, and the annotations that are not followed.
@@ -185,19 +187,24 @@ func (w *wanted) dueOnce(o objective.Objective, b *Backup, newest time.Time) obj
 	d := o.Due(w.bounds, b.Created, newest)
 	if opens, _ := w.first.Next(b.Created); opens.After(b.Created) {
 		d.Opens, d.First = opens, true
+		if d.DeadlineBounded {
+			d.Deadline = later(d.Deadline, opens.Add(w.bounds.Least))
+		}
 	}
 	return d
 }
 
 // isFirst tells whether a Backup has the window of first Backups: its Schedule, whose newest
-// good one that is (zero: none), has none, and does not come again before that window opens.
+// good one that is (zero: none), has none, and does not come again before that window opens. A
+// tenant's window is no other one: only the administrator lets first Backups run by night.
 func (w *wanted) isFirst(o objective.Objective, b *Backup, newest time.Time) bool {
 	s := w.schedules[b.Schedule]
-	if !w.first.Set() || o.WindowSaid || !newest.IsZero() || s == nil || b.Schedule == "" {
+	if !w.first.Set() || o.WindowSaid && !o.Bounded.Window || !newest.IsZero() || s == nil || b.Schedule == "" {
 		return false
 	}
 	opens, _ := w.first.Next(b.Created)
-	return !opens.After(b.Created.Add(s.Period))
+	again := s.Cron.Next(b.Created)
+	return again.IsZero() || !opens.After(again)
 }
 
 // set fills in what is wanted of a Backup, when it is due and how long it takes.
@@ -301,10 +308,12 @@ func (w *wanted) night(namespace string, in Input, objects, left []*Object) Nigh
 		}
 		return w.due(w.aimOf(b, of).Objective, b, now, later(newest, w.newest[b.Schedule]))
 	}
-	n := Night{Namespace: namespace, From: w.now, Until: until, Limit: max(1, in.Config.Limit), Omitted: omitted, Backups: []Foreseen{}, Schedules: []ScheduleState{}}
-	for _, o := range Forecast(in, coming, w.uploads, dues, until) {
+	p := premises{patience: w.patience, in: in, coming: coming, dues: dues, until: until}
+	n := Night{Namespace: namespace, From: w.now, Limit: max(1, in.Config.Limit), Omitted: omitted, Backups: []Foreseen{}, Schedules: []ScheduleState{}}
+	for _, o := range p.forecast(w.uploads) {
 		n.Backups = append(n.Backups, o.foreseen())
 	}
+	n.Until, n.Cut = p.until, p.until.Before(until)
 	slices.SortStableFunc(n.Backups, func(a, b Foreseen) int {
 		return cmp.Or(compareBool(!a.Begins.IsZero(), !b.Begins.IsZero()), a.Begins.Compare(b.Begins), cmp.Compare(a.Schedule, b.Schedule), cmp.Compare(a.Name, b.Name))
 	})
@@ -315,7 +324,7 @@ func (w *wanted) night(namespace string, in Input, objects, left []*Object) Nigh
 	}
 	for label, s := range w.schedules {
 		state := w.stateOf(s, exist[label])
-		state.foresee(foreseen[label], exist[label], until, w.settings.OnMiss)
+		state.foresee(foreseen[label], exist[label], n.Until, w.settings.OnMiss)
 		n.Schedules = append(n.Schedules, state)
 	}
 	slices.SortFunc(n.Schedules, func(a, b ScheduleState) int { return cmp.Compare(a.Name, b.Name) })
@@ -349,30 +358,32 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 		state.Window = a.Window.String()
 	}
 	state.Problems = s.problems(a)
-	by := func(t time.Time) {
-		if !t.IsZero() && (state.Deadline.IsZero() || t.Before(state.Deadline)) {
-			state.Deadline = t
-		}
-	}
 	// What came before it was unpaused, or had this expression, was not to come.
 	if from := later(state.Newest, later(s.CreationTimestamp.Time, w.crons[s.UID].since)); !s.Paused {
-		if a.RPO > 0 {
-			by(from.Add(a.RPO))
+		if a.RPO > 0 && !a.Bounded.RPO { // else its next Backup has it, within its bound
+			state.dueBy(from.Add(a.RPO))
 		}
 		if at := s.Cron.Next(from); !at.IsZero() {
 			b := s.backupAt(at)
-			by(w.dueOnce(a.Objective, &b, state.Newest).Deadline)
+			state.dueBy(w.dueOnce(a.Objective, &b, state.Newest).Deadline)
 		}
 	}
 	for _, o := range backups {
 		if o.Backup.Created.After(state.Newest) && !o.good() && o.DeletionTimestamp == nil {
-			by(w.dueOnce(w.aimOf(&o.Backup, o.Annotations).Objective, &o.Backup, state.Newest).Deadline)
+			state.dueBy(w.dueOnce(w.aimOf(&o.Backup, o.Annotations).Objective, &o.Backup, state.Newest).Deadline)
 		}
 	}
 	state.Missed = !state.Deadline.IsZero() && w.now.After(state.Deadline)
 	e := w.runs.Next(s.Name, durations.Unknown, 0, time.Time{})
 	state.Runs, state.UsualSeconds, state.LeastSeconds, state.LongestSeconds = e.Runs-e.Failures, e.Mid.Seconds(), e.Low.Seconds(), e.High.Seconds()
 	return state
+}
+
+// dueBy makes the Schedule due by a time, if it is not due before; zero: there is none.
+func (s *ScheduleState) dueBy(t time.Time) {
+	if !t.IsZero() && (s.Deadline.IsZero() || t.Before(s.Deadline)) {
+		s.Deadline = t
+	}
 }
 
 // problems of a Schedule with this aim, for people who know which Schedule it is.

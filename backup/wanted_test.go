@@ -221,6 +221,7 @@ func TestFirstBackups(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cron        string
 		annotations []string
+		tenant      string // the window of its namespace
 		exist       []*Object
 		created     time.Time
 		opens       time.Time // zero: at once
@@ -230,6 +231,8 @@ func TestFirstBackups(t *testing.T) {
 		"only failed ones":        {cron: "0 22 * * *", exist: failed, created: ten, opens: ten.Add(12 * time.Hour), ends: ten.Add(30 * time.Hour)},
 		"by day":                  {cron: "0 11 * * *", created: ten.Add(13 * time.Hour), ends: ten.Add(43 * time.Hour)},
 		"there is a good one":     {cron: "0 22 * * *", exist: goodMonth("db", ten, time.Hour), created: ten, ends: ten.Add(6 * time.Hour)},
+		"but not for longest":     {cron: "*/30 8-17 * * 1-5", created: ten.Add(10*time.Hour + 30*time.Minute), opens: ten.Add(23 * time.Hour), ends: ten.Add(32 * time.Hour)},
+		"a tenant wants it now":   {cron: "0 22 * * *", tenant: "none", created: ten, opens: ten.Add(12 * time.Hour), ends: ten.Add(30 * time.Hour)},
 		"it comes again before":   {cron: "0 * * * *", created: ten, ends: ten.Add(8 * time.Hour)},
 		"a window of its own":     {cron: "0 22 * * *", annotations: []string{names.Window, "23:00-05:00 UTC"}, created: ten, opens: ten.Add(time.Hour), ends: ten.Add(7 * time.Hour)},
 		"no window is wanted":     {cron: "0 22 * * *", annotations: []string{names.Window, "none"}, created: ten, ends: ten.Add(30 * time.Hour)},
@@ -237,6 +240,9 @@ func TestFirstBackups(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := wantedOf(first, tt.created, tt.exist, schedule("db", tt.cron, tt.annotations...))
+			if tt.tenant != "" {
+				w.annotations["of-db"] = map[string]string{names.Window: tt.tenant}
+			}
 			b := waitingOf("db", tt.created).Backup
 			w.set(&b, nil)
 			assert.True(t, tt.opens.Equal(b.Due.Opens), "%s", b.Due.Opens)
@@ -248,6 +254,13 @@ func TestFirstBackups(t *testing.T) {
 		b := waitingOf("", ten.Add(14*time.Hour)).Backup
 		wantedOf(first, ten.Add(14*time.Hour), nil, schedule("db", "0 22 * * *")).set(&b, nil)
 		assert.True(t, ten.Add(23*time.Hour).Equal(b.Due.Opens), "the default window, %s", b.Due.Opens)
+	})
+	t.Run("a tenant's RPO leaves it four hours", func(t *testing.T) {
+		w := wantedOf(DeadlineSettings{First: "21:00-22:00 UTC"}, ten, nil, schedule("db", "0 22 * * *"))
+		w.annotations["of-db"] = map[string]string{names.RPO: "24h1m"}
+		b := waitingOf("db", ten).Backup
+		w.set(&b, nil)
+		assert.True(t, ten.Add(27*time.Hour).Equal(b.Due.Deadline), "%s", b.Due.Deadline)
 	})
 	t.Run("its uploads go on by day", func(t *testing.T) {
 		runs := ran("db", ten, 0, WaitingForOperations)
@@ -369,7 +382,13 @@ func TestNight(t *testing.T) {
 			of[b.Schedule]++
 		}
 		assert.Equal(t, map[string]int{"minute": mostToCome / 20, "hour": 24}, of)
-		assert.Equal(t, 1, w.night("velero", Input{Time: at, Namespaces: NewNamespaces(nil)}, nil, nil).Omitted)
+		in := Input{Time: at, Namespaces: NewNamespaces(nil)}
+		n := w.night("velero", in, nil, nil)
+		assert.Equal(t, 1, n.Omitted)
+		assert.False(t, n.Cut || n.Until.Before(at.Add(foreseenFor)))
+		w.patience.work = 1
+		n = w.night("velero", in, nil, nil)
+		assert.True(t, n.Cut && n.Until.Before(at.Add(foreseenFor)), n.Until)
 	})
 	t.Run("each of many has one", func(t *testing.T) {
 		w := wantedOf(DeadlineSettings{}, at, nil)
@@ -449,23 +468,28 @@ func TestScheduleState(t *testing.T) {
 		schedule *unstructured.Unstructured
 		deadline time.Time
 		missed   bool
+		tenant   string // the RPO of its namespace
 	}{
-		"nothing is wanted":        {ten, nil, schedule("db", "0 22 * * *"), time.Time{}, false},
-		"the RPO":                  {ten, nil, schedule("db", "0 22 * * *", names.RPO, "30h"), ten.Add(6 * time.Hour), false},
-		"the RPO is over":          {ten.Add(7 * time.Hour), nil, schedule("db", "0 22 * * *", names.RPO, "30h"), ten.Add(6 * time.Hour), true},
-		"a good one in time":       {ten.Add(7 * time.Hour), []*Object{ran("db", ten, time.Hour, Completed)}, schedule("db", "0 22 * * *", names.RPO, "30h"), ten.Add(30 * time.Hour), false},
-		"a window without Backup":  {ten, nil, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), false},
-		"and Velero created none":  {ten.Add(9 * time.Hour), nil, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true},
-		"one failed in the window": {ten.Add(7 * time.Hour), []*Object{ran("db", ten, time.Hour, "Failed")}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), false},
-		"and the window is over":   {ten.Add(9 * time.Hour), []*Object{ran("db", ten, time.Hour, "PartiallyFailed")}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true},
-		"waits beyond it":          {ten.Add(9 * time.Hour), []*Object{waitingOf("db", ten)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true},
-		"one by hand without it":   {ten, []*Object{byHand}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), false},
-		"good by day":              {ten.Add(12 * time.Hour), []*Object{ran("db", ten, time.Hour, "Failed"), ran("db", ten.Add(10*time.Hour), time.Hour, Completed)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(32 * time.Hour), false},
-		"never ran, an old RPO":    {ten, nil, schedule("new", "0 22 * * *", names.RPO, "30h"), noon.AddDate(0, -2, 0).Add(30 * time.Hour), true},
+		"nothing is wanted":        {ten, nil, schedule("db", "0 22 * * *"), time.Time{}, false, ""},
+		"the RPO":                  {ten, nil, schedule("db", "0 22 * * *", names.RPO, "30h"), ten.Add(6 * time.Hour), false, ""},
+		"the RPO is over":          {ten.Add(7 * time.Hour), nil, schedule("db", "0 22 * * *", names.RPO, "30h"), ten.Add(6 * time.Hour), true, ""},
+		"a good one in time":       {ten.Add(7 * time.Hour), []*Object{ran("db", ten, time.Hour, Completed)}, schedule("db", "0 22 * * *", names.RPO, "30h"), ten.Add(30 * time.Hour), false, ""},
+		"a window without Backup":  {ten, nil, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), false, ""},
+		"and Velero created none":  {ten.Add(9 * time.Hour), nil, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true, ""},
+		"one failed in the window": {ten.Add(7 * time.Hour), []*Object{ran("db", ten, time.Hour, "Failed")}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), false, ""},
+		"and the window is over":   {ten.Add(9 * time.Hour), []*Object{ran("db", ten, time.Hour, "PartiallyFailed")}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true, ""},
+		"waits beyond it":          {ten.Add(9 * time.Hour), []*Object{waitingOf("db", ten)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true, ""},
+		"one by hand without it":   {ten, []*Object{byHand}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), false, ""},
+		"good by day":              {ten.Add(12 * time.Hour), []*Object{ran("db", ten, time.Hour, "Failed"), ran("db", ten.Add(10*time.Hour), time.Hour, Completed)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(32 * time.Hour), false, ""},
+		"never ran, an old RPO":    {ten, nil, schedule("new", "0 22 * * *", names.RPO, "30h"), noon.AddDate(0, -2, 0).Add(30 * time.Hour), true, ""},
+		"a tenant's RPO":           {ten.Add(time.Hour), []*Object{waitingOf("db", ten)}, schedule("db", "0 22 * * *"), ten.Add(4 * time.Hour), false, "24h1m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := slices.Concat(past, tt.more)
 			w := wantedOf(DeadlineSettings{}, tt.now, all, tt.schedule)
+			if tt.tenant != "" {
+				w.annotations["of-db"] = map[string]string{names.RPO: tt.tenant}
+			}
 			s := ReadSchedule(tt.schedule)
 			if s.Name != "db" {
 				all = nil

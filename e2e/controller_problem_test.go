@@ -207,6 +207,14 @@ func leaderLosesServer(t *testing.T, o *outage) {
 	t.Logf("told after %s (bound %s)", clock.Passed().Round(time.Millisecond), toldWithin)
 	assert.Less(t, clock.Elapsed(), 2*toldWithin)
 	assert.Contains(t, a.stderr.String(), "cannot reach the API server")
+	eventually(t, "it leads no more, and is not ready", func() error {
+		status, body, err := a.get("/-/ready")
+		if err == nil && (status != 503 || !strings.Contains(body, "cannot reach the API server") || metric(a, "plimsoll_leader") != "0") {
+			err = fmt.Errorf("%d %s", status, body)
+		}
+		return err
+	})
+	assert.Contains(t, a.mustGet("/"), "no leader is known")
 	o.ends(t)
 	eventually(t, "it leads again", leads)
 	for _, kind := range []string{"unreachable", "unauthenticated", "no-namespace", "forbidden", "failing"} {

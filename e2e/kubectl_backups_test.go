@@ -94,7 +94,7 @@ func kubectlBackups(t *testing.T, c *cluster.Cluster, node, viewer string) {
 		assert.Contains(t, stderr, "plimsoll: backups: "+want)
 	}
 
-	fails("no controller can be asked: no controller has ever led")
+	fails("no controller can be asked: no Lease of a controller in plimsoll-system")
 	leads(t, c, "bare-metal_1234")
 	fails("no controller can be asked: the leader bare-metal_1234 is no pod of namespace plimsoll-system: if it runs outside of the cluster, ask on its machine")
 
@@ -118,7 +118,7 @@ func kubectlBackups(t *testing.T, c *cluster.Cluster, node, viewer string) {
 	served.answer.Store(&backupsAnswer{})
 	fails("the controller that was asked is on standby")
 	served.answer.Store(&backupsAnswer{Leads: true})
-	fails("the controller does not run the backup queue, and Velero starts Backups itself: set backups.enabled: true")
+	fails("the controller does not run the backup queue (backups.enabled: false, or a Velero older than 1.18): ")
 	served.answer.Store(&backupsAnswer{Leads: true, Enabled: true})
 	fails("the controller forecasts nothing, since deadlines are disabled: set backups.deadlines.enabled: true")
 

@@ -209,7 +209,7 @@ func TestKubectlPlimsoll(t *testing.T) {
 		assert.Contains(t, stdout, "of 4 nodes")
 		assert.Contains(t, stdout, "Nothing is known of 1 node: the agent is silent (kubectl -n plimsoll-system get pods -o wide): worker-3")
 		assert.Contains(t, stdout, "the agent does not report contention (an older version: upgrade it; or its rounds are stuck: plimsoll top NODE): worker-4")
-		assert.Contains(t, stderr, "plimsoll: no controller has ever led: no requested eviction is approved")
+		assert.Contains(t, stderr, "plimsoll: no Lease of a controller in plimsoll-system (election.namespace, election.enabled?); without a controller no requested eviction is approved")
 		_, stdout, _ = kubectl("who", "-n", "other", "--kubeconfig", viewer)
 		assert.Contains(t, stdout, "0 contentions of namespace other")
 		assert.NotContains(t, stdout, "shop/db-0")

@@ -43,7 +43,10 @@ const (
 // known (Unknown, 0), that begins then (zero: at any time of the day).
 func (h *History) Next(schedule string, kind Kind, bytes int64, begins time.Time) Estimate {
 	s := h.schedules[schedule]
-	if s == nil {
+	switch {
+	case s == nil && len(h.schedules) >= maxSchedules:
+		return Estimate{Why: fmt.Sprintf("only the runs of %d schedules are kept, and none of its schedule", maxSchedules)}
+	case s == nil:
 		return Estimate{Why: "no Backup of its schedule has ended yet"}
 	}
 	e := Estimate{Failures: len(s.Failed), Runs: len(s.Runs) + len(s.Failed)}

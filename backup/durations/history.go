@@ -46,9 +46,9 @@ type Run struct {
 
 // The bounds of a History.
 const (
-	maxRuns      = 30 // of a Schedule: the newest
-	maxSchedules = 500
-	maxName      = 253 // bytes, as the API server's
+	maxRuns      = 30   // of a Schedule: the newest
+	maxSchedules = 5000 // far more than a cluster has
+	maxName      = 253  // bytes, as the API server's
 	longest      = 30 * 24 * time.Hour
 )
 
@@ -56,6 +56,10 @@ const (
 type History struct {
 	schedules map[string]*series
 	pool      []float64 // the errors of all, sorted; nil: to be collected
+
+	// oldest has ended nothing for longest, since oldestEnd; only where no more are kept.
+	oldest    string
+	oldestEnd int64
 }
 
 // series is what is kept of a Schedule.
@@ -128,18 +132,25 @@ func (h *History) room(schedule string, end int64) bool {
 	if len(h.schedules) < maxSchedules {
 		return true
 	}
-	first, at := schedule, end
-	for name, s := range h.schedules {
-		if last := s.last(); last < at || last == at && name < first {
-			first, at = name, last
-		}
+	if s := h.schedules[h.oldest]; s == nil || s.last() != h.oldestEnd { // those of others only grow
+		h.findOldest()
 	}
-	if first == schedule {
+	if end < h.oldestEnd || end == h.oldestEnd && schedule < h.oldest {
 		return false
 	}
-	delete(h.schedules, first)
+	delete(h.schedules, h.oldest)
 	h.pool = nil
 	return true
+}
+
+// findOldest finds the Schedule that has ended nothing for longest.
+func (h *History) findOldest() {
+	h.oldest, h.oldestEnd = "", math.MaxInt64
+	for name, s := range h.schedules {
+		if last := s.last(); last < h.oldestEnd || last == h.oldestEnd && name < h.oldest {
+			h.oldest, h.oldestEnd = name, last
+		}
+	}
 }
 
 // Clone is a History of its own, for another goroutine.

@@ -73,7 +73,7 @@ func (f *clusterFlags) backups(c *cobra.Command) (web.Backups, error) {
 // Why a controller has no forecast.
 var (
 	errStandby      = errors.New("the controller that was asked is on standby: another replica leads since a moment ago; ask again")
-	errQueueOff     = errors.New("the controller does not run the backup queue, and Velero starts Backups itself: set backups.enabled: true in its configuration, and hand the queue over (docs/backups.md)")
+	errQueueOff     = errors.New("the controller does not run the backup queue (backups.enabled: false, or a Velero older than 1.18): Velero starts Backups itself if its server runs without --disable-controllers=backup-queue, else none starts; set backups.enabled: true in its configuration, and hand the queue over (docs/backups.md)")
 	errDeadlinesOff = errors.New("the controller forecasts nothing, since deadlines are disabled: set backups.deadlines.enabled: true in its configuration (docs/backups.md)")
 )
 

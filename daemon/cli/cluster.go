@@ -301,12 +301,7 @@ func nodeLine(n *remote.Node, wide bool) []string {
 	if n.Silent && n.Contention != nil {
 		contention = "unknown, was " + contention
 	}
-	age := time.Duration(n.HeartbeatSeconds * float64(time.Second))
-	heartbeat := view.Age(age.Abs()) + " ago"
-	if age < 0 {
-		heartbeat = view.Age(-age) + " ahead"
-	}
-	cells := []string{n.Name, agent, heartbeat, pressure, contention}
+	cells := []string{n.Name, agent, heartbeatOf(n), pressure, contention}
 	if wide {
 		budget := "-"
 		if n.DataMoverBudget != nil {
@@ -315,6 +310,18 @@ func nodeLine(n *remote.Node, wide bool) []string {
 		cells = append(cells, orNone(levels(n.Plugins)), budget, version, dash(n.Problem))
 	}
 	return cells
+}
+
+// heartbeatOf an agent: how long ago it was.
+func heartbeatOf(n *remote.Node) string {
+	if n.HeartbeatSeconds == nil {
+		return "-"
+	}
+	age := time.Duration(*n.HeartbeatSeconds * float64(time.Second))
+	if age < 0 {
+		return view.Age(-age) + " ahead"
+	}
+	return view.Age(age) + " ago"
 }
 
 // contentionOf a node in a few words.

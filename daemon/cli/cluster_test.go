@@ -24,8 +24,9 @@ func TestNodeLine(t *testing.T) {
 		assert.Equal(t, want, nodeLine(&n, false)[3])
 	}
 	for want, seconds := range map[string]float64{"2 min ago": 120, "10 min ahead": -600} {
-		assert.Equal(t, want, nodeLine(&remote.Node{HeartbeatSeconds: seconds}, false)[2])
+		assert.Equal(t, want, nodeLine(&remote.Node{HeartbeatSeconds: &seconds}, false)[2])
 	}
+	assert.Equal(t, []string{"", "silent", "-", "unknown", "unknown"}, nodeLine(&remote.Node{Silent: true}, false), "its Lease has no renewTime")
 	for want, unknown := range map[string][]string{"none": {"Network eth0"}, "unknown: Disk sda": {"Disk sda", "Network eth0"}} {
 		n := remote.Node{Contention: &lease.NodeContention{Unknown: unknown}}
 		assert.Equal(t, want, nodeLine(&n, false)[4], "no kernel tells who waits for a link")

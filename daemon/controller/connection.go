@@ -177,14 +177,6 @@ func (c *connection) list() []web.APIProblem {
 	return list
 }
 
-// first is the problem that explains most, as text; empty without one.
-func (c *connection) first() string {
-	if list := c.list(); len(list) > 0 {
-		return list[0].Text()
-	}
-	return ""
-}
-
 // describe is a request in Kubernetes' words: get leases plimsoll-system/plimsoll-controller.
 // Of many objects of one kind it names none, and a watch is a list that goes on.
 func describe(r *http.Request) string {

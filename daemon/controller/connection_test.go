@@ -84,7 +84,7 @@ func TestConnection(t *testing.T) {
 			require.Equal(t, []web.APIProblemKind{row.want}, kinds(c))
 			assert.Equal(t, row.cause, c.list()[0].Cause)
 			assert.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
-			assert.Contains(t, c.first(), row.want.Remedy())
+			assert.Contains(t, c.list()[0].Text(), row.want.Remedy())
 			row.status = 200
 			require.NoError(t, ask(row.method, row.path))
 			assert.Empty(t, c.list())
@@ -158,7 +158,7 @@ func TestUnreachable(t *testing.T) {
 			network.answers = false
 			ask(t.Context())
 			require.Equal(t, []web.APIProblemKind{web.APIUnreachable}, kinds(c))
-			require.Contains(t, c.first(), "cannot reach the API server: server: no answer in time: context deadline exceeded; check that")
+			require.Contains(t, c.list()[0].Text(), "cannot reach the API server: server: no answer in time: context deadline exceeded; check that")
 			network.answers = true
 			ask(t.Context())
 			require.Empty(t, c.list())

@@ -312,11 +312,17 @@ func (c *Controller) pauses() map[string]time.Duration {
 // healthy fails when a loop is stuck. A standby replica has no loops.
 func (c *Controller) healthy() error { return c.liveness.Check(process.StuckAfter, c.pauses()) }
 
-// ready says why this replica is not, with the problem that explains it.
+// ready says why this replica is not, with the problem that explains it. A problem with the
+// API server that lasts is enough: what needs the request is not done.
 func (c *Controller) ready() error {
 	err := c.leadsOrFollows()
-	if problem := c.api.first(); err != nil && problem != "" {
-		return fmt.Errorf("%w: %s", err, problem)
+	for _, p := range c.api.list() {
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %s", err, p.Text())
+		case time.Since(p.Since) > c.election.config.Duration:
+			return errors.New("API server: " + p.Text())
+		}
 	}
 	return err
 }
@@ -351,7 +357,7 @@ func (c *Controller) stateOf(has []capability.Capability, loads []admission.Repo
 	_, bad, _ := c.Config.Status()
 	s := web.ControllerState{
 		Version: process.Version(), Started: c.started, Identity: c.election.identity, Leader: c.election.leaderID(), IsLeader: c.election.isLeader.Load(), Problems: c.api.list(),
-		QueueEnabled: c.Config.Current().Backups.Enabled, CannotQueue: !c.abilities.Last().Queues(), QueueDecided: c.queue.Decided(), Queues: c.queue.Reports(), Counts: c.queue.Counts(), Nights: c.queue.Nights(),
+		QueueEnabled: c.Config.Current().Backups.Enabled, CannotQueue: !c.abilities.Last().Queues(), QueueDecided: c.queue.Decided(), Queues: c.queue.Reports(), QueueOf: c.queue.Of, Unqueued: c.queue.Unqueued(), Counts: c.queue.Counts(), Nights: c.queue.Nights(),
 		AgentsEnabled: c.Config.Current().Fleet.Enabled, Agents: c.agents.Report(), AgentCounts: c.agents.Counts(),
 		Capabilities: has, AdmissionEnabled: c.Config.Current().VGDP.Enabled, DataMoverLoads: loads, DataMoverCounts: c.loads.Counts(),
 	}

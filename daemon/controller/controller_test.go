@@ -29,6 +29,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/capabilities"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
+	"github.com/plimsoll-dev/plimsoll/daemon/web"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
 
@@ -40,11 +41,10 @@ func leading(t *testing.T) *Controller {
 	})
 	require.NoError(t, err)
 	c := &Controller{
-		Config: file, election: &election{identity: "us"}, liveness: &process.Liveness{}, api: &connection{}, abilities: &abilities.Reader{},
+		Config: file, election: &election{identity: "us", config: file.Current().Election}, liveness: &process.Liveness{}, api: &connection{log: slog.New(slog.DiscardHandler)}, abilities: &abilities.Reader{},
 		queue: &backup.Reconciler{}, agents: &agents.Reconciler{}, loads: &admission.Reconciler{}, has: &capabilities.Watcher{},
 	}
 	c.election.isLeader.Store(true)
-	c.election.leader.Store(&c.election.identity)
 	return c
 }
 
@@ -65,6 +65,21 @@ func TestControllerHungLoopReadyThenLive(t *testing.T) {
 		assert.ErrorContains(t, c.healthy(), "agents: last pass of its loop was 5m59s ago")
 		c.liveness.Reset()
 		assert.NoError(t, c.healthy(), "one that stands by has no loop")
+	})
+}
+
+// What is refused for longer than a Lease lasts is not done, also where all else works.
+func TestControllerLastingProblemNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := leading(t)
+		c.api.begin(question{web.APIForbidden, "nodes"}, "list nodes: because")
+		time.Sleep(c.election.config.Duration)
+		require.NoError(t, c.ready())
+		time.Sleep(time.Nanosecond)
+		assert.ErrorContains(t, c.ready(), "list nodes: because; grant what deploy/rbac-controller.yaml grants")
+		assert.NoError(t, c.healthy(), "a restart would not help")
+		c.api.end(question{web.APIForbidden, "nodes"})
+		assert.NoError(t, c.ready())
 	})
 }
 

@@ -30,7 +30,29 @@ type election struct {
 	log      *slog.Logger
 
 	isLeader atomic.Bool
-	leader   atomic.Pointer[string] // identity of the last known leader
+	read     atomic.Pointer[holder]
+}
+
+// holder is who the Lease named as the leader when it was last read.
+type holder struct {
+	identity string
+	at       time.Time
+}
+
+// watchedLock is the Lease as the election reads it.
+type watchedLock struct {
+	resourcelock.Interface
+
+	read *atomic.Pointer[holder]
+}
+
+// Get reads the Lease. Who leads is known for as long as it can be read.
+func (l watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.read.Store(&holder{record.HolderIdentity, time.Now()})
+	}
+	return record, raw, err
 }
 
 // newIdentity is unique among all processes, past ones included.
@@ -47,7 +69,6 @@ func newIdentity() (string, error) {
 func (e *election) Run(ctx context.Context, lead func(context.Context) error) error {
 	if !e.config.Enabled {
 		e.isLeader.Store(true)
-		e.leader.Store(&e.identity)
 		return lead(ctx)
 	}
 	for ctx.Err() == nil {
@@ -71,10 +92,10 @@ const (
 func (e *election) term(ctx context.Context, lead func(context.Context) error) error {
 	electing, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	lock := &resourcelock.LeaseLock{
+	lock := watchedLock{&resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: e.config.Namespace, Name: LeaseName}, Client: e.leases,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
-	}
+	}, &e.read}
 	var led error
 	ended := make(chan struct{})
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -88,7 +109,6 @@ func (e *election) term(ctx context.Context, lead func(context.Context) error) e
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
-				e.leader.Store(&identity)
 				if identity != e.identity { // of itself it logs that it leads
 					e.log.Info("this replica is on standby: another one is the leader", "leader", identity, "takeover", e.config.Duration.String()+" after its last renewal")
 				}
@@ -152,15 +172,20 @@ func (e *election) release(ctx context.Context, lock resourcelock.Interface) {
 
 // ready fails while no leader is known: then no replica acts.
 func (e *election) ready() error {
-	if e.leader.Load() == nil {
-		return errors.New("election: no leader known yet")
+	if e.leaderID() == "" {
+		return errors.New("election: no leader known")
 	}
 	return nil
 }
 
+// leaderID is the identity of the leader; empty: none is known. What a standby has read is
+// forgotten after election.duration, and a term of its own with its end.
 func (e *election) leaderID() string {
-	if id := e.leader.Load(); id != nil {
-		return *id
+	if e.isLeader.Load() {
+		return e.identity
+	}
+	if last := e.read.Load(); last != nil && last.identity != e.identity && time.Since(last.at) <= e.config.Duration {
+		return last.identity
 	}
 	return ""
 }

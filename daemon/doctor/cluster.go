@@ -47,6 +47,7 @@ func (p Examination) cluster(ctx context.Context, agentRuns bool) []Row {
 	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	clock := &agents.Clock{}
+	how := p.Cluster
 	p.Cluster = rest.CopyConfig(p.Cluster)
 	p.Cluster.Wrap(clock.Wrap) // rows count ages by the API server's clock: this machine's may be wrong
 	rows := append(p.credentials(), p.dryRun())
@@ -66,7 +67,7 @@ func (p Examination) cluster(ctx context.Context, agentRuns bool) []Row {
 			rows = append(rows, resizes(ctx, client))
 		}
 		rows = append(rows, leases(ctx, client, p, agentRuns)...)
-		rows = append(rows, queues(ctx, client, clock)...)
+		rows = append(rows, queues(ctx, client, clock, how)...)
 		rows = append(rows, veleroProtected(ctx, client, p.Protected)...)
 		rows = append(rows, installedVelero(ctx, p.Cluster)...)
 		rows = append(rows, neighbours(ctx, client, velero, clock.Now())...)

@@ -166,12 +166,17 @@ func Counts(n *backup.Night) string {
 	return fmt.Sprintf("%d of at most %d Backups running, %s%d waiting, %d to come, %d will be late", runs, n.Limit, finishing, waits, coming, lates)
 }
 
-// Omitted says that not all Backups to come are in a night; "": they are.
+// Omitted says that not all Backups to come are in a night, or not all of the night; "": they
+// are.
 func Omitted(n *backup.Night) string {
-	if n.Omitted == 0 {
-		return ""
+	var list []string
+	if n.Omitted > 0 {
+		list = append(list, fmt.Sprintf("Of %d Schedules, which create very many Backups, only the first to come are in this forecast.", n.Omitted))
 	}
-	return fmt.Sprintf("Of %d Schedules, which create very many Backups, only the first to come are in this forecast.", n.Omitted)
+	if n.Cut {
+		list = append(list, fmt.Sprintf("So many Backups wait that this forecast reaches only %s ahead.", problems.Minutes(n.Until.Sub(n.From))))
+	}
+	return strings.Join(list, " ")
 }
 
 // staleAfter is from which age a forecast is said to be old. One is due each minute; with many
@@ -315,10 +320,13 @@ func (a axis) course(f *backup.Foreseen, draw func(p part, from, to time.Time)) 
 }
 
 // clock is a time by the clocks of a zone, with its day where it is not within 20 hours of
-// a night's begin.
+// a night's begin, and its date where a weekday could be of another week.
 func clock(n *backup.Night, t time.Time, zone *time.Location) string {
-	const near = 20 * time.Hour
-	if d := t.Sub(n.From); d > near || d < -near {
+	const near, week = 20 * time.Hour, 6 * 24 * time.Hour
+	switch d := t.Sub(n.From).Abs(); {
+	case d > week:
+		return t.In(zone).Format("2006-01-02 15:04")
+	case d > near:
 		return t.In(zone).Format("Mon 15:04")
 	}
 	return t.In(zone).Format("15:04")

@@ -75,6 +75,8 @@ func TestOmittedSaid(t *testing.T) {
 	const said = "Of 2 Schedules, which create very many Backups, only the first to come are in this forecast."
 	assert.Contains(t, textOf(t, Text{Width: 100, Zone: time.UTC}, n), "\n"+said+"\n")
 	assert.NotContains(t, textOf(t, Text{Width: 100, Zone: time.UTC}, madeUp()), "Of 2 Schedules")
+	n.Cut, n.Until = true, n.From.Add(3*time.Hour)
+	assert.Equal(t, said+" So many Backups wait that this forecast reaches only 3h ahead.", Omitted(n))
 }
 
 func TestCounts(t *testing.T) {
@@ -133,6 +135,14 @@ func TestRows(t *testing.T) {
 			assert.Len(t, seen, len(n.Backups))
 		}
 	})
+}
+
+// What is more than a day away has its weekday, and its date where that could be of another week.
+func TestClockOfOtherDays(t *testing.T) {
+	n := madeUp() // from Sunday, 1 March, 22:00
+	for days, want := range map[int]string{-8: "2026-02-21 23:00", -5: "Tue 23:00", 0: "23:00", 5: "Fri 23:00", 8: "2026-03-09 23:00"} {
+		assert.Equal(t, want, clock(n, n.From.AddDate(0, 0, days), zone(t, "Europe/Berlin")), days)
+	}
 }
 
 func TestVerdict(t *testing.T) {

@@ -115,12 +115,13 @@ func (c *Cluster) LeadingController(ctx context.Context, timeout time.Duration) 
 	return web.NewControllerClient("pod "+pod.Name, timeout, d.dial), nil
 }
 
-// leaderPod is the pod whose name begins the identity of the leader.
+// leaderPod is the pod whose name begins the identity of the leader. It is asked however old
+// its last renewal is: a clock may be off, and one that does not lead says so itself.
 func (c *Cluster) leaderPod(ctx context.Context) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	leader := c.controller(ctx)
-	if leader.Problem != "" {
+	if leader.Leader == "" {
 		return nil, fmt.Errorf("%w: %s", ErrNoController, leader.Problem)
 	}
 	host := leader.Leader
@@ -133,6 +134,8 @@ func (c *Cluster) leaderPod(ctx context.Context) (*corev1.Pod, error) {
 	}
 	i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool { return p.Name == host })
 	switch {
+	case i < 0 && leader.Problem != "":
+		return nil, fmt.Errorf("%w: %s", ErrNoController, leader.Problem)
 	case i < 0:
 		return nil, fmt.Errorf("%w: the leader %s is no pod of namespace %s: if it runs outside of the cluster, ask on its machine (http://127.0.0.1:9774/)", ErrNoController, leader.Leader, Namespace)
 	case running(&list.Items[i]) == 0:

@@ -6,12 +6,61 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 )
+
+// A clock that is off makes no leader absent.
+func TestController(t *testing.T) {
+	const look = "; without a controller no requested eviction is approved"
+	for name, c := range map[string]struct {
+		spec, leader, problem string
+		age                   time.Duration
+		asked                 bool
+	}{
+		"it leads":                     {spec: `"holderIdentity":"c-1_a","leaseDurationSeconds":15`, age: 14 * time.Second, leader: "c-1_a", asked: true},
+		"its clock is a little ahead":  {spec: `"holderIdentity":"c-1_a","leaseDurationSeconds":15`, age: -14 * time.Second, leader: "c-1_a", asked: true},
+		"dead, or its clock is behind": {spec: `"holderIdentity":"c-1_a","leaseDurationSeconds":15`, age: 20 * time.Second, leader: "c-1_a", problem: "the controller c-1_a has not renewed its Lease for 20 s, or its clock is behind" + look, asked: true},
+		"its clock is far ahead":       {spec: `"holderIdentity":"c-1_a","leaseDurationSeconds":15`, age: -time.Hour - 30*time.Second, leader: "c-1_a", problem: "the clock of the controller c-1_a is, or was, 1 h ahead: whether it leads is not known" + look, asked: true},
+		"dead, and its pod is gone":    {spec: `"holderIdentity":"c-2_a","leaseDurationSeconds":15`, age: time.Hour, leader: "c-2_a", problem: "the controller c-2_a has not renewed its Lease for 1 h"},
+		"it has given its Lease back":  {spec: `"leaseDurationSeconds":1`, problem: "no controller leads" + look},
+		"none":                         {problem: "no Lease of a controller in plimsoll-system (election.namespace, election.enabled?)" + look},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.Header().Set("Date", now.Format(http.TimeFormat))
+				switch {
+				case strings.HasSuffix(r.URL.Path, "/pods"):
+					fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"c-1"},"status":{"phase":"Running"}}]}`)
+				case c.spec == "":
+					w.WriteHeader(http.StatusNotFound)
+				default:
+					fmt.Fprintf(w, `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{},"spec":{%s,"renewTime":%q}}`, c.spec, now.Add(-c.age).Format("2006-01-02T15:04:05.000000Z"))
+				}
+			}))
+			defer s.Close()
+			cluster, err := New(&rest.Config{Host: s.URL})
+			require.NoError(t, err)
+			is := cluster.controller(t.Context())
+			assert.Equal(t, c.leader, is.Leader)
+			assert.Contains(t, is.Problem, c.problem)
+			assert.Equal(t, c.problem == "", is.Problem == "", is.Problem)
+			pod, err := cluster.leaderPod(t.Context())
+			if !c.asked {
+				assert.ErrorContains(t, err, c.problem)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, "c-1", pod.Name)
+		})
+	}
+}
 
 // The name of a pod of a StatefulSet is that of the next one, which runs elsewhere.
 func TestNodeOf(t *testing.T) {

@@ -32,10 +32,11 @@ type Overview struct {
 type Node struct {
 	Name string `json:"name"`
 	// HeartbeatSeconds is the age of the last renewal; below 0: a clock that is ahead wrote
-	// it. Silent: it is older than the Lease's duration, or as far ahead, so that it does not
-	// show that the agent lives, and what is reported was so then.
-	HeartbeatSeconds float64 `json:"heartbeatSeconds"`
-	Silent           bool    `json:"silent,omitempty"`
+	// it; nil: the agent renews none, and nothing is reported. Silent: there is none, or it is
+	// older than the Lease's duration, or as far ahead, so that it does not show that the
+	// agent lives, and what is reported was so then.
+	HeartbeatSeconds *float64 `json:"heartbeatSeconds,omitempty"`
+	Silent           bool     `json:"silent,omitempty"`
 	// Judged: the heartbeat has a report on pressure. Without one there may be any.
 	Judged   bool              `json:"judged"`
 	Pressure map[string]string `json:"pressure,omitempty"`
@@ -51,8 +52,8 @@ type Node struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Controller is the leader of the controllers. Problem is what is wrong with it and
-// what to do; empty: it leads.
+// Controller is the leader of the controllers, as its Lease names it; empty: none. Problem is
+// why none leads, or why it may not, and what to do.
 type Controller struct {
 	Leader  string `json:"leader,omitempty"`
 	Problem string `json:"problem,omitempty"`
@@ -89,20 +90,21 @@ func (c *Cluster) Overview(ctx context.Context) (*Overview, error) {
 
 func newNode(l *coordinationv1.Lease, now time.Time) Node {
 	n := Node{Name: l.Name, Silent: true}
-	var problems []string
-	if l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil {
-		age, valid := now.Sub(l.Spec.RenewTime.Time), time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second
-		n.Silent = age.Abs() > valid
-		switch {
-		case !n.Silent:
-			age = max(0, age) // no two clocks are the same
-		case age < 0:
-			problems = append(problems, "its clock is, or was, "+view.Age(-age)+" ahead: whether it lives is not known")
-		default:
-			problems = append(problems, "it has not renewed its Lease, or its clock is behind")
-		}
-		n.HeartbeatSeconds = age.Round(100 * time.Millisecond).Seconds()
+	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
+		n.Problem = "renews no Lease (lease.enabled: false)"
+		return n
 	}
+	var problems []string
+	age, silent := ageOf(l, now)
+	switch n.Silent = silent; {
+	case !silent:
+		age = max(0, age) // no two clocks are the same
+	case age < 0:
+		problems = append(problems, "its clock is, or was, "+view.Age(-age)+" ahead: whether it lives is not known")
+	default:
+		problems = append(problems, "it has not renewed its Lease, or its clock is behind")
+	}
+	n.HeartbeatSeconds = new(age.Round(100 * time.Millisecond).Seconds())
 	content, err := lease.ReadContent(l.Annotations)
 	n.Judged = err == nil && l.Annotations[lease.NodeAnnotation] != ""
 	says := &content.Report
@@ -119,6 +121,13 @@ func newNode(l *coordinationv1.Lease, now time.Time) Node {
 	return n
 }
 
+// ageOf the last renewal of a Lease; silent: its holder has not renewed it for its duration,
+// or its clock is as far behind or ahead.
+func ageOf(l *coordinationv1.Lease, now time.Time) (age time.Duration, silent bool) {
+	age = now.Sub(l.Spec.RenewTime.Time)
+	return age, age.Abs() > time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second
+}
+
 // capabilities of the cluster, which every user may read.
 func (c *Cluster) capabilities(ctx context.Context) []capability.Capability {
 	has, err := capabilities.Read(ctx, c.Core.RESTClient(), c.clock.Now())
@@ -130,19 +139,23 @@ func (c *Cluster) capabilities(ctx context.Context) []capability.Capability {
 
 // controller reads the Lease of the leader. Who may not read it is not told about it.
 func (c *Cluster) controller(ctx context.Context) Controller {
-	const look = ": no requested eviction is approved, and nothing acts on silent agents: kubectl -n plimsoll-system get pods -l app.kubernetes.io/component=controller"
+	const look = "; without a controller no requested eviction is approved, and nothing acts on silent agents: kubectl -n plimsoll-system get pods -l app.kubernetes.io/component=controller"
 	l, err := c.leases.Leases(Namespace).Get(ctx, controller.LeaseName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return Controller{Problem: "no controller has ever led" + look}
+		return Controller{Problem: "no Lease of a controller in " + Namespace + " (election.namespace, election.enabled?)" + look}
 	case err != nil:
 		return Controller{Problem: told("the controller's Lease", err).Error()}
 	case l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil:
 		return Controller{Problem: "no controller leads" + look}
 	}
 	leader := Controller{Leader: *l.Spec.HolderIdentity}
-	if age := c.clock.Now().Sub(l.Spec.RenewTime.Time); age > time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second {
-		leader.Problem = "no controller leads; " + leader.Leader + " was the last, " + age.Round(time.Second).String() + " ago" + look
+	switch age, silent := ageOf(l, c.clock.Now()); {
+	case !silent:
+	case age < 0:
+		leader.Problem = "the clock of the controller " + leader.Leader + " is, or was, " + view.Age(-age) + " ahead: whether it leads is not known" + look
+	default:
+		leader.Problem = "the controller " + leader.Leader + " has not renewed its Lease for " + view.Age(age) + ", or its clock is behind" + look
 	}
 	return leader
 }

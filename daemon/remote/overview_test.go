@@ -67,16 +67,21 @@ func TestNode(t *testing.T) {
 	}
 	t.Run("one that renews is not silent", func(t *testing.T) { assert.False(t, of(39*time.Second, nil).Silent) })
 	t.Run("one that does not is", func(t *testing.T) { assert.True(t, of(41*time.Second, nil).Silent) })
-	t.Run("one without a time is", func(t *testing.T) { assert.True(t, newNode(&coordinationv1.Lease{}, now).Silent) })
+	t.Run("one that renews no Lease reports nothing, whatever was left", func(t *testing.T) {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{
+			lease.NodeAnnotation: `{"pressure":{"disk":"hard"}}`, lease.ContentionAnnotation: lease.NodeContention{Version: "v1"}.Encode(),
+		}}}
+		assert.Equal(t, Node{Name: "a", Silent: true, Problem: "renews no Lease (lease.enabled: false)"}, newNode(l, now))
+	})
 	t.Run("a clock a little ahead is no age", func(t *testing.T) {
 		n := of(-39*time.Second, nil)
-		assert.Zero(t, n.HeartbeatSeconds)
+		assert.Zero(t, *n.HeartbeatSeconds)
 		assert.False(t, n.Silent)
 	})
 	t.Run("one whose clock is far ahead may be dead", func(t *testing.T) {
 		n := of(-10*time.Minute, nil)
 		assert.True(t, n.Silent)
-		assert.InDelta(t, -600, n.HeartbeatSeconds, 0)
+		assert.InDelta(t, -600, *n.HeartbeatSeconds, 0)
 		assert.Equal(t, "its clock is, or was, 10 min ahead: whether it lives is not known; the agent does not report contention", n.Problem)
 	})
 	t.Run("and one that looks dead may have a clock that is behind", func(t *testing.T) {

@@ -124,7 +124,13 @@ func Open(a Access) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{how: rest.CopyConfig(how), clock: &agents.Clock{}}
+	return New(how)
+}
+
+// New is the cluster of a client configuration. It sends no request.
+func New(how *rest.Config) (c *Cluster, err error) {
+	c = &Cluster{how: how, clock: &agents.Clock{}}
+	how = rest.CopyConfig(how)
 	how.Wrap(c.clock.Wrap) // ages are by the API server's clock
 	if c.Core, err = corev1client.NewForConfig(how); err == nil {
 		c.leases, err = coordinationv1client.NewForConfig(how)

@@ -44,6 +44,10 @@ type ControllerState struct {
 	// QueueEnabled: the backup queue is enabled. CannotQueue: it has no effect, because the
 	// installed Velero cannot queue Backups.
 	QueueEnabled, CannotQueue bool
+	// Unqueued is how long the oldest New Backup of each Velero has waited while the queue is
+	// disabled. QueueOf are the namespaces of the Veleros whose Backups it starts; none: all.
+	Unqueued map[string]time.Duration
+	QueueOf  []string
 	// Queues, one for each Velero; empty on a standby replica, and before the leader has
 	// decided about the Backups (QueueDecided).
 	Queues       []backup.Report
@@ -79,9 +83,11 @@ type Backups struct {
 	// Now is the controller's time.
 	Now time.Time `json:"now"`
 	// Leader is the current leader; only its own answer has queues and nights.
-	Leader  string          `json:"leader,omitempty"`
-	Leads   bool            `json:"leads"`
+	Leader string `json:"leader,omitempty"`
+	Leads  bool   `json:"leads"`
+	// Enabled: the controller starts the Backups of these Veleros (namespaces); none: of all.
 	Enabled bool            `json:"enabled"`
+	Veleros []string        `json:"veleros,omitempty"`
 	Queues  []backup.Report `json:"queues"`
 	// Deadlines: the controller forecasts the night.
 	Deadlines bool           `json:"deadlines"`
@@ -117,7 +123,7 @@ func (c *Controller) restricted(mux *http.ServeMux) {
 func (c *Controller) backups(w http.ResponseWriter, _ *http.Request) {
 	s := c.State()
 	writeJSON(w, Backups{
-		Now: time.Now(), Leader: s.Leader, Leads: s.IsLeader, Enabled: s.QueueEnabled, Queues: append([]backup.Report{}, s.Queues...),
+		Now: time.Now(), Leader: s.Leader, Leads: s.IsLeader, Enabled: s.runsQueue(), Veleros: s.QueueOf, Queues: append([]backup.Report{}, s.Queues...),
 		Deadlines: s.DeadlinesEnabled, Nights: append([]backup.Night{}, s.Nights...),
 	})
 }
@@ -153,5 +159,6 @@ func (s *ControllerState) withoutAgents() string {
 	return "Nodes and Leases are not listed yet"
 }
 
-// runsQueue tells whether the controller starts Backups in order, and not Velero.
+// runsQueue tells whether the controller starts Backups in order. Else Velero does, if its
+// server runs with its own queue.
 func (s *ControllerState) runsQueue() bool { return s.QueueEnabled && !s.CannotQueue }

@@ -33,6 +33,7 @@ func letting() ControllerState {
 				Waiting: []admission.WaitingLoad{{Kind: vgdp.DataUpload, Name: "<b>du", WaitSeconds: 90, Backup: "Backup nightly", Reason: vgdp.CodePressure, Why: "node n1 suffers", Hidden: true}},
 			},
 			{Namespace: "other", Problem: "gate main: forbidden", MaintenanceProblem: "not listed"},
+			{Namespace: "well"},
 		},
 		Capabilities: []capability.Capability{
 			capability.Has(capabilities.Hold, "served"),
@@ -57,7 +58,7 @@ func TestControllerLoadMetrics(t *testing.T) {
 		`plimsoll_vgdp_loads{velero="velero",kind="DataUpload",phase="Accepted"} 3`, `plimsoll_vgdp_loads{velero="velero",kind="PodVolumeBackup",phase="New"} 0`,
 		`plimsoll_vgdp_held{velero="velero",reason="pressure"} 1`, `plimsoll_vgdp_held{velero="velero",reason="limit"} 0`,
 		`plimsoll_vgdp_tickets_required{velero="velero"} 1`, `plimsoll_vgdp_slots{velero="velero"} 3`, `plimsoll_vgdp_prepare_limit{velero="velero"} 4`,
-		`plimsoll_vgdp_gate_problem{velero="velero"} 0`, `plimsoll_vgdp_gate_problem{velero="other"} 1`, `plimsoll_vgdp_node_budget{target_node="n1"} 1`,
+		`plimsoll_vgdp_gate_problem{velero="velero"} 1`, `plimsoll_vgdp_gate_problem{velero="other"} 1`, `plimsoll_vgdp_gate_problem{velero="well"} 0`, `plimsoll_vgdp_node_budget{target_node="n1"} 1`,
 		`plimsoll_vgdp_gate_bypassed_total{velero="velero"} 5`, `plimsoll_vgdp_gate_bypassed_total{velero="other"} 0`, "plimsoll_vgdp_overdue_total 1",
 		`plimsoll_vgdp_postponed_maintenances{velero="velero"} 1`, `plimsoll_vgdp_postponed_maintenances{velero="other"} 0`,
 		`plimsoll_vgdp_unknown_mover_loads{velero="velero"} 1`, `plimsoll_vgdp_unknown_mover_loads{velero="other"} 0`,

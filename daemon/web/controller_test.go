@@ -58,6 +58,9 @@ func TestControllerQueueMetrics(t *testing.T) {
 	} {
 		assert.Contains(t, text, "\n"+line+"\n")
 	}
+	disabled := string(appendController(&ControllerState{IsLeader: true, Unqueued: map[string]time.Duration{"velero": 13 * time.Hour}}))
+	assert.Contains(t, disabled, "\n"+`plimsoll_backup_oldest_wait_seconds{velero="velero"} 46800`+"\n")
+	assert.NotContains(t, disabled, "plimsoll_backup_queue_length")
 	standby := string(appendController(&ControllerState{Version: "v1", Leader: "a_1"}))
 	assert.Contains(t, standby, "plimsoll_leader 0")
 	assert.NotContains(t, standby, "plimsoll_backup_queue_length", "only the leader has them")
@@ -98,7 +101,7 @@ func TestControllerPageBackupWaits(t *testing.T) {
 	assert.Contains(t, page, "&lt;b&gt;weekly", "a name is no HTML")
 	assert.Contains(t, page, "shares namespace shop with nightly, which runs")
 	assert.Contains(t, page, "shares everything with weekly, which waits ahead of it (no pattern)")
-	assert.Contains(t, page, "holds no slot")
+	assert.Contains(t, page, "stuck Backups hold no slots")
 	status, body := fetched(t, url+"/api/v1/backups")
 	assert.Equal(t, http.StatusOK, status)
 	var b Backups
@@ -139,6 +142,8 @@ func TestControllerPageWithoutQueues(t *testing.T) {
 			metric = "\nplimsoll_backup_queue_enabled 0\n"
 		}
 		assert.Contains(t, string(appendController(&s)), metric, want)
+		_, body, _ := askController(t, s, "/api/v1/backups")
+		assert.Equal(t, want != velero, strings.Contains(body, `"enabled": true`), want)
 	}
 }
 

@@ -34,8 +34,10 @@ func appendDataMoverLoads(b []byte, s *ControllerState) []byte {
 			func(b []byte, r *admission.Report) []byte { return appendCount(b, uint64(r.PrepareLimit)) },
 		},
 		{
-			"plimsoll_vgdp_gate_problem", gauge, "1 while no decision is made about a Velero's data mover loads, or the Gate is open although they need tickets, else 0.",
-			func(b []byte, r *admission.Report) []byte { return appendBool(b, r.Problem != "" || r.GateOpen != "") },
+			"plimsoll_vgdp_gate_problem", gauge, "1 while no decision is made about a Velero's data mover loads, its Gates cannot be written, the Gate is open although they need tickets, or the ConfigMap of its node-agents cannot be read or is invalid, else 0.",
+			func(b []byte, r *admission.Report) []byte {
+				return appendBool(b, r.Problem != "" || r.GateOpen != "" || r.ConfigMapError != "")
+			},
 		},
 		{
 			"plimsoll_vgdp_postponed_maintenances", gauge, "Backup repositories whose maintenance is due and postponed.",

@@ -27,7 +27,7 @@ func appendController(s *ControllerState) []byte {
 			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.IsLeader) },
 		},
 		{
-			"plimsoll_backup_queue_enabled", gauge, "1 when the controller starts Backups in order, 0 when Velero does: backups.enabled is false, or the installed Velero cannot queue them.",
+			"plimsoll_backup_queue_enabled", gauge, "1 when the controller starts Backups in order, else 0: backups.enabled is false, or the installed Velero cannot queue them. Then Velero does, if its server runs without --disable-controllers=backup-queue.",
 			func(b []byte, s *ControllerState) []byte { return appendBool(b, s.runsQueue()) },
 		},
 	})
@@ -43,6 +43,7 @@ func appendController(s *ControllerState) []byte {
 	b = appendAgents(b, s)
 	b = appendDataMoverLoads(b, s)
 	b = appendQueues(b, s.Queues)
+	b = appendOldestWaits(b, oldestWaits(s))
 	b = appendWaits(b, s.Counts.Waits)
 	b = appendNights(b, s.Nights)
 	return appendCounted(b, backupWrites(s.Counts), "result", family[reasonCount]{
@@ -65,7 +66,7 @@ func appendQueues(b []byte, queues []backup.Report) []byte {
 			func(b []byte, r *backup.Report) []byte { return appendCount(b, uint64(r.Limit)) },
 		},
 		{
-			"plimsoll_backup_stuck", gauge, "Stuck Backups: ReadyToStart, but not started by Velero; they hold no slot.",
+			"plimsoll_backup_stuck", gauge, "Stuck Backups: ReadyToStart, but not started by Velero; as many as the limit hold no slot.",
 			func(b []byte, r *backup.Report) []byte {
 				n := uint64(0)
 				for _, a := range r.Active {
@@ -76,17 +77,34 @@ func appendQueues(b []byte, queues []backup.Report) []byte {
 				return appendCount(b, n)
 			},
 		},
-		{
-			"plimsoll_backup_oldest_wait_seconds", gauge, "How long the oldest queued Backup has waited; 0 without one.",
-			func(b []byte, r *backup.Report) []byte {
-				longest := 0.0
-				for _, p := range r.Waiting {
-					longest = max(longest, p.WaitSeconds)
-				}
-				return appendFloat(b, longest)
-			},
-		},
 	})
+}
+
+// oldestWait is how long the oldest Backup of a Velero has waited.
+type oldestWait struct {
+	velero  string
+	seconds float64
+}
+
+func oldestWaits(s *ControllerState) (list []oldestWait) {
+	for i := range s.Queues {
+		w := oldestWait{velero: s.Queues[i].Namespace}
+		for _, p := range s.Queues[i].Waiting {
+			w.seconds = max(w.seconds, p.WaitSeconds)
+		}
+		list = append(list, w)
+	}
+	for _, velero := range slices.Sorted(maps.Keys(s.Unqueued)) {
+		list = append(list, oldestWait{velero, s.Unqueued[velero].Seconds()})
+	}
+	return list
+}
+
+func appendOldestWaits(b []byte, list []oldestWait) []byte {
+	return appendFamilies(b, list, func(b []byte, w *oldestWait) []byte { return appendLabel(b, "velero", w.velero) }, []family[oldestWait]{{
+		"plimsoll_backup_oldest_wait_seconds", gauge, "How long the oldest queued Backup has waited; 0 without one. While backups.enabled is false: the oldest New one, which Velero has not queued either.",
+		func(b []byte, w *oldestWait) []byte { return appendFloat(b, w.seconds) },
+	}})
 }
 
 func appendWaits(b []byte, of counters.Histograms[string]) []byte {

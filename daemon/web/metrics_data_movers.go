@@ -15,7 +15,7 @@ func appendDataMovers(b []byte, s *view.State) []byte {
 	}
 	b = appendFamilies(b, []view.DataMovers{*s.Cluster.DataMovers}, noLabels, []family[view.DataMovers]{
 		{
-			"plimsoll_vgdp_movers", gauge, "Velero's data movers whose pods are on this node.",
+			"plimsoll_vgdp_movers", gauge, "Velero's data movers whose pods are on this node, in protected namespaces.",
 			func(b []byte, l *view.DataMovers) []byte { return appendCount(b, uint64(l.Running)) },
 		},
 		{
