@@ -379,7 +379,7 @@ func (h *veleroWorld) watchedDisk(node string) *watchedDisk {
 	top, dirs := ioCgroups(t, victimPod, presserPod)
 	file := bigFile(t, 64<<20)
 	countIO(t, dirs[1][0], diskOf(t, file))
-	return &watchedDisk{prepareAgent(t, "--config", configFile(t, fmt.Sprintf(moverConfig, top, kubeconfig, node, t.TempDir(), true, false))).start(), file, dirs}
+	return &watchedDisk{prepareAgent(t, "--config", configFile(t, fmt.Sprintf(moverConfig, top, kubeconfig, node, t.TempDir(), true, false, h.namespace))).start(), file, dirs}
 }
 
 // press it until loads are held on the node, within the bound, and return when

@@ -38,7 +38,7 @@ workloads: {roots: [%q]}
 kubernetes: {kubeconfig: %q, node: %q}
 state: {dir: %q}
 lease: {interval: 5s, duration: 20s}
-eviction: {round: 1s}
+eviction: {round: 1s, protect: {namespaces: [%[7]q]}}
 throttle: {dryRun: %[6]t}
 vgdp: {enabled: %[5]t, dryRun: %[6]t, concurrency: 4}
 plugins:
@@ -85,7 +85,7 @@ func (q *moverWorld) configure() {
 	kubeconfig, err := q.c.ServiceAccount(q.t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: q.node})
 	require.NoError(q.t, err)
 	root := fmt.Sprintf("/plimsoll-e2e-%d-%s", os.Getpid(), q.node)
-	text := fmt.Sprintf(moverConfig, root, kubeconfig, q.node, q.state, q.enabled, q.dryRun)
+	text := fmt.Sprintf(moverConfig, root, kubeconfig, q.node, q.state, q.enabled, q.dryRun, q.namespace)
 	if q.config == "" {
 		q.config = configFile(q.t, text)
 		return

@@ -166,7 +166,7 @@ func (h *veleroWorld) mark() {
 	require.NoError(h.t, err)
 	now := lease.Micro(time.Now().Add(-time.Hour))
 	h.report(node, lease.NodeReport{})
-	h.patch(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, lease.Namespace+"/"+node, fmt.Sprintf(`{"spec":{"renewTime":%q}}`, now.Format(metav1.RFC3339Micro)))
+	h.patch(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, lease.Namespace+"/"+node, fmt.Sprintf(`{"spec":{"renewTime":%q,"leaseDurationSeconds":3}}`, now.Format(metav1.RFC3339Micro)))
 	h.backup("waits", map[string]any{}, map[string]any{})
 	h.patch(velero.Resource(), h.namespace+"/waits", `{"metadata":{"annotations":{"plimsoll.dev/waiting":"{\"reason\":\"velero\",\"since\":\"2026-03-01T12:00:00Z\"}"}},"status":{"phase":"ReadyToStart"}}`)
 	h.customNode(node)

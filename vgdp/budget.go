@@ -87,7 +87,7 @@ func NewNodePressure(l *plugins.Levels) NodePressure {
 
 // Next is the budget after the pressure at s.Time.
 func (b Budget) Next(s NodePressure) Budget {
-	if b.Changed.After(s.Time) || b.Foreseen.Until.After(s.Time.Add(HoldStep)) { // the clock was set back: reset, or it would last until then
+	if b.Changed.After(s.Time) || b.HoldUntil.After(s.Time.Add(MaxStartHold)) || b.Foreseen.Until.After(s.Time.Add(HoldStep)) { // the clock was set back: reset, or it would last until then
 		b = Budget{}
 	}
 	switch {

@@ -311,7 +311,7 @@ func (r *capacity) waitReason(a *candidate, code Code) Wait {
 	wait := Wait{Code: code, Count: len(a.reach.nodes), Node: name, By: r.oldest[node]}
 	if code == CodePressure {
 		wait.By = nil // it waits for the node, not for the loads there
-		wait.Detail, wait.Since = r.in.Pressure[name].Why, a.load.Note.PressureSince
+		wait.Detail, wait.Since = r.in.Pressure[name].Why, a.load.pressureSince()
 		if wait.Since.IsZero() {
 			wait.Since = r.in.Time
 		}

@@ -10,13 +10,7 @@ const moversShare = 0.2
 
 // AtKnee is a disk that is busy with all that it carries and that movers use considerably;
 // empty if there is none.
-func AtKnee(s *snapshot.Snapshot, l *plugins.Levels) string {
-	movers := map[string]bool{}
-	for i := range s.Workloads {
-		if w := &s.Workloads[i]; w.Pod != nil && w.Pod.Mover {
-			movers[w.Cgroup] = true
-		}
-	}
+func AtKnee(s *snapshot.Snapshot, l *plugins.Levels, movers map[string]bool) string {
 	for i := range s.Contention {
 		c, share := &s.Contention[i], 0.0
 		if disk := l.Capacity(c.Device); c.Resource != snapshot.SharedDisk || disk == nil || !disk.AtKnee {

@@ -33,11 +33,7 @@ func TestBudgetAtKnee(t *testing.T) {
 
 func TestAtKnee(t *testing.T) {
 	const mover, other = "/kubepods/mover", "/kubepods/other"
-	s := &snapshot.Snapshot{Workloads: []snapshot.WorkloadState{
-		{Workload: snapshot.Workload{Cgroup: mover}, Pod: &snapshot.Pod{Mover: true}},
-		{Workload: snapshot.Workload{Cgroup: other}, Pod: &snapshot.Pod{}},
-		{Workload: snapshot.Workload{Cgroup: "/system.slice"}},
-	}}
+	s := &snapshot.Snapshot{}
 	of := func(device string, share float64) snapshot.Contention {
 		return snapshot.Contention{Resource: snapshot.SharedDisk, Device: device, Culprits: []snapshot.Culprit{
 			{Party: snapshot.Party{Cgroup: other}, Share: 1 - share}, {Party: snapshot.Party{Cgroup: mover}, Share: share},
@@ -56,7 +52,7 @@ func TestAtKnee(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.Contention = []snapshot.Contention{{Resource: snapshot.SharedMemory}, of(c.device, c.share)}
-			assert.Equal(t, c.want, AtKnee(s, l))
+			assert.Equal(t, c.want, AtKnee(s, l, map[string]bool{mover: true}))
 		})
 	}
 }

@@ -90,8 +90,10 @@ type Load struct {
 	NotReady string
 	// Ticket to be accepted, and Started, the one to start.
 	Ticket, Started *Ticket
-	// Note is the state of its waiting.
-	Note Note
+	// Note is the state of its waiting. HeldSince is when pressure first held it, as the
+	// leader saw it, where its Note does not say it yet; zero: it did not.
+	Note      Note
+	HeldSince time.Time
 }
 
 // unaccepted tells whether it is not accepted yet.
@@ -147,7 +149,16 @@ func (l *Load) overdue(now time.Time) bool {
 	if l.Phase == Prepared {
 		return !now.Before(l.startUntil())
 	}
-	return !l.Note.PressureSince.IsZero() && !now.Before(l.Note.PressureSince.Add(l.maxHold()))
+	since := l.pressureSince()
+	return !since.IsZero() && !now.Before(since.Add(l.maxHold()))
+}
+
+// pressureSince is when pressure first held it; zero: it did not.
+func (l *Load) pressureSince() time.Time {
+	if l.Note.PressureSince.IsZero() {
+		return l.HeldSince
+	}
+	return l.Note.PressureSince
 }
 
 // HeldUntil is until when pressure may hold it before it is accepted, where it does so from
@@ -157,10 +168,10 @@ func (l *Load) HeldUntil(now time.Time) time.Time {
 	switch {
 	case l.restore() || l.Hooks && l.Kind == PodVolumeBackup:
 		return time.Time{}
-	case l.Note.PressureSince.IsZero():
+	case l.pressureSince().IsZero():
 		return now.Add(l.maxHold())
 	}
-	return l.Note.PressureSince.Add(l.maxHold())
+	return l.pressureSince().Add(l.maxHold())
 }
 
 func (l *Load) maxHold() time.Duration { return min(MaxAcceptHold, l.timeout()/4) }

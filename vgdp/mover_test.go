@@ -19,11 +19,16 @@ func judged(r plugins.Resource, scope string, level plugins.Level) plugins.Verdi
 }
 
 func TestMovers(t *testing.T) {
-	pod := func(p *snapshot.Pod) snapshot.WorkloadState {
-		return snapshot.WorkloadState{Workload: snapshot.Workload{Kind: snapshot.KindPod}, Pod: p}
+	mover := func(namespace string) *snapshot.Pod { return &snapshot.Pod{Namespace: namespace, Mover: true} }
+	pod := func(cgroup string, p *snapshot.Pod) snapshot.WorkloadState {
+		return snapshot.WorkloadState{Workload: snapshot.Workload{Kind: snapshot.KindPod, Cgroup: cgroup}, Pod: p}
 	}
-	s := &snapshot.Snapshot{Workloads: []snapshot.WorkloadState{pod(&snapshot.Pod{Mover: true}), pod(&snapshot.Pod{}), pod(nil), {Pod: &snapshot.Pod{Mover: true}}}}
-	assert.Equal(t, 1, Movers(s), "nor is a service one")
+	s := &snapshot.Snapshot{Workloads: []snapshot.WorkloadState{
+		pod("moves", mover("velero")), pod("too", mover("velero")), pod("does not", &snapshot.Pod{Namespace: "velero"}), pod("unlisted", nil),
+		pod("a tenant's, with the label", mover("shop")),
+		{Workload: snapshot.Workload{Cgroup: "a service"}, Pod: mover("velero")},
+	}}
+	assert.Equal(t, map[string]bool{"moves": true, "too": true}, Movers(s, []string{"kube-system", "velero"}))
 }
 
 func TestNodePressureWithoutCandidates(t *testing.T) {
@@ -39,6 +44,13 @@ func TestNodePressureWithoutCandidates(t *testing.T) {
 }
 
 func TestBudgetClockSetBack(t *testing.T) {
-	b := Budget{Limit: 1, Changed: at(time.Hour), HoldUntil: at(time.Hour)}
-	assert.Nil(t, b.Next(NodePressure{Time: noon, Configured: 4}).Pressure(noon))
+	for name, b := range map[string]Budget{
+		"since it last changed":           {Limit: 1, Changed: at(time.Hour), HoldUntil: at(time.Hour)},
+		"and it had not changed for long": {Limit: 1, Changed: at(-time.Hour), HoldUntil: at(time.Hour)},
+	} {
+		assert.Nil(t, b.Next(NodePressure{Time: noon, Configured: 4}).Pressure(noon), name)
+		b.Level = plugins.Hard
+		b = b.Next(NodePressure{Time: noon, Level: plugins.Hard, Configured: 4, Running: 1})
+		assert.Equal(t, at(HoldStep), b.HoldUntil, "under lasting pressure: %s", name)
+	}
 }

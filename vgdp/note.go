@@ -3,8 +3,8 @@ package vgdp
 import "time"
 
 // Note is the state of a waiting load, stored in its annotation plimsoll.dev/waiting as
-// JSON. There is no other state between two decisions, so the next leader decides the
-// same.
+// JSON. There is no other state between two decisions, but Load.HeldSince while
+// PressureSince waits for its write, so the next leader decides the same.
 type Note struct {
 	Reason    Code      `json:"reason,omitempty"`
 	Since     time.Time `json:"since,omitzero"` // when the reason was written
@@ -56,11 +56,14 @@ func (d *Decision) Notes(now time.Time) []NoteWrite {
 	return list
 }
 
+// Held tells whether pressure holds it before it is accepted.
+func (w *Waiting) Held() bool { return w.Wait.Code == CodePressure && w.unaccepted() }
+
 // NextNote is the note of a waiting load, and whether it is worth a write.
 func (w *Waiting) NextNote(now time.Time) (n Note, news bool) {
 	n = w.Load.Note
 	n.Reason, n.Since, n.BlockedBy = w.Wait.Code, now, w.Wait.BlockedBy()
-	pressed := w.Wait.Code == CodePressure && w.unaccepted() && n.PressureSince.IsZero()
+	pressed := w.Held() && n.PressureSince.IsZero()
 	if pressed {
 		n.PressureSince = w.Wait.Since
 	}

@@ -74,6 +74,9 @@ func TestPressureHoldBounded(t *testing.T) {
 	since := func(d, timeout time.Duration) Load {
 		return load("x", PodVolumeBackup, on("n1"), func(l *Load) { l.Note.PressureSince, l.Timeout = at(-d), timeout })
 	}
+	heldSince := func(d time.Duration) Load {
+		return load("x", PodVolumeBackup, on("n1"), func(l *Load) { l.HeldSince = at(-d) })
+	}
 	for name, c := range map[string]struct {
 		load Load
 		goes bool
@@ -83,6 +86,8 @@ func TestPressureHoldBounded(t *testing.T) {
 		"a quarter of a short timeout":       {since(15*time.Minute, time.Hour), true},
 		"a little less than that":            {since(15*time.Minute-1, time.Hour), false},
 		"half an hour of a long timeout":     {since(30*time.Minute-1, 24*time.Hour), false},
+		"half an hour, not written yet":      {heldSince(30 * time.Minute), true},
+		"a little less, not written yet":     {heldSince(30*time.Minute - 1), false},
 		"it is old, and never waited for it": {load("x", PodVolumeBackup, on("n1"), made(at(-3*time.Hour))), false},
 	} {
 		d := Decide(pressed(world(0, nodes(1, 4), c.load), "n1", held(time.Minute)))
@@ -280,6 +285,8 @@ func TestNotesWrittenWhenWorth(t *testing.T) {
 	}
 	d := Decide(pressed(world(0, nodes(1, 9), load("x", PodVolumeBackup, on("n1"), made(noon))), "n1", held(time.Minute)))
 	assert.Equal(t, Note{Reason: CodePressure, Since: noon, BlockedBy: "Node n1", PressureSince: noon}, d.Notes(noon)[0].Note, "its time counts from now on")
+	d = Decide(pressed(world(0, nodes(1, 9), load("x", PodVolumeBackup, on("n1"), made(noon), func(l *Load) { l.HeldSince = at(-time.Minute) })), "n1", held(time.Minute)))
+	assert.Equal(t, at(-time.Minute), d.Notes(noon)[0].Note.PressureSince, "from the first time on")
 	d = Decide(world(9, nodes(1, 9), load("x", DataUpload, ticket(7, at(-TicketLife)))))
 	assert.Equal(t, Note{Reason: CodeBackoff, Since: noon, Unused: 1, UnusedAt: noon}, d.Notes(noon)[0].Note)
 }

@@ -39,11 +39,12 @@ func newMoverBudget(dir string, log *slog.Logger) *moverBudget {
 	return m
 }
 
-// round decides from the newest sample.
-func (m *moverBudget) round(s *view.State, c *config.VGDP) {
+// round decides from the newest sample. protected are the namespaces of Velero's own movers.
+func (m *moverBudget) round(s *view.State, c *config.VGDP, protected []string) {
 	p := vgdp.NewNodePressure(s.Levels)
-	p.Running, p.Exhaustion = vgdp.Movers(s.Snapshot), s.Snapshot.Exhaustion.Memory()
-	p.AtKnee = vgdp.AtKnee(s.Snapshot, s.Levels)
+	movers := vgdp.Movers(s.Snapshot, protected)
+	p.Running, p.Exhaustion = len(movers), s.Snapshot.Exhaustion.Memory()
+	p.AtKnee = vgdp.AtKnee(s.Snapshot, s.Levels, movers)
 	p.Configured = max(c.Concurrency, p.Running)
 	m.budget = m.budget.Next(p)
 	err := m.save()

@@ -86,7 +86,7 @@ func (a *Agent) budgetMovers() {
 	if a.cluster == nil || !c.VGDP.Enabled {
 		a.movers.disable()
 	} else {
-		a.movers.round(state, &c.VGDP)
+		a.movers.round(state, &c.VGDP, c.Eviction.Protect.Namespaces)
 	}
 	if a.cluster != nil && a.cluster.heartbeat != nil {
 		a.cluster.heartbeat.report.SetBudget(a.movers.pressure(state.Levels.Time, c.VGDP.DryRun))

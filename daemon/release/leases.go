@@ -44,25 +44,27 @@ func (r *Release) leaseOf(name types.NamespacedName) leaseReader {
 	}
 }
 
-// liveLease is a valid Lease whose holder may be alive.
-type liveLease struct {
+// heldLease is a Lease whose holder may be alive.
+type heldLease struct {
 	renewed *metav1.MicroTime
 	until   time.Time // a live holder will have renewed it by then
 }
 
-// liveLeases are the Leases that have not expired. A live holder renews its Lease
-// at least three times in its duration.
-func liveLeases(leases []coordinationv1.Lease, now time.Time) map[types.UID]liveLease {
-	beats := map[types.UID]liveLease{}
+// longestRenewal bounds the time between two renewals: a Lease says any duration.
+const longestRenewal = 5 * time.Minute
+
+// heldLeases are the Leases with a holder, also those that have expired by this machine's
+// clock: a live holder whose clock is behind it renews its Lease all the same, at least three
+// times in its duration.
+func heldLeases(leases []coordinationv1.Lease, now time.Time) map[types.UID]heldLease {
+	beats := map[types.UID]heldLease{}
 	for i := range leases {
 		l := &leases[i]
-		if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil || holder(l) == "" {
+		if l.Spec.LeaseDurationSeconds == nil || holder(l) == "" {
 			continue
 		}
 		lasts := time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
-		if now.Sub(l.Spec.RenewTime.Time) < lasts {
-			beats[l.UID] = liveLease{l.Spec.RenewTime, now.Add(lasts / 3)}
-		}
+		beats[l.UID] = heldLease{l.Spec.RenewTime, now.Add(min(lasts/3, longestRenewal))}
 	}
 	return beats
 }
@@ -74,31 +76,33 @@ func holder(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// checkHolders runs do, and reports holders that were alive meanwhile, because they
-// bring back what do removed. A holder that has just stopped leaves a valid
-// Lease, so it waits until each Lease was renewed or should have been.
-func (r *Release) checkHolders(ctx context.Context, look leaseReader, do func() error) error {
+// checkHolders runs do, whose error is done, and reports holders that were alive meanwhile,
+// because they bring back what do removed, or why that is not known. A holder that has just
+// stopped leaves its Lease, so it waits until each Lease was renewed or should have been.
+func (r *Release) checkHolders(ctx context.Context, look leaseReader, do func() error) (alive, done error) {
 	leases, err := look(ctx)
 	if err != nil {
-		return errors.Join(err, do())
+		return err, do()
 	}
-	beats := liveLeases(leases, time.Now())
-	errs := []error{do()}
-	for len(beats) > 0 && ctx.Err() == nil {
+	beats := heldLeases(leases, time.Now())
+	done = do()
+	var errs []error
+	for len(beats) > 0 && err == nil {
 		if leases, err = look(ctx); err != nil {
-			return errors.Join(append(errs, err)...)
+			break
 		}
 		errs = append(errs, renewedSince(beats, leases, time.Now())...)
 		if len(beats) > 0 {
 			wait(ctx, pause)
+			err = ctx.Err()
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, err)...), done
 }
 
 // renewedSince reports the Leases that were renewed. It leaves in beats those still
 // undecided.
-func renewedSince(beats map[types.UID]liveLease, leases []coordinationv1.Lease, now time.Time) (errs []error) {
+func renewedSince(beats map[types.UID]heldLease, leases []coordinationv1.Lease, now time.Time) (errs []error) {
 	there := map[types.UID]bool{}
 	for i := range leases {
 		l := &leases[i]
@@ -114,6 +118,15 @@ func renewedSince(beats map[types.UID]liveLease, leases []coordinationv1.Lease, 
 		}
 	}
 	return errs
+}
+
+// removeUnless removes Leases, unless their holders may be alive: the next release knows
+// those by them.
+func (r *Release) removeUnless(ctx context.Context, alive error, look leaseReader) (err error) {
+	if alive == nil {
+		err = r.remove(ctx, look)
+	}
+	return err
 }
 
 // remove Leases.

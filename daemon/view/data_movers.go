@@ -10,7 +10,7 @@ import (
 type DataMovers struct {
 	// DryRun: the data mover budget is not published, and no mover is throttled.
 	DryRun bool `json:"dryRun"`
-	// Running counts the movers whose pods are on this node.
+	// Running counts the movers whose pods are on this node, in protected namespaces.
 	Running int `json:"running"`
 	// Level of the resources that movers use: disks, network, memory. Absent is
 	// why it is unknown.

@@ -17,6 +17,11 @@ func serverPod(name string, made time.Time, line string) string {
 	return fmt.Sprintf("metadata: {name: %s, namespace: velero, creationTimestamp: %q}\nspec: {containers: [{name: sidecar, args: [x]}, {name: velero, %s}]}", name, made.Format(time.RFC3339), line)
 }
 
+// minio is the pod of Velero's example of an object store.
+func minio(made time.Time) string {
+	return fmt.Sprintf("metadata: {name: zminio, namespace: velero, creationTimestamp: %q}\nspec: {containers: [{name: minio, args: [server, /storage, --fs-backup-timeout=9h]}]}", made.Format(time.RFC3339))
+}
+
 // The clocks that Velero cancels loads by.
 func TestLoadClocks(t *testing.T) {
 	made := noon().Add(time.Hour)
@@ -45,6 +50,18 @@ func TestLoadClocks(t *testing.T) {
 		"of the image's own command":      {serverPod("velero", noon(), `args: [server, --fs-backup-timeout, 3h]`), backup("", "", ""), 0, 3 * time.Hour, 3 * time.Hour, "--fs-backup-timeout 3h0m0s of Velero's server, counted from " + at("13")},
 		"of the newest server": {
 			documents(serverPod("old", noon(), `args: [server, --fs-backup-timeout=3h]`), serverPod("new", noon().Add(time.Hour), server)), backup("", "", ""),
+			0, 2 * time.Hour, 2 * time.Hour, "--fs-backup-timeout 2h0m0s of Velero's server, counted from " + at("13"),
+		},
+		"of one of two servers made at once": {
+			documents(serverPod("old", noon(), `args: [server, --fs-backup-timeout=3h]`), serverPod("young", noon(), server)), backup("", "", ""),
+			0, 2 * time.Hour, 2 * time.Hour, "--fs-backup-timeout 2h0m0s of Velero's server, counted from " + at("13"),
+		},
+		"beside a newer server of another program": {
+			documents(serverPod("velero", noon(), server), minio(noon().Add(time.Hour))), backup("", "", ""),
+			0, 2 * time.Hour, 2 * time.Hour, "--fs-backup-timeout 2h0m0s of Velero's server, counted from " + at("13"),
+		},
+		"beside one of another program made at once": {
+			documents(serverPod("velero", noon(), server), minio(noon())), backup("", "", ""),
 			0, 2 * time.Hour, 2 * time.Hour, "--fs-backup-timeout 2h0m0s of Velero's server, counted from " + at("13"),
 		},
 		"another program's":                 {serverPod("job", noon(), `command: [/velero], args: [repo-maintenance, --fs-backup-timeout=3h]`), backup("", "", ""), 0, 4 * time.Hour, 4 * time.Hour, "Velero's 4h0m0s, counted from " + at("13")},

@@ -16,8 +16,8 @@
 // decides without any I/O (plan.go, which asks package vgdp), and writes the
 // differences (write.go): first the Gates, then the dry runs that test them, then the
 // loads. The next round begins when the stores have the writes of this one. Its state
-// in memory can be lost: when a ticket of its epoch was first seen, and since when a
-// load is prepared.
+// in memory can be lost: when a ticket of its epoch was first seen, since when a load is
+// prepared, and since when pressure holds it, until that is written.
 //
 // # Concurrency
 //

@@ -160,8 +160,8 @@ func (k *keeper) claim(ctx context.Context, w desiredGates, above int64) error {
 	return nil
 }
 
-// renew writes main as desired, and renews it, also where it was renewed in the future:
-// with a clock that was wrong.
+// renew writes main as desired, and renews it, also where it was renewed in the future,
+// with a clock that was wrong, or for another lease duration.
 func (k *keeper) renew(ctx context.Context, w desiredGates, above int64) error {
 	switch {
 	case !w.limited && (k.main == nil || !k.main.Spec.Limited):
@@ -170,15 +170,17 @@ func (k *keeper) renew(ctx context.Context, w desiredGates, above int64) error {
 		return k.claim(ctx, w, above)
 	case !w.limited:
 		return k.write(ctx, gate.Spec{Epoch: k.main.Spec.Epoch})
-	case k.main.Spec.Limited && k.clock.now().Sub(k.main.Spec.RenewTime.Time).Abs() < k.lease/4:
+	case k.main.Spec.Limited && k.main.Spec.LeaseDurationSeconds == k.leaseSeconds() && k.clock.now().Sub(k.main.Spec.RenewTime.Time).Abs() < k.lease/4:
 		return nil
 	}
 	return k.write(ctx, gate.Spec{Epoch: k.epoch, Limited: true})
 }
 
+func (k *keeper) leaseSeconds() int32 { return int32(k.lease / time.Second) }
+
 // write writes main. After a conflict with another writer the epoch is lost.
 func (k *keeper) write(ctx context.Context, spec gate.Spec) error {
-	fields := map[string]any{"leaseDurationSeconds": int32(k.lease / time.Second), "epoch": spec.Epoch, "limited": spec.Limited}
+	fields := map[string]any{"leaseDurationSeconds": k.leaseSeconds(), "epoch": spec.Epoch, "limited": spec.Limited}
 	if !k.progress.IsZero() {
 		fields["progressTime"] = metav1.NewMicroTime(k.progress)
 	}

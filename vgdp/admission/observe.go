@@ -24,7 +24,7 @@ func (r *Reconciler) observe(ctx context.Context, s Settings) (*observation, boo
 	}
 	r.discover(ctx, s)
 	for namespace, v := range r.veleros {
-		changed, err := v.prepare(ctx, s.Enabled && !v.unnamed, r.cluster.agents.List(), r.loop.Watch)
+		changed, err := v.prepare(ctx, s, r.cluster.agents.List(), r.loop.Watch)
 		if changed {
 			r.cluster.forget()
 		}
@@ -42,7 +42,7 @@ func (r *Reconciler) observe(ctx context.Context, s Settings) (*observation, boo
 	o.Input, o.objects = r.input(ctx, s)
 	for namespace := range o.Veleros {
 		v := r.veleros[namespace]
-		o.gates[namespace], o.tests[namespace] = v.gate(), lastTests{accept: v.testedAt, release: v.releaseTestedAt}
+		o.gates[namespace], o.tests[namespace] = v.gate(), lastTests{accept: v.testedAt, release: v.releaseTestedAt, unreleased: v.unreleasedSince}
 	}
 	o.maintenances = maintainer{r}.maintenances(&o.Input, s)
 	o.facts = r.readFacts(ctx, &o.Input, s.DiagnoseAfter)
@@ -137,6 +137,9 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 	}
 	if s.Enabled && r.Wanted != nil {
 		r.addWanted(in.Loads, objects)
+	}
+	for i := range in.Loads {
+		in.Loads[i].HeldSince = r.heldSince[types.UID(in.Loads[i].UID)]
 	}
 	r.addTargets(ctx, in.Loads, objects, now)
 	r.dropStale(objects)
@@ -254,6 +257,21 @@ func (r *Reconciler) dropStale(objects map[string]*Object) {
 	for uid := range r.diagnosed {
 		if objects[string(uid)] == nil {
 			delete(r.diagnosed, uid)
+		}
+	}
+	for uid := range r.heldSince {
+		if objects[string(uid)] == nil {
+			delete(r.heldSince, uid)
+		}
+	}
+}
+
+// recordHeld remembers since when pressure holds loads: the rate limit of notes must not
+// lengthen it.
+func (r *Reconciler) recordHeld(d *vgdp.Decision) {
+	for i := range d.Waiting {
+		if w := &d.Waiting[i]; w.Held() {
+			r.heldSince[types.UID(w.UID)] = w.Wait.Since
 		}
 	}
 }

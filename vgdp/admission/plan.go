@@ -24,8 +24,9 @@ type observation struct {
 	hideAbove int
 }
 
-// lastTests are the times of the last dry runs.
-type lastTests struct{ accept, release time.Time }
+// lastTests are the times of the last dry runs, and since when nothing would release a hidden
+// load by them; zero: something would, or it is unknown.
+type lastTests struct{ accept, release, unreleased time.Time }
 
 // plan is what to write, in this order: the Gates, then the dry runs, then the edits.
 type plan struct {
@@ -65,7 +66,7 @@ func decide(o *observation) (*plan, error) {
 	}
 	o.testGates(p, gates)
 	list, err := edits(&p.Decision, o.hides(p, gates), o.Time)
-	p.edits = slices.Concat(list, o.expiredHides(gates), o.diagnose(p))
+	p.edits = slices.Concat(list, o.endedHides(gates), o.diagnose(p))
 	return p, err
 }
 
@@ -125,43 +126,49 @@ func (o *observation) testGates(p *plan, gates map[string]gateState) {
 // hides are the loads to hide from Velero's node-agents, which otherwise try
 // each waiting load every 5 s on every node: the DataUploads and DataDownloads of
 // a Velero with more than so many waiting, if plimsoll-release-hidden releases them once
-// the Gate does not hold them, which is tested first. A load that is accepted meanwhile
-// fails the write's version check.
+// the Gate does not hold them, which is tested first, and while any is hidden. A load that is
+// accepted meanwhile fails the write's version check.
 //
 // They are hidden after their creation. A policy that hid them at creation would refuse
 // them (503) on an API server that has just started and does not know their schema yet,
 // and Velero does not retry the creation.
 func (o *observation) hides(p *plan, gates map[string]gateState) (list []*vgdp.Waiting) {
 	waiting := map[string]int{}
-	visible := map[string][]*vgdp.Waiting{}
+	visible, hidden := map[string][]*vgdp.Waiting{}, map[string]*vgdp.Load{}
 	for i := range p.Waiting {
 		w := &p.Waiting[i]
 		if !isNew(w.Load) || !w.Kind.Facts().HasMover {
 			continue
 		}
 		waiting[w.Namespace]++
-		if !w.Hidden && !w.Cancel && !w.Deleted && gates[w.Namespace].needsTicket(w.Load, o.Time.Add(time.Minute)) {
+		switch {
+		case w.Cancel || w.Deleted:
+		case w.Hidden:
+			hidden[w.Namespace] = w.Load
+		case gates[w.Namespace].needsTicket(w.Load, o.Time.Add(time.Minute)):
 			visible[w.Namespace] = append(visible[w.Namespace], w)
 		}
 	}
-	for namespace, all := range visible {
-		if waiting[namespace] <= o.hideAbove {
-			continue
+	for namespace, n := range waiting {
+		tested := hidden[namespace]
+		if all := visible[namespace]; n > o.hideAbove && len(all) > 0 {
+			tested, list = all[0].Load, append(list, all...)
 		}
-		if o.Time.Sub(o.tests[namespace].release) >= selfTestInterval {
-			p.tests[namespace] = append(p.tests[namespace], test{release: true, load: all[0].Load, object: o.objects[all[0].UID]})
+		if tested != nil && o.Time.Sub(o.tests[namespace].release) >= selfTestInterval {
+			p.tests[namespace] = append(p.tests[namespace], test{release: true, load: tested, object: o.objects[tested.UID]})
 		}
-		list = append(list, all...)
 	}
 	return list
 }
 
-// expiredHides are hidden loads that are too old for the policies to hold: they are
-// released.
-func (o *observation) expiredHides(gates map[string]gateState) (list []edit) {
+// endedHides are the hidden loads that are too old for the policies to hold, and those that
+// nothing would release without a controller: they are released.
+func (o *observation) endedHides(gates map[string]gateState) (list []edit) {
 	for i := range o.Loads {
 		l := &o.Loads[i]
-		if l.Hidden && isNew(l) && !o.Time.Before(gates[l.Namespace].holdsUntil(l)) {
+		since := o.tests[l.Namespace].unreleased
+		unreleased := !since.IsZero() && o.Time.Sub(since) >= maxUnreleased
+		if l.Hidden && isNew(l) && (unreleased || !o.Time.Before(gates[l.Namespace].holdsUntil(l))) {
 			list = append(list, edit{load: l, kind: KindRelease, restoreMover: true, annotations: map[string]any{}})
 		}
 	}

@@ -61,6 +61,7 @@ type Reconciler struct {
 	proofs     proofs
 	targets    targets
 	diagnosed  map[types.UID]diagnosed // loads, by UID
+	heldSince  map[types.UID]time.Time // loads, by UID: when pressure first held each, written or not
 	noteBucket flowcontrol.RateLimiter
 	notesFor   int
 }
@@ -120,7 +121,7 @@ func (r *Reconciler) reset() {
 	r.cluster = newCluster(r.wake)
 	r.proofs = proofs{dynamic: r.Dynamic, log: r.Log, asked: map[string]time.Time{}}
 	r.targets = newTargets(r.Core, r.Classes, r.Log)
-	r.notesFor, r.diagnosed = 0, map[types.UID]diagnosed{}
+	r.notesFor, r.diagnosed, r.heldSince = 0, map[types.UID]diagnosed{}, map[types.UID]time.Time{}
 	r.forecast.forget()
 }
 
@@ -142,6 +143,7 @@ func (r *Reconciler) reconcile(ctx context.Context) {
 		return
 	}
 	p, err := decide(o)
+	r.recordHeld(&p.Decision)
 	if err != nil {
 		r.Log.Error("failed to encode changes of data mover loads; these are not written", "error", err)
 	}

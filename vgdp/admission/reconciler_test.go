@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/abilities"
+	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
@@ -37,6 +38,7 @@ type loadServer struct {
 	loads   map[string]*unstructured.Unstructured
 	dryRuns []string // bodies
 	writes  []string // bodies
+	keeps   bool     // no policy releases hidden loads
 }
 
 func (s *loadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +64,9 @@ func (s *loadServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.refuse(w, metav1.StatusReasonForbidden, http.StatusForbidden, "policy plimsoll-admit: no ticket")
 			return
 		}
-		assert.NoError(s.t, unstructured.SetNestedField(now.Object, "velero", "spec", "datamover")) // the policy releases it
+		if !s.keeps {
+			assert.NoError(s.t, unstructured.SetNestedField(now.Object, "velero", "spec", "datamover"))
+		}
 	default:
 		s.version++
 		s.writes = append(s.writes, string(body))
@@ -115,6 +119,17 @@ func listed(t *testing.T, s *loadServer) (*Reconciler, *velero, *gates) {
 	}
 	learn(t, s, v)
 	return r, v, g
+}
+
+// twoRounds are at a time from now on, by the clocks of the controller and the API server.
+func twoRounds(t *testing.T, r *Reconciler, s *loadServer, g *gates, in time.Duration) {
+	t.Helper()
+	g.ahead = in
+	r.clock.ahead.Store(int64(in))
+	for range 2 {
+		r.reconcile(t.Context())
+		learn(t, s, r.veleros["velero"])
+	}
 }
 
 func newest(context.Context) abilities.Velero { return abilities.Velero{} }
@@ -221,11 +236,85 @@ func TestNoTicketWithoutGates(t *testing.T) {
 			rounds(gates(g))
 			assert.Zero(t, r.Counts().Writes[KindAdmit]+r.Counts().Writes[KindHide])
 			assert.Zero(t, r.Counts().Waits[vgdp.DataUpload].Count)
+			assert.Contains(t, r.Reports()[0].Problem, errAway.Error())
+			v.ConfigMap = "gone"
+			rounds(gates(g))
+			assert.Contains(t, r.Reports()[0].ConfigMapError, "get configmaps gone", "the ConfigMap is read all the same")
 			rounds(g)
+			assert.Empty(t, r.Reports()[0].Problem)
 			assert.EqualValues(t, 1, r.Counts().Writes[KindAdmit])
 			assert.Contains(t, fmt.Sprint(s.writes), `"plimsoll.dev/admitted":"*@1"`)
 		})
 	}
+}
+
+// A Gate has the lease duration that is configured, also after a reload.
+func TestLeaseDurationReloaded(t *testing.T) {
+	s := &loadServer{t: t, version: 10, loads: map[string]*unstructured.Unstructured{}}
+	r, v, g := listed(t, s)
+	twoRounds(t, r, s, g, 0)
+	settings := r.Settings()
+	assert.EqualValues(t, 30, v.keeper.main.Spec.LeaseDurationSeconds)
+	for _, seconds := range []int32{10, 60} {
+		settings.LeaseDuration = time.Duration(seconds) * time.Second
+		r.Settings = func() Settings { return settings }
+		before := g.writes
+		twoRounds(t, r, s, g, 0)
+		assert.Equal(t, seconds, v.keeper.main.Spec.LeaseDurationSeconds)
+		assert.Equal(t, before+1, g.writes, "once")
+	}
+}
+
+// However slowly reasons may be written, no load waits for pressure longer than it may.
+func TestPressureHoldWithoutNotes(t *testing.T) {
+	s := &loadServer{t: t, version: 10, loads: map[string]*unstructured.Unstructured{}}
+	for i := range 200 {
+		s.add(fmt.Sprint("new", i), "")
+	}
+	r, v, g := listed(t, s)
+	v.config = configured(t, `{"loadConcurrency":{"globalConfig":1}}`, noon()) // pressure alone limits
+	settings := r.Settings()
+	settings.QuietAbove, settings.NotesPerSecond = 1000, 1
+	r.Settings = func() Settings { return settings }
+	now := metav1.NowMicro()
+	require.NoError(t, r.cluster.leases.Replace([]any{&nodeReport{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1"}, NodeReport: lease.NodeReport{HoldUntil: new(metav1.NewMicroTime(now.Add(vgdp.MaxStartHold)))}, Renewed: now, LastHeartbeat: now.Time,
+	}}, ""))
+	for _, row := range []struct {
+		in   time.Duration
+		held int
+	}{{0, 200}, {vgdp.MaxAcceptHold - 10*time.Second, 200}, {vgdp.MaxAcceptHold + 10*time.Second, 0}} {
+		twoRounds(t, r, s, g, row.in)
+		assert.Equal(t, row.held, r.Reports()[0].Reasons[vgdp.CodePressure], row.in)
+	}
+	assert.Less(t, r.Counts().Writes[KindNote], uint64(20))
+}
+
+// What is hidden while nothing would release it is released, also where nothing is visible.
+func TestHiddenUnreleased(t *testing.T) {
+	s := &loadServer{t: t, version: 10, loads: map[string]*unstructured.Unstructured{}}
+	for i := range 5 {
+		s.add(fmt.Sprint("new", i), "")
+	}
+	r, _, g := listed(t, s)
+	hidden := func(in time.Duration) (n int) {
+		twoRounds(t, r, s, g, in)
+		for _, u := range s.loads {
+			if isHidden(u) {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, 4, hidden(0))
+	s.keeps = true
+	assert.Equal(t, 4, hidden(10*time.Second), "an API server that has just started would say so, too")
+	assert.Equal(t, notHiddenReason, r.Reports()[0].NotHidden)
+	assert.Zero(t, r.Counts().Writes[KindRelease])
+	assert.Zero(t, hidden(15*time.Second+maxUnreleased))
+	assert.NotZero(t, r.Counts().Writes[KindRelease])
+	s.keeps = false
+	assert.NotZero(t, hidden(25*time.Second+maxUnreleased), "something would again")
 }
 
 func TestReadFacts(t *testing.T) {

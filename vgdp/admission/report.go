@@ -45,7 +45,9 @@ type Report struct {
 	Maintenances       []vgdp.PostponedMaintenance `json:"postponedMaintenances,omitempty"`
 	MaintenanceCount   int                         `json:"postponedMaintenanceCount,omitempty"`
 	MaintenanceProblem string                      `json:"maintenanceProblem,omitempty"`
-	// Problem is why nothing is decided about it; absent: no problem.
+	// Problem is why nothing is decided about it, or why its Gates cannot be read or written:
+	// it gets no tickets then, and its loads are not held once the Gate is not fresh; absent:
+	// no problem.
 	Problem string `json:"problem,omitempty"`
 	// GateOpen is why its loads start without the tickets that they need; absent: they do
 	// not, or it is unknown.
@@ -92,7 +94,7 @@ func reports(in *vgdp.Input, d *vgdp.Decision, veleros map[string]*velero, faile
 		v := veleros[p.Namespace]
 		p.ConfigMap, p.Drift, p.GateOpen = v.config.name, v.config.drift, v.gateOpen
 		p.StartedAtOnce, p.OtherMovers = v.startedAtOnce(), v.others
-		p.NotHidden = v.notHidden()
+		p.NotHidden, p.Problem = v.notHidden(), failed[p.Namespace]
 		for _, h := range v.config.hints {
 			p.Hints = append(p.Hints, h.String())
 		}

@@ -119,22 +119,31 @@ func (v *velero) testRelease(ctx context.Context, t test, now time.Time) {
 	default:
 		v.releasedBy = ""
 	}
+	if v.releasedBy != "" {
+		v.unreleasedSince = time.Time{}
+	} else if v.unreleasedSince.IsZero() {
+		v.unreleasedSince = now
+	}
 	switch {
 	case was == v.releasedBy && !first:
 	case v.releasedBy != "":
-		v.log.Info("hiding waiting data mover loads: more than vgdp.hideAbove", "velero", v.Namespace, "releasedBy", v.releasedBy)
+		v.log.Info("can hide waiting data mover loads", "velero", v.Namespace, "releasedBy", v.releasedBy)
 	default:
-		v.log.Warn("cannot hide waiting data mover loads", "velero", v.Namespace, "reason", notHiddenReason)
+		v.log.Warn("cannot hide waiting data mover loads; those that are hidden are released unless that changes", "velero", v.Namespace, "after", maxUnreleased, "reason", notHiddenReason)
 	}
 }
+
+// maxUnreleased is how long loads stay hidden while nothing would release them. An API server
+// that has just started does not know the policy and its Gate yet, for up to 31 s.
+const maxUnreleased = time.Minute
 
 // notHiddenReason is why loads are not hidden although many wait.
 const notHiddenReason = "nothing would release them when no controller does: neither policy plimsoll-release-hidden (deploy/gate-mutating.yaml) nor a working CronJob plimsoll-release-hidden (deploy/release-hidden.yaml)"
 
-// notHidden is why the loads that wait are not hidden; empty: they are, or there was
-// nothing to hide of late.
+// notHidden is why the loads that wait are not hidden, or do not stay so; empty: they are,
+// or there was nothing to hide of late.
 func (v *velero) notHidden() string {
-	if v.releasedBy != "" || v.releaseTestedAt.IsZero() || v.clock.now().Sub(v.releaseTestedAt) > 2*selfTestInterval {
+	if v.unreleasedSince.IsZero() || v.clock.now().Sub(v.releaseTestedAt) > 2*selfTestInterval {
 		return ""
 	}
 	return notHiddenReason

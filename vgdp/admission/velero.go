@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -39,10 +40,12 @@ type velero struct {
 	gateOpen string
 	testedAt time.Time
 	// releasedBy is what would release a hidden load once the Gate does not hold it, by the
-	// last self-test: one of the constants; empty: nothing.
-	releasedBy      string
-	releaseTestedAt time.Time
-	jobWorks        func() bool
+	// last self-test: one of the constants; empty: nothing, or a load was released although
+	// the Gate holds it. unreleasedSince is since when nothing would, by all self-tests; zero:
+	// something would, or it is unknown.
+	releasedBy                       string
+	releaseTestedAt, unreleasedSince time.Time
+	jobWorks                         func() bool
 
 	// direct are the kinds whose loads its node-agents start at once, by the definitions.
 	direct map[vgdp.Kind]bool
@@ -67,7 +70,7 @@ type velero struct {
 func newVelero(r *Reconciler, of Velero) *velero {
 	v := &velero{
 		Velero: of, core: r.Core, dynamic: r.Dynamic, log: r.Log, clock: &r.clock,
-		keeper: keeper{gates: r.gates(of.Namespace), lease: r.Settings().LeaseDuration, clock: &r.clock},
+		keeper: keeper{gates: r.gates(of.Namespace), clock: &r.clock},
 		config: newConfiguration(), loads: map[vgdp.Kind]*store.Store[*Object]{}, direct: map[vgdp.Kind]bool{}, told: map[string]bool{},
 		jobWorks: r.JobWorks,
 	}
@@ -127,23 +130,22 @@ func (v *velero) ready() bool {
 }
 
 // prepare does what a decision needs: it reads and renews the Gates, starts the watches
-// once no tickets of another leader can be used any more, and polls the ConfigMap. It
-// tells whether the configuration changed.
-func (v *velero) prepare(ctx context.Context, enabled bool, agents []*agentPod, watch func(func())) (changed bool, err error) {
+// once no tickets of another leader can be used any more, and polls the ConfigMap,
+// whatever becomes of the Gates. It tells whether the configuration changed.
+func (v *velero) prepare(ctx context.Context, s Settings, agents []*agentPod, watch func(func())) (changed bool, err error) {
+	v.keeper.lease = s.LeaseDuration
 	if !v.gatesRead {
-		if err := v.adopt(ctx, enabled); err != nil {
-			return false, err
-		}
+		err = v.adopt(ctx, s.Enabled && !v.unnamed)
 	}
-	if err := v.writeGates(ctx); err != nil {
-		return false, err
+	if err == nil {
+		err = v.writeGates(ctx)
 	}
 	changed = v.config.read(ctx, v.core.ConfigMaps(v.Namespace), v.Velero, agents, time.Now())
-	if !v.watching && !v.clock.now().Before(v.keeper.ticketsFrom) {
+	if err == nil && !v.watching && !v.clock.now().Before(v.keeper.ticketsFrom) {
 		v.watching = true
 		v.watch(ctx, watch)
 	}
-	return changed, nil
+	return changed, err
 }
 
 // adopt adopts the Gates of an earlier leader: what is held stays held, under a new
@@ -334,11 +336,11 @@ type serverTimeout struct {
 	set bool
 }
 
-// podVolumeTimeout is that of the server's newest pod.
+// podVolumeTimeout is that of the server's newest pod; of several, that of the last by name.
 func (v *velero) podVolumeTimeout() serverTimeout {
 	var newest *corev1.Pod
 	for _, p := range v.movers.List() {
-		if len(p.Spec.Containers) > 0 && (newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp)) {
+		if len(p.Spec.Containers) > 0 && (newest == nil || cmp.Or(newest.CreationTimestamp.Compare(p.CreationTimestamp.Time), cmp.Compare(newest.Name, p.Name)) < 0) {
 			newest = p
 		}
 	}
@@ -351,14 +353,15 @@ func (v *velero) podVolumeTimeout() serverTimeout {
 }
 
 // serverOf is the container of Velero's server, with its command line alone; nil: the
-// pod has none.
+// pod has none. Other programs have a server too, so its program must be velero: by its
+// command, or its name where the image has the command.
 func serverOf(p *corev1.Pod) []corev1.Container {
 	for _, c := range p.Spec.Containers {
-		line := slices.Concat(c.Command, c.Args)
-		if len(line) > 0 && path.Base(line[0]) == "velero" {
-			line = line[1:]
+		program, line := c.Name, c.Args
+		if len(c.Command) > 0 {
+			program, line = c.Command[0], slices.Concat(c.Command[1:], c.Args)
 		}
-		if len(line) > 0 && line[0] == "server" {
+		if path.Base(program) == "velero" && len(line) > 0 && line[0] == "server" {
 			return []corev1.Container{{Name: c.Name, Args: line}}
 		}
 	}
