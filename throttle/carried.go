@@ -26,3 +26,17 @@ func (in *Input) within(t Target, base Rates) Rates {
 	base.Read, base.Write, base.CPU = bound(base.Read, most.Read), bound(base.Write, most.Write), bound(base.CPU, float64(in.CPUs))
 	return base
 }
+
+// through is how many times more a workload used before it was throttled at all, as far as
+// its limits tell: who may read less writes less elsewhere, and needs less CPU. The base of
+// another throttle is not to be the effect of the first one. One without a limit in force has no
+// effect.
+func (in *Input) through(list map[Target]Throttle, cgroup string) float64 {
+	most := 1.0
+	for t, c := range list {
+		if t.Cgroup == cgroup && c.InForce() && !in.Workloads[cgroup].DryRun && !in.Unwritten[t] {
+			most = max(most, c.Base.over(c.Limits()))
+		}
+	}
+	return most
+}

@@ -142,14 +142,29 @@ func (in *Input) pressureFor(t Target, w *Workload) Pressure {
 // exemption is why a culprit is not throttled; empty: it is.
 func (in *Input) exemption(t Target) string {
 	w := in.Workloads[t.Cgroup]
+	if w.Unlisted {
+		return "whether its namespace forbids it is not known yet: may the agent list namespaces?"
+	}
 	if why := w.Exemption(in.pressureOn(t).Level); why != "" {
 		return why
 	}
 	if t.Memory {
 		return in.memoryExemption(t, &w)
 	}
-	if used := in.Culprits[t].CPU; used > 0 && used <= w.RequestCores {
-		return fmt.Sprintf("it uses %.2g cores, no more than the %.2g that it requests", used, w.RequestCores)
+	return in.Culprits[t].tooLittle(w.RequestCores)
+}
+
+// tooLittle is why a limit on a disk or the CPU would limit nothing, also at the floor; empty:
+// it would.
+func (r Rates) tooLittle(request float64) string {
+	bytes := max(r.Read, r.Write)
+	switch {
+	case r.CPU > 0 && r.CPU <= request:
+		return fmt.Sprintf("it uses %.2g cores, no more than the %.2g that it requests", r.CPU, request)
+	case r.CPU > 0 && r.CPU <= minCPU:
+		return fmt.Sprintf("it uses %.2g cores, no more than the least limit of %.2g", r.CPU, minCPU)
+	case bytes > 0 && bytes <= minBytes:
+		return fmt.Sprintf("it uses %.2g MB/s, no more than the least limit of %.2g MB/s", bytes/1e6, minBytes/1e6)
 	}
 	return ""
 }

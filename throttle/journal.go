@@ -136,6 +136,8 @@ type Journal struct {
 	Limits []Limit
 	// Timeout is how long a Set waits for Files; 0: as long as they take.
 	Timeout time.Duration
+	// Order reorders the limits before they are written; nil: they are written by knob.
+	Order func([]Limit)
 	// Restored are the knobs whose values before the last Set has written, and Left those whose
 	// values it has left, because another program has changed them.
 	Restored, Left []Knob
@@ -165,7 +167,11 @@ func (b *Journal) Set(want map[Knob]float64) error {
 	if !slices.ContainsFunc(b.Limits, Limit.pending) {
 		return errors.Join(errs...)
 	}
-	for _, l := range slices.SortedFunc(slices.Values(b.Limits), func(l, o Limit) int { return l.Knob.compare(o.Knob) }) {
+	list := slices.SortedFunc(slices.Values(b.Limits), func(l, o Limit) int { return l.Knob.compare(o.Knob) })
+	if b.Order != nil {
+		b.Order(list)
+	}
+	for _, l := range list {
 		if l.pending() && (restored[l.Knob] || planned[l.Knob] && err == nil) { // what is restored need not be saved before
 			errs = append(errs, b.ignoreGone(l.Knob, func() error { return b.write(l) })...)
 		}
@@ -183,6 +189,11 @@ func (b *Journal) save() error {
 	}
 	b.saved = append([]Limit{}, b.Limits...)
 	return nil
+}
+
+// Planned tells whether a limit is no more than that: it could not be saved, so it was not written.
+func (b *Journal) Planned(l Limit) bool {
+	return b.saved != nil && l.pending() && !l.InForce() && !slices.Contains(b.saved, l)
 }
 
 // ignoreGone runs do, and drops a knob whose cgroup or device does not exist any more.

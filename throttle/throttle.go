@@ -3,6 +3,7 @@ package throttle
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -33,9 +34,9 @@ const (
 	// once: a limit on bytes written can hold up the journal of a filesystem, and with it
 	// all others (ADR 91).
 	harmAfter = 10 * time.Second
-	// triesFor is how long it takes at soft to the end of effectAfter, all steps one after
+	// TriesFor is how long it takes at soft to the end of effectAfter, all steps one after
 	// the other.
-	triesFor = (unthrottled-FloorPercent)/tighten*tightenCooldown + effectAfter
+	TriesFor = (unthrottled-FloorPercent)/tighten*tightenCooldown + effectAfter
 	harms    = 0.5
 	minHarm  = 0.1 // of the time
 	// Lifetime is how long a throttle lasts without renewal: after a restart an older one
@@ -160,6 +161,17 @@ func (c *Throttle) Limits() Rates {
 	}
 }
 
+// Allowed is the percentage of what it used before that its limits allow: more than Percent
+// where a lower bound is.
+func (c *Throttle) Allowed() int {
+	used, limits := c.Base.Read+c.Base.Write+c.Base.CPU, c.Limits()
+	if used == 0 { // memory is held
+		return c.Percent
+	}
+	may := min(limits.Read, c.Base.Read) + min(limits.Write, c.Base.Write) + min(limits.CPU, c.Base.CPU)
+	return int(math.Round(may / used * 100))
+}
+
 // NotAgain is why it is not tried again for a while.
 func (c *Throttle) NotAgain() string {
 	why := "it did not help"
@@ -177,7 +189,7 @@ func (c *Throttle) Tries(now time.Time) bool {
 	case !c.InForce() || c.Base.Memory > 0:
 		return false
 	case c.Percent > FloorPercent:
-		return c.Tightens && now.Sub(c.Began) < triesFor
+		return c.Tightens && now.Sub(c.Began) < TriesFor
 	}
 	return now.Sub(c.FloorSince) < effectAfter
 }
@@ -206,7 +218,7 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if _, there := after[t]; there || p.Level == plugins.None || in.exemption(t) != "" || use.Rates == (Rates{}) {
 			continue
 		}
-		c := Throttle{Base: in.within(t, use.Rates.times(through(before, t.Cgroup, &w))), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), Booted: in.Booted, DiskKey: in.DiskKeys[t.Disk]}
+		c := Throttle{Base: in.within(t, use.Rates.times(in.through(before, t.Cgroup))), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), Booted: in.Booted, DiskKey: in.DiskKeys[t.Disk]}
 		after[t] = c.next(t, &in, p, &w)
 	}
 	return after
@@ -229,19 +241,6 @@ func Unexpired(list map[Target]Throttle, now, booted time.Time) map[Target]Throt
 		}
 	}
 	return left
-}
-
-// through is how many times more a workload used before it was throttled at all, as far as
-// its limits tell: who may read less writes less elsewhere, and needs less CPU. The base of
-// another throttle is not to be the effect of the first one.
-func through(list map[Target]Throttle, cgroup string, w *Workload) float64 {
-	most := 1.0
-	for t, c := range list {
-		if t.Cgroup == cgroup && c.InForce() && !w.DryRun {
-			most = max(most, c.Base.over(c.Limits()))
-		}
-	}
-	return most
 }
 
 // clockSet moves all its times with the wall clock, if that was set: a throttle that ended

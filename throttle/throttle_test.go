@@ -128,6 +128,44 @@ func TestThrottleSecondResource(t *testing.T) {
 		in.Workloads["pod"] = w
 	}
 	assert.InDelta(t, 0.2, second(small, in), 1e-9, "a dry run limits nothing")
+	small, in = pressed(0, plugins.Hard, Rates{Read: 100 * mib}), pressed(30, plugins.Hard, Rates{Read: 100 * mib})
+	in.Unwritten = map[Target]bool{nvme: true}
+	assert.InDelta(t, 0.2, second(small, in), 1e-9, "nor does a limit that is not written")
+}
+
+// What uses no more than the least limit is not throttled, and how far another one is limited is
+// what its limits are of what it used.
+func TestThrottleLeastLimit(t *testing.T) {
+	for want, use := range map[string]Rates{
+		"it uses 0.6 MB/s, no more than the least limit of 1 MB/s": {Read: 600_000, Write: 300_000},
+		"it uses 0.3 MB/s, no more than the least limit of 1 MB/s": {Write: 300_000},
+		"it uses 0.05 cores, no more than the least limit of 0.1":  {CPU: 0.05},
+		"it uses 0.3 cores, no more than the 0.5 that it requests": {CPU: 0.3},
+		"": {Read: 2e6},
+	} {
+		target := nvme
+		if use.CPU > 0 {
+			target = cpu
+		}
+		in := pressed(0, plugins.Hard, use)
+		in.CPU.Level = plugins.Hard
+		in.Culprits = map[Target]Use{target: {Rates: use}}
+		if use.CPU > minCPU {
+			in.Workloads["pod"] = Workload{RequestCores: 0.5}
+		}
+		list := Next(nil, in)
+		assert.Equal(t, want == "", len(list) == 1, want)
+		if want != "" {
+			assert.Equal(t, []NotThrottled{{target, want}}, Exempted(list, in))
+		}
+	}
+	allowed := func(c Throttle) int { return c.Allowed() }
+	assert.Equal(t, 52, allowed(Throttle{Base: Rates{Read: 2e6}, Percent: 20}))
+	assert.Equal(t, 21, allowed(Throttle{Base: Rates{Read: 2e6, Write: 100e6}, Percent: 20}), "of both together")
+	assert.Equal(t, 20, allowed(Throttle{Base: Rates{Write: 100e6}, Percent: 20}))
+	assert.Equal(t, 75, allowed(Throttle{Base: Rates{CPU: 2}, Request: 1.5, Percent: 20}))
+	assert.Equal(t, 100, allowed(Throttle{Base: Rates{Read: 100}, Percent: 20}), "its disk carries less by now")
+	assert.Equal(t, 100, allowed(Throttle{Base: Rates{Memory: 1}, Percent: 100}))
 }
 
 // The wall clock is set while a throttle is in force: nothing else changes, also where its
@@ -251,8 +289,8 @@ func TestThrottleWhereNoneWaits(t *testing.T) {
 
 func TestTries(t *testing.T) {
 	c := Throttle{Percent: 40, Began: noon, Tightens: true}
-	assert.True(t, c.Tries(at(triesFor-1)))
-	assert.False(t, c.Tries(at(triesFor)), "it was a culprit now and then")
+	assert.True(t, c.Tries(at(TriesFor-1)))
+	assert.False(t, c.Tries(at(TriesFor)), "it was a culprit now and then")
 	c.Tightens = false
 	assert.False(t, c.Tries(noon), "another one presses")
 	c = Throttle{Percent: FloorPercent, Began: noon, FloorSince: noon}

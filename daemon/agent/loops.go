@@ -46,7 +46,7 @@ func (a *Agent) round(ctx context.Context) {
 		return
 	}
 	a.throttle(false)
-	a.resize()
+	a.resize(ctx)
 	a.budgetMovers()
 	said := a.askPlugins(ctx)
 	a.recordVerdicts(said)

@@ -42,6 +42,7 @@ type resizeFixture struct {
 	node      string
 	namespace string
 	alone     bool // it is the throttle loop that works, not a round
+	uses      float64
 }
 
 func newResizeFixture(t *testing.T, node string) *resizeFixture {
@@ -65,16 +66,22 @@ func newResizeFixture(t *testing.T, node string) *resizeFixture {
 		}}}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	h.throttleFixture = newThrottleFixture(t)
-	h.config.Throttle.DryRun, h.config.Throttle.Resize, h.config.Throttle.Classes = false, true, []string{"Burstable"}
-	h.pods = pods.List{Synced: true, Pods: []pods.Pod{{
-		UID: string(made.UID), CgroupUID: string(made.UID), Namespace: h.namespace, Name: "hog", QoS: "Burstable", Phase: "Running", CPURequestMillicores: 100,
-	}}}
-	require.NoError(t, os.MkdirAll(filepath.Join(h.dir, hogPod), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(h.dir, hogPod, "cpu.max"), []byte("max 100000\n"), 0o644))
+	h.hogs(t, string(made.UID), 2, 100)
 	h.reports("4")
 	h.begin()
 	return h
+}
+
+// hogs has the pod use so many cores.
+func (h *resizeFixture) hogs(t *testing.T, uid string, uses float64, request uint64) {
+	t.Helper()
+	h.throttleFixture, h.uses = newThrottleFixture(t), uses
+	h.config.Throttle.DryRun, h.config.Throttle.Resize, h.config.Throttle.Classes = false, true, []string{"Burstable"}
+	h.pods = pods.List{Synced: true, Pods: []pods.Pod{{
+		UID: uid, CgroupUID: uid, Namespace: h.namespace, Name: "hog", QoS: "Burstable", Phase: "Running", CPURequestMillicores: request,
+	}}}
+	require.NoError(t, os.MkdirAll(filepath.Join(h.dir, hogPod), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(h.dir, hogPod, "cpu.max"), []byte("max 100000\n"), 0o644))
 }
 
 func cores(text string) corev1.ResourceList {
@@ -101,9 +108,13 @@ func (h *resizeFixture) pod() *corev1.Pod {
 // limits are the CPU limit in the API, and the quota of cpu.max.
 func (h *resizeFixture) limits() [2]string {
 	h.t.Helper()
+	return [2]string{h.pod().Spec.Containers[0].Resources.Limits.Cpu().String(), h.quota()}
+}
+
+func (h *resizeFixture) quota() string {
 	b, err := os.ReadFile(filepath.Join(h.dir, hogPod, "cpu.max"))
 	require.NoError(h.t, err)
-	return [2]string{h.pod().Spec.Containers[0].Resources.Limits.Cpu().String(), strings.Fields(string(b))[0]}
+	return strings.Fields(string(b))[0]
 }
 
 // reports is what a kubelet reports.
@@ -118,7 +129,7 @@ func (h *resizeFixture) reports(limit string) {
 	require.NoError(h.t, err)
 }
 
-// cpu is a round some seconds later, in which the pod uses two CPUs.
+// cpu is a round some seconds later, in which the pod uses the CPUs.
 func (h *resizeFixture) cpu(seconds int, level plugins.Level) {
 	h.t.Helper()
 	h.now = h.now.Add(time.Duration(seconds) * time.Second)
@@ -128,7 +139,7 @@ func (h *resizeFixture) cpu(seconds int, level plugins.Level) {
 			Time: h.now,
 			Workloads: []snapshot.WorkloadState{{
 				Workload: snapshot.Workload{Cgroup: hogPod, Kind: snapshot.KindPod, PodUID: uid}, Pod: &snapshot.Pod{UID: uid, Namespace: h.namespace, Name: "hog"},
-				Rates: snapshot.Some(snapshot.WorkloadRates{CPUCores: snapshot.Some(2.0)}),
+				Rates: snapshot.Some(snapshot.WorkloadRates{CPUCores: snapshot.Some(h.uses)}),
 			}},
 			Contention: []snapshot.Contention{{
 				Resource: snapshot.SharedCPU, State: snapshot.ContentionPresent,
@@ -138,7 +149,7 @@ func (h *resizeFixture) cpu(seconds int, level plugins.Level) {
 		Levels: &plugins.Levels{Time: h.now, Verdicts: []plugins.Verdict{{Resource: plugins.CPU, Scope: "node", Level: level, Reason: "slow"}}},
 	}
 	h.throttles.round(state, &h.config, h.pods)
-	if !h.alone && h.throttles.resize(&sync.Mutex{}) {
+	if !h.alone && h.throttles.resize(h.t.Context(), &sync.Mutex{}) {
 		h.throttles.round(state, &h.config, h.pods)
 	}
 }
@@ -221,10 +232,10 @@ func TestResizeThatTakesNoEffect(t *testing.T) {
 
 func TestResizeUndone(t *testing.T) {
 	for name, undo := range map[string]func(t *testing.T, h *resizeFixture){
-		"at the end":                    func(_ *testing.T, h *resizeFixture) { h.throttles.lift() },
+		"at the end":                    func(_ *testing.T, h *resizeFixture) { h.throttles.lift(h.t.Context()) },
 		"switched off":                  func(_ *testing.T, h *resizeFixture) { h.config.Throttle.Resize = false; h.cpu(5, plugins.Hard) },
 		"a dry run":                     func(_ *testing.T, h *resizeFixture) { h.config.Throttle.DryRun = true; h.cpu(5, plugins.Hard) },
-		"by the next agent, which ends": func(_ *testing.T, h *resizeFixture) { h.begin(); h.throttles.lift() },
+		"by the next agent, which ends": func(_ *testing.T, h *resizeFixture) { h.begin(); h.throttles.lift(h.t.Context()) },
 		"by the next agent, whose state was lost": func(t *testing.T, h *resizeFixture) { h.state = t.TempDir(); h.begin(); h.cpu(5, plugins.None) },
 		"by the next agent, after it expired":     func(_ *testing.T, h *resizeFixture) { h.begin(); h.cpu(301, plugins.None) },
 	} {
@@ -301,12 +312,12 @@ func TestResizeWaitsWithoutLock(t *testing.T) {
 	h.throttles.list[ended] = now
 	resizable := throttle.Workload{Resizable: true}
 	h.throttles.last = resizeInput{h.now, booted, map[string]throttle.Workload{hogPod: resizable, begun.Cgroup: resizable}, func(string) (throttle.Container, bool) { return throttle.Container{}, true }}
-	a.resize()
+	a.resize(t.Context())
 	assert.NotZero(t, asked)
 	assert.Empty(t, h.throttles.resizes.journal.Limits, "its pod is gone")
 	assert.Equal(t, map[throttle.Target]throttle.Throttle{begun: now}, h.throttles.list, "it is decided next time")
 	a.throttlingEnded, a.throttled = false, of
 	h.throttles.shown.Store(&view.Throttles{})
-	a.resize()
+	a.resize(t.Context())
 	assert.Nil(t, h.throttles.shown.Load(), "what it changed counts at once, by the same sample: standalone nothing is shown")
 }

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/agents"
+	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
@@ -52,22 +53,27 @@ func (a *Agent) throttle(again bool) (*view.State, []evict.Relief) {
 }
 
 // resize throttles the CPU of pods in the API. No throttle waits for it.
-func (a *Agent) resize() {
+func (a *Agent) resize(ctx context.Context) {
 	a.resizing.Lock()
 	defer a.resizing.Unlock()
-	if a.throttles.resize(&a.throttling) {
+	if a.throttles.resize(ctx, &a.throttling) {
 		a.throttle(true)
 	}
 }
 
+// endTimeout bounds the removal of all limits at the end, but the last save.
+const endTimeout = process.StopTimeout - saveTimeout - 500*time.Millisecond
+
 // endThrottles removes every limit; none is made after it. It gives up on what hangs.
 func (a *Agent) endThrottles() {
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
 	a.resizing.Lock()
 	defer a.resizing.Unlock()
 	a.throttling.Lock()
 	defer a.throttling.Unlock()
 	a.throttlingEnded = true
-	a.throttles.lift()
+	a.throttles.lift(ctx)
 	if left := a.throttles.limits(); len(left) > 0 {
 		a.Log.Warn("gave up removing limits of throttled pods; the next agent removes them, or plimsoll release", "limits", left)
 	}

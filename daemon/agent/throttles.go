@@ -2,9 +2,9 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -44,6 +44,7 @@ type throttles struct {
 	// cgroup, both of the newest sample.
 	devices, titles map[string]string
 	relief          []evict.Relief
+	pressures       map[pressure]relieved
 	last            resizeInput // of the last round
 	saved           savedThrottles
 	logged          string // the problem that was logged last
@@ -57,6 +58,19 @@ type throttles struct {
 	shown atomic.Pointer[view.Throttles]
 	// cgroups that have a limit of Plimsoll, and of what, for the sample loop.
 	cgroups atomic.Pointer[map[string][]snapshot.SharedResource]
+}
+
+// pressure on a resource, as verdicts tell it.
+type pressure struct {
+	resource plugins.Resource
+	scope    string
+}
+
+// relieved tells since when pods are throttled for a pressure, at the highest level that it has
+// reached; zero: not yet.
+type relieved struct {
+	level plugins.Level
+	since time.Time
 }
 
 // savedThrottles is the part that is saved across restarts.
@@ -150,6 +164,11 @@ func (m *throttles) followClock(booted time.Time) {
 	for i := range m.relief {
 		m.relief[i].Since = m.relief[i].Since.Add(by)
 	}
+	for p, of := range m.pressures {
+		if !of.since.IsZero() {
+			m.pressures[p] = relieved{of.level, of.since.Add(by)}
+		}
+	}
 	m.resizes.moveTimes(by)
 }
 
@@ -170,11 +189,11 @@ func (m *throttles) setCgroups(workloads map[string]throttle.Workload) error {
 
 // resize applies the limits of the API that the last round wants. It takes lock, but waits for
 // the API server without it. due: another round is, as it changed what is known.
-func (m *throttles) resize(lock sync.Locker) (due bool) {
+func (m *throttles) resize(ctx context.Context, lock sync.Locker) (due bool) {
 	lock.Lock()
 	next, list, last := m.resizes.clone(), maps.Clone(m.list), m.last
 	lock.Unlock()
-	if !next.round(list, last) {
+	if !next.round(ctx, list, last) {
 		return false
 	}
 	lock.Lock()
@@ -182,8 +201,8 @@ func (m *throttles) resize(lock sync.Locker) (due bool) {
 	next.moveTimes(throttle.ClockSet(&last.booted, m.booted))
 	m.resizes = next
 	for t, c := range m.list {
-		if w := last.workloads[t.Cgroup]; c.UndecidedResize(t, &w) {
-			c.Resized, c.NotResized = list[t].Resized, list[t].NotResized
+		if w, of := last.workloads[t.Cgroup], list[t]; c.UndecidedResize(t, &w) || c.Resized && of.NotResized != "" {
+			c.Resized, c.NotResized = of.Resized, of.NotResized
 			m.list[t] = c
 		}
 	}
@@ -208,8 +227,8 @@ func (m *throttles) limits() []throttle.Limit {
 }
 
 // lift removes every limit from the kernel and the API. It forgets the throttles too, because the
-// next agent decides from its own samples.
-func (m *throttles) lift() {
+// next agent decides from its own samples. For the API it takes no longer than ctx.
+func (m *throttles) lift(ctx context.Context) {
 	told := maps.Clone(m.told)
 	clear(m.list)
 	clear(m.told)
@@ -217,7 +236,7 @@ func (m *throttles) lift() {
 	if len(m.limits()) == 0 && len(m.saved.Throttles) == 0 {
 		return
 	}
-	err := errors.Join(m.journal.Set(nil), m.resizes.lift(), m.saveIfChanged())
+	err := errors.Join(m.journal.Set(nil), m.resizes.lift(ctx), m.saveIfChanged())
 	m.publishCgroups()
 	m.logProblem(err)
 	for _, t := range targets(told) {
@@ -229,7 +248,7 @@ func (m *throttles) lift() {
 
 // disable removes every limit where no pod is known.
 func (m *throttles) disable() {
-	m.lift()
+	m.lift(context.Background())
 	m.shown.Store(nil)
 }
 
@@ -352,10 +371,41 @@ func (m *throttles) limitsOf(t throttle.Target) (list []throttle.Limit) {
 	return list
 }
 
+// followPressures takes the levels that were reached. What becomes hard waits for throttles anew:
+// soft may have lasted for long.
+func (m *throttles) followPressures(l *plugins.Levels) {
+	now := map[pressure]relieved{}
+	for i := range l.Verdicts {
+		v := &l.Verdicts[i]
+		if p := (pressure{v.Resource, v.Scope}); v.Level > now[p].level {
+			now[p] = relieved{level: v.Level}
+		}
+	}
+	for p := range now {
+		if before := m.pressures[p]; before.level >= now[p].level {
+			now[p] = before
+		}
+	}
+	m.pressures = now
+}
+
+// reliefUntil is until when evictions wait for throttles that relieve a pressure from now on at
+// the latest: as long as one may become tighter, counted from the first of them. Another pod
+// that becomes a culprit postpones no eviction further, or pods could do that by turns for ever.
+func (m *throttles) reliefUntil(p pressure, now time.Time, wait time.Duration) time.Time {
+	of := m.pressures[p]
+	if of.since.IsZero() {
+		of.since = now
+		m.pressures[p] = of
+	}
+	return of.since.Add(throttle.TriesFor + wait)
+}
+
 // reliefOf is the relief expected from the limits in force, by resource and scope: for
-// wait, and as long as one of them may still become tighter. It keeps the time at which a
-// relief began.
+// wait, and as long as one of them may still become tighter, within bounds. It keeps the time at
+// which a relief began.
 func (m *throttles) reliefOf(l *plugins.Levels, workloads map[string]throttle.Workload, wait time.Duration) (list []evict.Relief) {
+	m.followPressures(l)
 	inForce := m.inForce()
 	for i := range l.Verdicts {
 		v := &l.Verdicts[i]
@@ -371,6 +421,9 @@ func (m *throttles) reliefOf(l *plugins.Levels, workloads map[string]throttle.Wo
 		r.Until = r.Since.Add(wait)
 		if tries && r.Until.Before(l.Time.Add(wait)) {
 			r.Until = l.Time.Add(wait)
+		}
+		if last := m.reliefUntil(pressure{v.Resource, v.Scope}, l.Time, wait); r.Until.After(last) {
+			r.Until = last
 		}
 		list = append(list, r)
 	}
@@ -409,7 +462,7 @@ func (m *throttles) name(list []throttle.Target) string {
 func (m *throttles) throttled(t throttle.Target, w throttle.Workload) view.Throttled {
 	c := m.list[t]
 	return view.Throttled{
-		Cgroup: t.Cgroup, Name: m.titles[t.Cgroup], Disk: t.Disk, Memory: t.Memory, Percent: c.Percent, Limit: c.Limits(), Reason: c.Why,
+		Cgroup: t.Cgroup, Name: m.titles[t.Cgroup], Disk: t.Disk, Memory: t.Memory, Percent: c.Allowed(), Limit: c.Limits(), Reason: c.Why,
 		Expires: c.Expires, Until: c.Until(&w), Mover: w.Mover, DryRun: w.DryRun, Resized: c.Resized, NotResized: c.NotResized,
 	}
 }
@@ -528,34 +581,4 @@ func (m *throttles) tell(s *view.State, t throttle.Target, dryRun bool, reason, 
 	if m.event != nil && !dryRun && pod.UID != "" {
 		m.event(pod, corev1.EventTypeNormal, reason, text)
 	}
-}
-
-// RemoveLimits removes the cgroup limits that this machine's agent, which does not run, has left
-// on pods.
-func RemoveLimits(c *config.Agent, out io.Writer, log *slog.Logger) error {
-	file := state.File[savedThrottles]{Path: filepath.Join(c.State.Dir, throttlesFile), UntilBoot: true}
-	kept, err := file.Load()
-	if errors.Is(err, state.ErrNoState) || err == nil && len(kept.Limits) == 0 {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("cannot read the limits of throttled pods, which stay until their pods end: %w", err)
-	}
-	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}, c.Workloads.Roots)
-	if err != nil {
-		return err
-	}
-	m := newThrottles(c.State.Dir, bootID(c.Paths.Procfs), host, log)
-	clear(m.list)
-	err = errors.Join(m.journal.Set(nil), m.saveIfChanged()) // those of an earlier boot ended with it
-	for _, k := range m.journal.Restored {
-		fmt.Fprintf(out, "%s: limit removed, which an agent that no longer runs had left\n", k)
-	}
-	for _, k := range m.journal.Left {
-		fmt.Fprintf(out, "%s: left: another program changed it\n", k)
-	}
-	if err != nil {
-		return fmt.Errorf("remove limits of throttled pods: %w", err)
-	}
-	return nil
 }

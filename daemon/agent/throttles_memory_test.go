@@ -207,12 +207,17 @@ func TestMemoryLimitRaisedUnlisted(t *testing.T) {
 }
 
 func TestMemoryLimitForbiddenByNamespace(t *testing.T) {
-	h := newMemoryFixture(t)
-	h.labels = map[string]string{"batch": "never"}
-	h.throttles.round(h.eats(), &h.config, h.pods)
-	assert.Equal(t, "max", h.high())
-	require.Len(t, h.throttles.shown.Load().Exempt, 1)
-	assert.Equal(t, "batch/eater, memory: namespace batch forbids it: label plimsoll.dev/throttle=never", h.throttles.shown.Load().Exempt[0].Text())
+	for label, why := range map[string]string{
+		"never":       "namespace batch forbids it: label plimsoll.dev/throttle=never",
+		pods.Unlisted: "whether its namespace forbids it is not known yet: may the agent list namespaces?",
+	} {
+		h := newMemoryFixture(t)
+		h.labels = map[string]string{"batch": label}
+		h.throttles.round(h.eats(), &h.config, h.pods)
+		assert.Equal(t, "max", h.high())
+		require.Len(t, h.throttles.shown.Load().Exempt, 1)
+		assert.Equal(t, "batch/eater, memory: "+why, h.throttles.shown.Load().Exempt[0].Text())
+	}
 }
 
 func TestMemoryLimitDryRun(t *testing.T) {

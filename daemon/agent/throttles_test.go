@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -203,7 +204,7 @@ func TestMoverLimitEndsWithBoot(t *testing.T) {
 
 func TestMoverLimitsUndone(t *testing.T) {
 	for what, undo := range map[string]func(h *throttleFixture){
-		"at the end":              func(h *throttleFixture) { h.throttles.lift() },
+		"at the end":              func(h *throttleFixture) { h.throttles.lift(h.t.Context()) },
 		"when it is switched off": func(h *throttleFixture) { h.throttles.disable() },
 		"by a dry run": func(h *throttleFixture) {
 			h.config.VGDP.DryRun = true
@@ -441,7 +442,7 @@ func TestMoverStateCorruptTouchesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, b[:len(b)/2], 0o600))
 	h.start()
-	h.throttles.lift()
+	h.throttles.lift(h.t.Context())
 	assert.Equal(t, fourOf, h.read())
 	assert.Contains(t, h.log.String(), "they stay until their pods end")
 }
@@ -470,7 +471,7 @@ func FuzzMoverState(f *testing.F) {
 		for range 2 {
 			m := newThrottles(dir, "boot", host, slog.New(slog.DiscardHandler))
 			m.journal.Files = gone{}
-			m.lift()
+			m.lift(t.Context())
 			require.Empty(t, m.journal.Limits)
 			require.Empty(t, m.list)
 		}
@@ -493,6 +494,16 @@ func TestThrottleOfDryRunIsLogged(t *testing.T) {
 	assert.Len(t, h.events, 1, "once, also after a restart")
 }
 
+// What is shown is how far a pod is limited, where that is no fifth, too.
+func TestThrottleOfLittleShown(t *testing.T) {
+	h := newThrottleFixture(t)
+	s := h.seen(plugins.Hard, false)
+	s.Snapshot.Workloads[0].Rates = snapshot.Some(snapshot.WorkloadRates{IO: []snapshot.WorkloadIORates{{Number: "8:0", ReadBytesPerSecond: 2e6}}})
+	h.throttles.round(s, &h.config, h.pods)
+	require.Len(t, h.throttles.shown.Load().Throttled, 1)
+	assert.Contains(t, h.throttles.shown.Load().Throttled[0].Text(), "sda limited to 1.0 MB/s read, 1.0 MB/s write, 52 % of its previous use")
+}
+
 // The end of a limit is told once and when it ends: by a dry run, which goes on as one, and by
 // the end of the agent.
 func TestThrottleEndIsTold(t *testing.T) {
@@ -507,7 +518,7 @@ func TestThrottleEndIsTold(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(h.log.String(), `msg="pod throttled" pod=velero/du-1`), "the second one as a dry run")
 	h.config.VGDP.DryRun = false
 	h.round(1, plugins.Soft)
-	h.throttles.lift()
+	h.throttles.lift(h.t.Context())
 	assert.Contains(t, h.log.String(), `msg="pod no longer throttled" pod=velero/du-1 disk=sda reason="no longer throttled on sda: the agent ends, or there is no cluster"`)
 }
 
@@ -522,6 +533,40 @@ func TestReliefWhileItCanBeTighter(t *testing.T) {
 	assert.Equal(t, h.now.Add(10*time.Second), h.throttles.relief[0].Until, "it has not shown its effect yet")
 	h.round(2, plugins.Soft)
 	assert.False(t, h.throttles.relief[0].Until.After(floor), "now it has")
+}
+
+// Pods become culprits one after the other, each until its throttle is about to have shown its
+// effect: evictions wait as long as for one, also where for moments none is throttled. Where the
+// pressure becomes hard they wait for its throttles.
+func TestReliefOfOneAfterAnother(t *testing.T) {
+	for _, row := range []struct {
+		none   int // of 15 seconds, without a throttle
+		before plugins.Level
+	}{{0, plugins.Hard}, {1, plugins.Hard}, {0, plugins.Soft}, {1, plugins.Soft}} {
+		h := newThrottleFixture(t)
+		second := func(s int, level plugins.Level) {
+			h.now = h.now.Add(time.Second)
+			state, cgroup := h.seen(level, false), fmt.Sprintf("/kubepods/besteffort/mover%d", s/15)
+			state.Snapshot.Workloads[0].Cgroup, state.Snapshot.Contention[0].Culprits[0].Cgroup = cgroup, cgroup
+			if os.Mkdir(filepath.Join(h.dir, cgroup), 0o755) == nil {
+				require.NoError(t, os.WriteFile(filepath.Join(h.dir, cgroup, "io.max"), []byte(free), 0o644))
+			}
+			if s%15 < row.none {
+				state.Snapshot.Workloads, state.Snapshot.Contention = nil, nil
+			}
+			h.throttles.round(state, &h.config, h.pods)
+		}
+		for s := range 130 {
+			second(s, row.before)
+			if s%15 >= row.none {
+				require.Len(t, h.throttles.relief, 1)
+				require.Equal(t, s <= row.none+70-1, h.throttles.relief[0].Until.After(h.now), "%+v: after %d s", row, s)
+			}
+		}
+		second(140, plugins.Hard)
+		require.Len(t, h.throttles.relief, 1)
+		assert.Equal(t, row.before == plugins.Soft, h.throttles.relief[0].Until.After(h.now), "%+v", row)
+	}
 }
 
 func TestMoverReliefFromFirstLimit(t *testing.T) {

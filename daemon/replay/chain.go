@@ -139,7 +139,7 @@ func (c *chain) throttle(s *snapshot.Snapshot, levels *plugins.Levels, list pods
 		was, there := before[t]
 		if now := c.throttles[t]; now.InForce() && !(there && was.InForce()) {
 			i := slices.IndexFunc(s.Workloads, func(w snapshot.WorkloadState) bool { return w.Cgroup == t.Cgroup })
-			began = append(began, Throttling{Time: s.Time, Name: s.Workloads[i].Title(), Disk: t.Disk, Memory: t.Memory, Percent: now.Percent, Limit: now.Limits(), Reason: now.Why})
+			began = append(began, Throttling{Time: s.Time, Name: s.Workloads[i].Title(), Disk: t.Disk, Memory: t.Memory, Percent: now.Allowed(), Limit: now.Limits(), Reason: now.Why})
 		}
 	}
 	return began

@@ -10,6 +10,7 @@
 // and in each round:
 //
 //	pass := api.Pass(ctx)
+//	pass.Read(journal.Limits)
 //	journal.Files, journal.Save = pass, pass.Record
 //	if why := pass.Exempt(pod); why == "" { ... pass.Knobs(cgroup, pod) ... }
 //	resizing := pass.Resizing(journal.Limits) // what is not in effect of what was written before

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,8 @@ const fieldManager = "plimsoll-agent"
 type API struct {
 	Core corev1client.CoreV1Interface
 	Node string
+	// Timeout of each call; 0: it takes as long as its Pass may.
+	Timeout time.Duration
 }
 
 // Pass are the CPU limits of containers in millicores, as throttle.Files. It reads each pod
@@ -38,6 +41,7 @@ type Pass struct {
 	served  func() error
 	record  func(body []byte) error
 	pods    map[string]*corev1.Pod // by UID, as read or written
+	unread  map[string]error       // by UID: why it could not be read
 	refused map[throttle.Knob]throttle.Resizing
 }
 
@@ -49,24 +53,42 @@ const recordTimeout = time.Second
 func (a *API) Pass(ctx context.Context) *Pass {
 	options := metav1.PatchOptions{FieldManager: fieldManager}
 	return &Pass{
-		node: a.Node, pods: map[string]*corev1.Pod{}, refused: map[throttle.Knob]throttle.Resizing{},
+		node: a.Node, pods: map[string]*corev1.Pod{}, unread: map[string]error{}, refused: map[throttle.Knob]throttle.Resizing{},
 		get: func(c throttle.Container) (*corev1.Pod, error) {
+			ctx, cancel := withTimeout(ctx, a.Timeout)
+			defer cancel()
 			return a.Core.Pods(c.Namespace).Get(ctx, c.Pod, metav1.GetOptions{})
 		},
 		patch: func(c throttle.Container, body []byte) (*corev1.Pod, error) {
+			ctx, cancel := withTimeout(ctx, a.Timeout)
+			defer cancel()
 			return a.Core.Pods(c.Namespace).Patch(ctx, c.Pod, types.StrategicMergePatchType, body, options, "resize")
 		},
 		quotas: func(namespace string) (*corev1.ResourceQuotaList, error) {
+			ctx, cancel := withTimeout(ctx, a.Timeout)
+			defer cancel()
 			return a.Core.ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
 		},
-		served: func() error { return Served(ctx, a.Core.RESTClient()) },
+		served: sync.OnceValue(func() error {
+			ctx, cancel := withTimeout(ctx, a.Timeout)
+			defer cancel()
+			return Served(ctx, a.Core.RESTClient())
+		}),
 		record: func(body []byte) error {
-			ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+			ctx, cancel := withTimeout(ctx, recordTimeout)
 			defer cancel()
 			_, err := a.Core.Nodes().Patch(ctx, a.Node, types.MergePatchType, body, options)
 			return err
 		},
 	}
+}
+
+// withTimeout is a context that ends after a timeout; 0: with ctx alone.
+func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, timeout)
 }
 
 // ErrNotServed says that the API server has no pods/resize.
@@ -127,11 +149,56 @@ func (p *Pass) Knobs(cgroup string, of throttle.Container) (list []throttle.Knob
 	return list, nil
 }
 
-// pod reads a pod. One with another UID, of another node, or that has ended is gone.
-func (p *Pass) pod(of throttle.Container) (*corev1.Pod, error) {
-	if pod := p.pods[of.UID]; pod != nil {
-		return pod, nil
+// maxReads is how many pods are read at once.
+const maxReads = 10
+
+// Read reads the pods of these limits. It reads several at once: one after the other would take all
+// the time of a pass where the API server is slow.
+func (p *Pass) Read(limits []throttle.Limit) {
+	list := map[string]throttle.Container{}
+	for i := range limits {
+		list[limits[i].Container.UID] = limits[i].Container
 	}
+	var (
+		mu    sync.Mutex // guards the maps of the Pass
+		all   sync.WaitGroup
+		slots = make(chan struct{}, maxReads)
+	)
+	for _, c := range list {
+		slots <- struct{}{}
+		all.Go(func() {
+			pod, err := p.read(c)
+			mu.Lock()
+			defer mu.Unlock()
+			p.keep(c.UID, pod, err)
+			<-slots
+		})
+	}
+	all.Wait()
+}
+
+// Unread tells whether the pod of a container could not be read.
+func (p *Pass) Unread(of throttle.Container) bool { return p.unread[of.UID] != nil }
+
+func (p *Pass) keep(uid string, pod *corev1.Pod, err error) {
+	if err != nil {
+		p.unread[uid] = err
+		return
+	}
+	p.pods[uid] = pod
+}
+
+// pod returns a pod, which is read once, whether or not that succeeds.
+func (p *Pass) pod(of throttle.Container) (*corev1.Pod, error) {
+	if p.pods[of.UID] == nil && p.unread[of.UID] == nil {
+		pod, err := p.read(of)
+		p.keep(of.UID, pod, err)
+	}
+	return p.pods[of.UID], p.unread[of.UID]
+}
+
+// read a pod. One with another UID, of another node, or that has ended is gone.
+func (p *Pass) read(of throttle.Container) (*corev1.Pod, error) {
 	pod, err := p.get(of)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -141,7 +208,6 @@ func (p *Pass) pod(of throttle.Container) (*corev1.Pod, error) {
 	case string(pod.UID) != of.UID, pod.Spec.NodeName != p.node, pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return nil, throttle.ErrGone
 	}
-	p.pods[of.UID] = pod
 	return pod, nil
 }
 

@@ -79,7 +79,7 @@ func (s *server) set(p *corev1.Pod) {
 
 func (s *server) pass() *Pass {
 	return &Pass{
-		node: "n1", pods: map[string]*corev1.Pod{}, refused: map[throttle.Knob]throttle.Resizing{},
+		node: "n1", pods: map[string]*corev1.Pod{}, unread: map[string]error{}, refused: map[throttle.Knob]throttle.Resizing{},
 		served: func() error { return s.served },
 		get: func(throttle.Container) (*corev1.Pod, error) {
 			s.gets++
@@ -170,6 +170,32 @@ func TestPassResizesAndRestores(t *testing.T) {
 	require.NoError(t, err)
 	assert.JSONEq(t, before, jsonOf(t, s.pod.Spec), "exactly as before")
 	assert.Empty(t, s.notes)
+}
+
+// A pod is read once in a pass, also where that fails.
+func TestPassReadsOnce(t *testing.T) {
+	for _, fails := range []error{nil, errDead} {
+		s := newServer(t)
+		j := &throttle.Journal{}
+		_, err := s.round(j, 0.3)
+		require.NoError(t, err)
+		s.gets = 0
+		p := s.pass()
+		get := p.get
+		p.get = func(c throttle.Container) (*corev1.Pod, error) {
+			pod, err := get(c)
+			if fails != nil {
+				return nil, fails
+			}
+			return pod, err
+		}
+		p.Read(j.Limits)
+		assert.Equal(t, fails != nil, p.Unread(ref()))
+		p.Resizing(j.Limits)
+		j.Files, j.Save = p, p.Record
+		require.ErrorIs(t, j.Set(map[throttle.Knob]float64{j.Limits[0].Knob: 0.3, j.Limits[1].Knob: 0.3}), fails)
+		assert.Equal(t, 1, s.gets)
+	}
 }
 
 func TestPassForeignLimitKept(t *testing.T) {

@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/state"
+)
+
+// RemoveLimits removes the cgroup limits that this machine's agent, which does not run, has left
+// on pods.
+func RemoveLimits(c *config.Agent, out io.Writer, log *slog.Logger) error {
+	file := state.File[savedThrottles]{Path: filepath.Join(c.State.Dir, throttlesFile), UntilBoot: true}
+	kept, err := file.Load()
+	if errors.Is(err, state.ErrNoState) || err == nil && len(kept.Limits) == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot read the limits of throttled pods, which stay until their pods end: %w", err)
+	}
+	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}, c.Workloads.Roots)
+	if err != nil {
+		return err
+	}
+	m := newThrottles(c.State.Dir, bootID(c.Paths.Procfs), host, log)
+	clear(m.list)
+	err = errors.Join(m.journal.Set(nil), m.saveIfChanged()) // those of an earlier boot ended with it
+	for _, k := range m.journal.Restored {
+		fmt.Fprintf(out, "%s: limit removed, which an agent that no longer runs had left\n", k)
+	}
+	for _, k := range m.journal.Left {
+		fmt.Fprintf(out, "%s: left: another program changed it\n", k)
+	}
+	if err != nil {
+		return fmt.Errorf("remove limits of throttled pods: %w", err)
+	}
+	return nil
+}
