@@ -30,13 +30,17 @@ import (
 func TestEvictThroughController(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, cluster.Options{Graces: noKubelets()})
-	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
-		"a pod goes through the controller":                        evictedThroughController,
-		"a request outlives the agent, and waits for a controller": aRequestOutlivesTheAgent,
-		"a zone that is tainted waits":                             aZoneThatIsTaintedWaits,
-		"the controller is away":                                   theControllerIsAway,
+	// The last one's tests wait for their turn behind all others of the package.
+	for _, row := range []struct {
+		name string
+		test func(*testing.T, *cluster.Cluster)
+	}{
+		{"a pod goes through the controller", evictedThroughController},
+		{"a request outlives the agent, and waits for a controller", aRequestOutlivesTheAgent},
+		{"a zone that is tainted waits", aZoneThatIsTaintedWaits},
+		{"the controller is away", theControllerIsAway},
 	} {
-		t.Run(name, func(t *testing.T) { test(t, c) })
+		t.Run(row.name, func(t *testing.T) { row.test(t, c) })
 	}
 }
 
