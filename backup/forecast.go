@@ -112,7 +112,7 @@ const mostWork = 1_000_000
 // patience is how long a play may take.
 type patience struct {
 	work int         // Backups decided about; 0: mostWork
-	over func() bool // nobody waits for it any more; nil: that cannot be
+	over func() bool // the term that asked for the play has ended; nil: it does not end
 }
 
 // ended tells whether a play that has done so much ends.

@@ -198,7 +198,7 @@ func TestForecastStartsWhatDecideStarts(t *testing.T) {
 	}
 }
 
-// A play ends when it has decided about so many Backups, or when nobody waits for it any more.
+// A play ends when it has decided about so many Backups, or when the term that asked for it has ended.
 func TestForecastIsBounded(t *testing.T) {
 	in, coming := busyNight(200)
 	p := premises{in: in, coming: coming, until: noon.Add(24 * time.Hour)}
