@@ -211,7 +211,7 @@ func TestRealVeleroDrainsWithoutController(t *testing.T) {
 		r.become(map[string]string{fmt.Sprintf("waits-%d", i): fmt.Sprintf("Queued %d", i+1)})
 	}
 	r.deployed(handedOver(4)...)
-	r.examined(`WARN +backup queue +` + r.namespace + `/velero runs with --disable-controllers=backup-queue, and whether the plimsoll controller starts its Backups, .* is not known: no controller can be asked: .*; it runs at most 4 Backups at a time`)
+	r.examined(`WARN +backup queue +` + r.namespace + `/velero runs with --disable-controllers=backup-queue, and whether the plimsoll controller starts its Backups, .* is not known: .* holds Lease ` + r.namespace + `/plimsoll-controller, which is the controller's if it has election.namespace: ` + r.namespace + `; it runs at most 4 Backups at a time`)
 	require.Equal(t, -1, a.end(sigkill))
 	r.examined(`FAIL +backup queue +` + r.namespace + `/velero runs with --disable-controllers=backup-queue and no plimsoll controller is leader`)
 	require.NoError(t, r.server.Store.Resume())

@@ -15,7 +15,7 @@ mkdir -p $out
 
 module=$(go list -m)
 # Packages whose tests start processes. The one that takes longest begins first.
-processes=(e2e e2e/chart deploy e2e/clock e2e/cluster e2e/container e2e/velero evict/kube lease pods daemon/agent throttle/resize)
+processes=(e2e e2e/chart deploy e2e/clock e2e/cluster e2e/container evict/kube lease pods daemon/agent throttle/resize)
 # Of these, those most of whose tests start none: make check runs them too.
 few=(daemon/agent evict/kube lease pods throttle/resize)
 machines=(e2e/vm)
