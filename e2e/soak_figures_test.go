@@ -51,7 +51,7 @@ func (s *soak) newFigures() *figures {
 		f.add(who+" Lease", "B", 256)
 	}
 	f.add("agent state but decisions", "B", 2<<10)
-	f.add("agent decisions kept", "B", 128<<10) // a ring of two files: by half a ring up and down
+	f.add("agent decisions kept", "B", 256<<10) // two rings of two files: each by half of itself up and down
 	names := []string{"seconds"}
 	for _, figure := range f.all {
 		names = append(names, figure.Name)
@@ -77,7 +77,7 @@ func (f *figures) event(text string) { f.said = append(f.said, text) }
 func (f *figures) sample() {
 	at := time.Since(f.s.begun)
 	values := append(f.process(f.s.agent, lease.Namespace, f.s.node), f.process(f.s.controller, "plimsoll-system", "plimsoll-controller")...)
-	all, decisions := stateBytes(f.s.state), stateBytes(filepath.Join(f.s.state, "decisions"))
+	all, decisions := stateBytes(f.s.state), stateBytes(filepath.Join(f.s.state, "decisions"))+stateBytes(filepath.Join(f.s.state, "evictions"))
 	values = append(values, all-decisions, decisions)
 	columns := []string{strconv.FormatFloat(at.Seconds(), 'f', 1, 64)}
 	for i, figure := range f.all {
