@@ -29,7 +29,8 @@ func TestKernelWithoutPSI(t *testing.T) {
 
 	n.startAgent()
 	said := n.run("journalctl -q --no-pager -o cat -u plimsoll")
-	assert.Len(t, linesWith(said, "psi=1"), 1, "said once:\n%s", said)
+	assert.Len(t, linesWith(said, "probe pressure failed: cpu, memory, io: no PSI (kernel built without CONFIG_PSI, or booted without psi=1)"), 1, "said once:\n%s", said)
+	assert.Len(t, linesWith(said, "not judged: memory, CPU: no PSI"), 1, "said once:\n%s", said)
 	n.until(30*time.Second, "memory-stall says why it cannot judge", func() bool {
 		v := n.memoryStall()
 		return v.Level == "none" && strings.Contains(v.Absent, "psi=1")
