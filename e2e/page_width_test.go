@@ -46,16 +46,22 @@ const faint = `(() => {
 // look shows a page in each width, there in each scheme, and measures it.
 func (b *browser) look(name, url string) {
 	b.t.Helper()
-	for _, width := range []int{420, 1400} {
+	resize := func(width int) {
 		b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
-		b.open("about:blank")
-		b.open(url)
-		b.waitFor(fmt.Sprintf("%s, %d px", name, width), `document.readyState === 'complete' && !!document.querySelector('h1')`)
+	}
+	resize(420)
+	b.open("about:blank")
+	b.open(url)
+	b.waitFor(name, `document.readyState === 'complete' && !!document.querySelector('h1')`)
+	b.js(`document.querySelectorAll('details').forEach((d) => { d.open = true }); 0`)
+	for _, width := range []int{420, 1400} {
+		resize(width)
+		// On a telephone the window grows with what is too wide, to be shrunk as a whole.
+		b.waitFor(fmt.Sprintf("%s, as wide as its window of %d px", name, width), fmt.Sprintf(`innerWidth === %d`, width))
 		for _, scheme := range []string{"light", "dark"} {
 			place := fmt.Sprintf("%s, %d px, %s", name, width, scheme)
 			b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": scheme}}})
 			b.waitFor(place, `matchMedia('(prefers-color-scheme: `+scheme+`)').matches`)
-			b.js(`document.querySelectorAll('details').forEach((d) => { d.open = true }); 0`)
 			assert.Empty(b.t, b.js(offScreen), place)
 			assert.Empty(b.t, b.js(faint), place)
 			background := map[string]string{"light": "rgb(244, 246, 248)", "dark": "rgb(16, 23, 30)"}[scheme]
