@@ -108,13 +108,13 @@ func TestShapeTypesInFewFiles(t *testing.T) {
 	}
 }
 
-// unraced are the packages that run.sh tests without the race detector.
-func unraced(t *testing.T) []string {
+// packages of a list in run.sh.
+func packages(t *testing.T, name string) []string {
 	t.Helper()
 	script, err := os.ReadFile("run.sh")
 	require.NoError(t, err)
-	_, list, found := strings.Cut(string(script), "\nplain=(")
-	require.True(t, found)
+	_, list, found := strings.Cut(string(script), "\n"+name+"=(")
+	require.True(t, found, name)
 	list, _, _ = strings.Cut(list, ")")
 	return strings.Fields(list)
 }
@@ -133,7 +133,7 @@ func besides(n ast.Node) bool {
 
 // There is no race to be found in them. One that gets a go statement leaves the list.
 func TestShapeUnracedPackagesSequential(t *testing.T) {
-	dirs := unraced(t)
+	dirs := packages(t, "plain")
 	assert.Greater(t, len(dirs), 20)
 	for _, dir := range dirs {
 		paths, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
@@ -146,6 +146,17 @@ func TestShapeUnracedPackagesSequential(t *testing.T) {
 			for n := range ast.Preorder(file) {
 				assert.False(t, besides(n), "%s", set.Position(n.Pos()))
 			}
+		}
+	}
+}
+
+// make e2e runs these one by one, and one that has no test ends it.
+func TestShapePackagesHaveTests(t *testing.T) {
+	for _, list := range []string{"processes", "machines", "longs"} {
+		for _, dir := range packages(t, list) {
+			tests, err := filepath.Glob(filepath.Join("..", dir, "*_test.go"))
+			require.NoError(t, err)
+			assert.NotEmpty(t, tests, "%s of %s in run.sh", dir, list)
 		}
 	}
 }
