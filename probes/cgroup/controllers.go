@@ -519,7 +519,7 @@ func (t *trackedWorkload) readOwn(i int, file string) ([]byte, error) {
 
 // readChild reads a file of a child cgroup; a removed one has no value.
 func (t *trackedWorkload) readChild(dir, file string, value func([]byte) (snapshot.Opt[uint64], error)) (snapshot.Opt[uint64], error) {
-	fd, err := t.reader.path.open(dir, "/", file)
+	fd, err := t.reader.path.open(anywhere, dir, "/", file)
 	if err == nil {
 		defer closeFD(fd)
 		t.reader.buf, err = readShown(fd, file, t.reader.buf)

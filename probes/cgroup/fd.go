@@ -41,14 +41,8 @@ type cgroupDir int
 
 const noDir = cgroupDir(-1)
 
-func openDir(path string) (cgroupDir, error) {
-	for {
-		fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if !errors.Is(err, unix.EINTR) {
-			return cgroupDir(fd), err
-		}
-	}
-}
+// anywhere is what an absolute path is below.
+const anywhere = cgroupDir(unix.AT_FDCWD)
 
 func (d cgroupDir) close() {
 	if d != noDir {
@@ -77,22 +71,14 @@ func (d cgroupDir) madeByHost() bool {
 
 // alive reports whether the cgroup exists since it was opened: every cgroup has
 // this file, a removed one has no files.
-func (d cgroupDir) alive() bool {
-	return !isRemoved(unix.Faccessat(int(d), "cgroup.procs", unix.F_OK, 0))
-}
-
-func (d cgroupDir) openFile(name string) (int, error) {
-	for {
-		fd, err := unix.Openat(int(d), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if !errors.Is(err, unix.EINTR) {
-			return fd, err
-		}
-	}
+func (d cgroupDir) alive(p *pathBuffer) bool {
+	_, _, err := p.stat(d, "cgroup.procs")
+	return !isRemoved(err)
 }
 
 // read reads a whole file into buf, which grows as needed.
-func (d cgroupDir) read(name string, buf []byte) ([]byte, error) {
-	fd, err := d.openFile(name)
+func (d cgroupDir) read(p *pathBuffer, name string, buf []byte) ([]byte, error) {
+	fd, err := p.open(d, name)
 	if err != nil {
 		return buf[:0], fmt.Errorf("%s: %w", name, err)
 	}
@@ -156,7 +142,8 @@ func isOutOfResources(err error) bool {
 
 // pathBuffer builds paths in one reused buffer and hands that to the kernel. As
 // strings they would be copied twice: for hundreds of pods, whose files are
-// opened again at each read, most of the garbage of a read.
+// opened again at each read, most of the garbage of a read. A path that is not
+// absolute is below the directory.
 type pathBuffer struct{ buf []byte }
 
 func (p *pathBuffer) join(parts ...string) *byte {
@@ -169,10 +156,18 @@ func (p *pathBuffer) join(parts ...string) *byte {
 }
 
 // open opens a file for reading.
-func (p *pathBuffer) open(parts ...string) (fd int, err error) {
-	name, here := p.join(parts...), unix.AT_FDCWD
+func (p *pathBuffer) open(below cgroupDir, parts ...string) (fd int, err error) {
+	return openAt(below, p.join(parts...), unix.O_RDONLY)
+}
+
+func (p *pathBuffer) openDir(parts ...string) (cgroupDir, error) {
+	fd, err := openAt(anywhere, p.join(parts...), unix.O_PATH|unix.O_DIRECTORY)
+	return cgroupDir(fd), err
+}
+
+func openAt(below cgroupDir, name *byte, flags uintptr) (fd int, err error) {
 	for {
-		fd, _, errno := unix.Syscall6(unix.SYS_OPENAT, uintptr(here), uintptr(unsafe.Pointer(name)), unix.O_RDONLY|unix.O_CLOEXEC, 0, 0, 0)
+		fd, _, errno := unix.Syscall6(unix.SYS_OPENAT, uintptr(below), uintptr(unsafe.Pointer(name)), flags|unix.O_CLOEXEC, 0, 0, 0)
 		switch {
 		case errno == 0:
 			return int(fd), nil
@@ -182,13 +177,19 @@ func (p *pathBuffer) open(parts ...string) (fd int, err error) {
 	}
 }
 
-// links returns a directory's number of links, or 0 if it does not exist.
-func (p *pathBuffer) links(parts ...string) uint64 {
+// stat returns a file's inode and its number of links.
+func (p *pathBuffer) stat(below cgroupDir, parts ...string) (inode, links uint64, err error) {
 	var st unix.Statx_t
-	name, here := p.join(parts...), unix.AT_FDCWD
-	_, _, errno := unix.Syscall6(unix.SYS_STATX, uintptr(here), uintptr(unsafe.Pointer(name)), 0, unix.STATX_NLINK, uintptr(unsafe.Pointer(&st)), 0)
+	name := p.join(parts...)
+	_, _, errno := unix.Syscall6(unix.SYS_STATX, uintptr(below), uintptr(unsafe.Pointer(name)), 0, unix.STATX_INO|unix.STATX_NLINK, uintptr(unsafe.Pointer(&st)), 0)
 	if errno != 0 {
-		return 0
+		return 0, 0, errno
 	}
-	return uint64(st.Nlink)
+	return st.Ino, uint64(st.Nlink), nil
+}
+
+// links returns a directory's number of links, or 0 if it does not exist.
+func (p *pathBuffer) links(path string) uint64 {
+	_, links, _ := p.stat(anywhere, path)
+	return links
 }

@@ -197,19 +197,19 @@ func TestCgroupRemovedErrors(t *testing.T) {
 	open, err := os.Open(dir + "/cgroup.procs")
 	require.NoError(t, err)
 	defer open.Close()
-	d, err := openDir(dir)
+	d, err := new(pathBuffer).openDir(dir)
 	require.NoError(t, err)
 	defer d.close()
-	require.True(t, d.alive())
+	require.True(t, d.alive(new(pathBuffer)))
 
 	require.NoError(t, os.Remove(dir))
 	_, err = open.Read(make([]byte, 8))
 	require.ErrorIs(t, err, unix.ENODEV)
 	assert.True(t, isRemoved(err), "read of a file that was open")
-	_, err = d.read("cgroup.procs", nil)
+	_, err = d.read(new(pathBuffer), "cgroup.procs", nil)
 	require.ErrorIs(t, err, unix.ENOENT)
 	assert.True(t, isRemoved(err), "open in a directory that was open")
-	assert.False(t, d.alive())
+	assert.False(t, d.alive(new(pathBuffer)))
 }
 
 func TestCgroupFileForbiddenIsAbsent(t *testing.T) {

@@ -60,7 +60,7 @@ func (t *trackedWorkload) readNetwork() {
 func (t *trackedWorkload) findNetwork() (snapshot.WorkloadNetwork, error) {
 	why := errNoProcess
 	for _, pid := range t.processes() {
-		d, err := openDir(t.reader.proc + "/" + strconv.Itoa(pid))
+		d, err := t.reader.path.openDir(t.reader.proc, "/", strconv.Itoa(pid))
 		if err != nil {
 			continue // it has ended
 		}
@@ -109,9 +109,9 @@ func (t *trackedWorkload) processes() []int {
 		if t.in[i].inode == 0 {
 			continue
 		}
-		r.appendProcesses(r.dirs[i] + t.cgroup)
+		r.appendProcesses(r.dirs[i], t.cgroup)
 		for _, dir := range r.subtree(t.node, i) {
-			r.appendProcesses(dir)
+			r.appendProcesses(dir, "")
 		}
 		if len(r.pids) > 0 {
 			break
@@ -124,8 +124,8 @@ func (t *trackedWorkload) processes() []int {
 
 // appendProcesses appends the pids in a cgroup. A removed or threaded one has
 // none.
-func (r *Reader) appendProcesses(dir string) {
-	fd, err := r.path.open(dir, "/cgroup.procs")
+func (r *Reader) appendProcesses(dir, cgroup string) {
+	fd, err := r.path.open(anywhere, dir, cgroup, "/cgroup.procs")
 	if err != nil {
 		return
 	}
@@ -143,22 +143,21 @@ func (r *Reader) networkOf(process cgroupDir) (snapshot.WorkloadNetwork, error) 
 	if process == noDir {
 		return snapshot.WorkloadNetwork{}, errNoProcess
 	}
-	var st unix.Stat_t
-	if err := unix.Fstatat(int(process), "ns/net", &st, 0); err != nil {
+	namespace, _, err := r.path.stat(process, "ns/net")
+	if err != nil {
 		return snapshot.WorkloadNetwork{}, fmt.Errorf("ns/net: %w", err)
 	}
 	switch r.hostNS {
 	case 0:
 		return snapshot.WorkloadNetwork{}, errHostUnknown
-	case st.Ino:
+	case namespace:
 		return snapshot.WorkloadNetwork{}, errHostNetwork
 	}
-	var err error
-	if r.buf, err = process.read("net/dev", r.buf); err != nil {
+	if r.buf, err = process.read(&r.path, "net/dev", r.buf); err != nil {
 		return snapshot.WorkloadNetwork{}, err
 	}
 	n, err := sumNetDev(r.buf)
-	n.Namespace = st.Ino
+	n.Namespace = namespace
 	return n, err
 }
 

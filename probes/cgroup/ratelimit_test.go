@@ -173,6 +173,33 @@ func TestReadAllocatesConstant(t *testing.T) {
 	}
 }
 
+// Files that are not kept open, and the detail, are opened by their names: those take no
+// memory either.
+func TestOpeningFilesAllocatesConstant(t *testing.T) {
+	for _, keptOpen := range []bool{true, false} {
+		reads := func(pods int) float64 {
+			k := ticksOf(t, podTree(t, pods))
+			if !keptOpen {
+				k.c.fds.left = 0
+			}
+			for range 3 {
+				k.after(detailEvery)
+			}
+			return testing.AllocsPerRun(20, func() {
+				k.at += detailEvery
+				k.c.pace = pace{}
+				for _, tr := range k.c.tracked {
+					tr.idle = false
+				}
+				_, _ = k.c.Read(k.at)
+			})
+		}
+		few, many := reads(10), reads(200)
+		t.Logf("kept open %t: %.0f and %.0f", keptOpen, few, many)
+		assert.Less(t, many-few, 1.9, "kept open %t: a hundredth for each pod more", keptOpen)
+	}
+}
+
 func TestSnapshotAllocatesConstant(t *testing.T) {
 	adds := func(pods int) float64 {
 		h := &snapshot.History{Window: 5 * time.Second, Keep: 10 * time.Second, MaxGap: time.Minute}

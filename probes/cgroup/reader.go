@@ -17,8 +17,6 @@ package cgroup
 import (
 	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -198,11 +196,11 @@ func (r *Reader) Close() {
 func (r *Reader) mounted() error {
 	var first error
 	for _, dir := range r.dirs[:r.walked] {
-		_, err := os.Stat(filepath.Join(dir, "cgroup.procs"))
+		_, _, err := r.path.stat(anywhere, dir, "/cgroup.procs")
 		if err == nil {
 			return nil
 		}
-		first = cmp.Or(first, err)
+		first = cmp.Or(first, fmt.Errorf("%s/cgroup.procs: %w", dir, err))
 	}
 	return fmt.Errorf("read cgroups: no cgroup file system: %w", first)
 }

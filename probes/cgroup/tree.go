@@ -83,7 +83,7 @@ func (r *Reader) openEverywhere(n *node) (somewhere bool) {
 
 func (r *Reader) openNode(n *node, i int) {
 	nd := &n.in[i]
-	d, err := openDir(r.dirs[i] + n.cgroup)
+	d, err := r.path.openDir(r.dirs[i], n.cgroup)
 	if err == nil {
 		nd.inode, _, err = d.inode()
 	}
@@ -122,7 +122,7 @@ func (r *Reader) open(n *node, i int) (d cgroupDir, mine bool, err error) {
 	case nd.inode == 0:
 		return noDir, false, nd.err
 	}
-	d, err = openDir(r.dirs[i] + n.cgroup)
+	d, err = r.path.openDir(r.dirs[i], n.cgroup)
 	if err != nil {
 		return noDir, false, err
 	}
@@ -161,7 +161,7 @@ func (r *Reader) alive(n *node, i int) bool {
 	if mine {
 		defer d.close()
 	}
-	return d.alive()
+	return d.alive(&r.path)
 }
 
 // listed is a workload's cgroup or one below, in one hierarchy, with its number
@@ -306,7 +306,7 @@ func (r *Reader) list(n *node) {
 // appendChildren appends the names of a cgroup's children in one hierarchy. Names that are
 // known take no memory: the cgroup of all pods is listed every few seconds.
 func (r *Reader) appendChildren(names []string, dir, cgroup string) ([]string, error) {
-	fd, err := r.path.open(dir, cgroup)
+	fd, err := r.path.open(anywhere, dir, cgroup)
 	if err != nil {
 		return names, err
 	}
@@ -433,7 +433,7 @@ func (r *Reader) hasProcesses(n *node, i int) (has bool, err error) {
 		if mine {
 			defer d.close()
 		}
-		r.buf, err = d.read("cgroup.procs", r.buf)
+		r.buf, err = d.read(&r.path, "cgroup.procs", r.buf)
 	}
 	switch {
 	case err == nil:

@@ -63,7 +63,7 @@ func TestCgroupV1FoundInAnyHierarchy(t *testing.T) {
 func TestCgroupV1InodeOfMemory(t *testing.T) {
 	top := cgroupTree(t, madeUpV1())
 	inode := func(path string) uint64 {
-		d, err := openDir(filepath.Join(top, path))
+		d, err := new(pathBuffer).openDir(filepath.Join(top, path))
 		require.NoError(t, err)
 		defer d.close()
 		n, _, err := d.inode()
@@ -135,7 +135,7 @@ func TestCgroupUnmountedIsError(t *testing.T) {
 	require.NoError(t, os.RemoveAll(top))
 	require.NoError(t, os.Mkdir(top, 0o755))
 	workloads, err := c.Read(c.now + time.Hour)
-	require.EqualError(t, err, "read cgroups: no cgroup file system: stat "+top+"/cgroup.procs: no such file or directory")
+	require.EqualError(t, err, "read cgroups: no cgroup file system: "+top+"/cgroup.procs: no such file or directory")
 	assert.Empty(t, workloads)
 
 	v1 := cgroupTree(t, madeUpV1())
@@ -157,18 +157,18 @@ func TestCgroupUnlistableIsWorkload(t *testing.T) {
 
 func TestCgroupReadStaysWithOpened(t *testing.T) {
 	top := cgroupTree(t, map[string]string{"x/cgroup.procs": "1\n", "x/memory.current": "1\n"})
-	d, err := openDir(filepath.Join(top, "x"))
+	d, err := new(pathBuffer).openDir(filepath.Join(top, "x"))
 	require.NoError(t, err)
 	defer d.close()
-	require.True(t, d.alive())
+	require.True(t, d.alive(new(pathBuffer)))
 
 	require.NoError(t, os.RemoveAll(filepath.Join(top, "x")))
 	require.NoError(t, os.Mkdir(filepath.Join(top, "x"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(top, "x/memory.current"), []byte("2\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(top, "x/cgroup.procs"), []byte("2\n"), 0o600))
-	_, err = d.read("memory.current", nil)
+	_, err = d.read(new(pathBuffer), "memory.current", nil)
 	assert.True(t, isRemoved(err), "%v", err)
-	assert.False(t, d.alive())
+	assert.False(t, d.alive(new(pathBuffer)))
 }
 
 // Each user of the machine may give a cgroup below its session the name of a pod's.

@@ -286,8 +286,8 @@ func (t *trackedWorkload) openFile(i int, name string) (int, error) {
 	if mine {
 		defer d.close()
 	}
-	fd, err := d.openFile(name)
-	if errors.Is(err, fs.ErrNotExist) && !d.alive() {
+	fd, err := t.reader.path.open(d, name)
+	if errors.Is(err, fs.ErrNotExist) && !d.alive(&t.reader.path) {
 		t.removed = true
 	}
 	return fd, err
@@ -297,7 +297,7 @@ func (t *trackedWorkload) openFile(i int, name string) (int, error) {
 // read just before, which proved that this path is the known cgroup. If none
 // could be kept, the inode is checked at the end of the read.
 func (t *trackedWorkload) readOnce(i int, name string) ([]byte, error) {
-	fd, err := t.reader.path.open(t.reader.dirs[i], t.cgroup, "/", name)
+	fd, err := t.reader.path.open(anywhere, t.reader.dirs[i], t.cgroup, "/", name)
 	if err != nil {
 		t.removed = t.removed || isRemoved(err) && !t.reader.alive(t.node, i)
 		return nil, fmt.Errorf("%s: %w", name, err)
