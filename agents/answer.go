@@ -90,6 +90,7 @@ func (r *Reconciler) answer(ctx context.Context, g *Evaluation, a PendingRequest
 				return
 			}
 			given = r.Evictor.Evict(ctx, victim(a.Request, pod, g.Settings.Evictions), a.DryRun)
+			ruling = r.checkOutcome(a, given)
 		}
 	}
 	code := ruling.Code
@@ -113,6 +114,24 @@ func (r *Reconciler) answer(ctx context.Context, g *Evaluation, a PendingRequest
 	}
 	r.recordAnswer(a, code, answer)
 	r.journal.answers[a.Judged.Name] = append(r.journal.answers[a.Judged.Name], answer)
+}
+
+// unknownTimeout is for how long an eviction whose outcome is unknown is tried again while its
+// request waits: then the API server has timed out the first try (its --request-timeout), and a
+// pod that an admission webhook keeps must not hold up the other pods of its node.
+const unknownTimeout = time.Minute
+
+// checkOutcome refuses, for now, a pod whose eviction has had no definite answer for so long.
+// The note in the Lease stays: it may have been evicted, so it counts.
+func (r *Reconciler) checkOutcome(a PendingRequest, given evict.Answer) Decision {
+	noted, is := r.journal.seen[a.UID]
+	if given.Outcome != evict.UnknownOutcome || !is || time.Since(noted) < unknownTimeout {
+		return Decision{}
+	}
+	return Decision{
+		Code: CodeOutcomeUnknown, RetryAfter: maxRetryDelay,
+		Why: fmt.Sprintf("its eviction has had no definite answer for %s; the last one: %s", time.Since(noted).Round(time.Second), given.Text),
+	}
 }
 
 // checkPod reads the pod of a request and says why it is not evicted. What takes further

@@ -143,6 +143,34 @@ func TestRequestUnknownOutcomeCountsOnce(t *testing.T) {
 	assert.Zero(t, counts.Refusals[string(CodeGone)])
 }
 
+// A webhook that fails the evictions of one pod does not hold up the other pods of its node.
+func TestRequestUnknownOutcomeGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFixture(t)
+		s.answer = func() evict.Answer {
+			return evict.Answer{Outcome: evict.UnknownOutcome, Text: "failed calling webhook"}
+		}
+		s.node("n", "web")
+		s.asks("n", web())
+		took := 0
+		for ; len(s.answers("n")) < 2; took++ {
+			require.Less(t, took, 70)
+			s.r.round(t.Context())
+			s.beat("n", nil)
+			time.Sleep(time.Second)
+		}
+		assert.InDelta(t, 60, took, 3)
+		note, given := s.answers("n")[0], s.answers("n")[1]
+		assert.True(t, countsAsEviction(note), "the pod may have been evicted")
+		assert.Equal(t, lease.Blocked, given.Result)
+		assert.Equal(t, string(CodeOutcomeUnknown), given.Code)
+		assert.Contains(t, given.Reason, "failed calling webhook")
+		assert.Equal(t, 30, given.RetryAfterSeconds)
+		assert.Len(t, s.r.journal.evictions, 1)
+		assert.EqualValues(t, 1, s.r.Counts().Refusals[string(CodeOutcomeUnknown)])
+	})
+}
+
 // A Velero may be in a namespace that no list names.
 func TestRequestInVelerosNamespace(t *testing.T) {
 	for what, row := range map[string]struct {

@@ -35,6 +35,8 @@ const (
 	CodeUnresolved Code = "volumes-unknown"
 	// CodeNamespaceUnknown: it cannot be read whether its namespace is a Velero's.
 	CodeNamespaceUnknown Code = "namespace-unknown"
+	// CodeOutcomeUnknown: the API server's answers do not tell whether the pod is evicted.
+	CodeOutcomeUnknown Code = "outcome-unknown"
 )
 
 // PendingRequest is a pending eviction request.
@@ -314,7 +316,7 @@ func (c Code) result() lease.Result {
 	switch c {
 	case CodeGone:
 		return lease.Gone
-	case CodeUnresolved, CodeNamespaceUnknown: // an agent treats an unknown refusal as one of all pods
+	case CodeUnresolved, CodeNamespaceUnknown, CodeOutcomeUnknown: // an agent treats an unknown refusal as one of all pods
 		return lease.Blocked
 	default:
 		return lease.Refused

@@ -31,7 +31,7 @@ func (c Counts) Clone() Counts {
 	for _, o := range []evict.Outcome{evict.Evicted, evict.InProgress, evict.NotFound, evict.Blocked, evict.Refused, evict.UnknownOutcome} {
 		all.Evictions[string(o)] = 0
 	}
-	for _, code := range []Code{CodeFullDisruption, CodeUnreadable, CodeCommon, CodeZone, CodeShare, CodeCluster, CodeOwner, CodeWrongNode, CodeProtected, CodeUnresolved, CodeNamespaceUnknown, CodeGone} {
+	for _, code := range []Code{CodeFullDisruption, CodeUnreadable, CodeCommon, CodeZone, CodeShare, CodeCluster, CodeOwner, CodeWrongNode, CodeProtected, CodeUnresolved, CodeNamespaceUnknown, CodeOutcomeUnknown, CodeGone} {
 		all.Refusals[string(code)] = 0
 	}
 	maps.Copy(all.Acts, c.Acts)
