@@ -90,14 +90,19 @@ func (d *Decision) blockedOwner(p *pods.Pod) bool {
 // while it may still run.
 func (d *Decision) Victim(i int, maxGrace time.Duration) Victim {
 	c := &d.Candidates[i]
+	return Victim{UID: c.Pod.UID, Namespace: c.Pod.Namespace, Name: c.Pod.Name, GraceSeconds: c.grace(maxGrace)}
+}
+
+// grace is the termination grace period in seconds that the candidate is evicted with.
+func (c *Considered) grace(longest time.Duration) int64 {
 	grace, asked := c.GraceSeconds.Get()
 	if !asked {
 		grace = c.Pod.GraceSeconds
 	}
 	if !asked || grace != 0 {
-		grace = max(1, min(grace, int64(maxGrace/time.Second)))
+		grace = max(1, min(grace, int64(longest/time.Second)))
 	}
-	return Victim{UID: c.Pod.UID, Namespace: c.Pod.Namespace, Name: c.Pod.Name, GraceSeconds: grace}
+	return grace
 }
 
 // accept records an accepted eviction. Later candidates are skipped, unless More

@@ -153,6 +153,29 @@ func TestDryRunPluginKeepsRealRequest(t *testing.T) {
 	}
 }
 
+// A dry run that names the same pod, and waits for no outcome, leaves the real request as it
+// is: with its time, and with the one token that it took.
+func TestDryRunPluginUrgentKeepsRealRequest(t *testing.T) {
+	v := pressing(named("a", 30))
+	v.Urgent = true
+	in := round(0, []pods.Pod{pod("a")}, v, disk(plugins.Hard, named("a", 20)))
+	in.Config.DryRunPlugins = []string{"memory-stall"}
+	a := api{answer: always(UnknownOutcome)}
+	var spent RateLimits
+	for n := range 5 {
+		_, m := both(t, in, &a)
+		require.Len(t, m.Victims, 1)
+		assert.False(t, m.Victims[0].DryRun)
+		assert.Equal(t, at(0), m.Victims[0].Time)
+		if n == 0 {
+			spent = m.RateLimits
+		}
+		assert.Equal(t, spent, m.RateLimits)
+		in = then(in, 5, restarted(t, m))
+	}
+	assert.Equal(t, slices.Repeat([]string{"a"}, 5), a.uids(), "in the dry run it is waited for")
+}
+
 // A plugin in a dry run that names the condition of a real one removes no mark of its,
 // while the real one is away for a moment.
 func TestDryRunPluginKeepsOtherMark(t *testing.T) {

@@ -235,5 +235,6 @@ func (r *evaluation) refusedByController(m State, a VerdictRef, c *Considered) b
 	if r.Config.Via == ViaDirect || c.Pod == nil || !r.Time.Before(m.Refusals[a.String()].Until) {
 		return false
 	}
-	return m.Pending(r.Time) != c.Pod.UID || m.last().For != a.String()
+	l := m.pending(r.Time)
+	return l == nil || l.UID != c.Pod.UID || l.For != a.String()
 }

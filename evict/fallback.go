@@ -24,8 +24,9 @@ func mayFallBack(in Input, m State, asked *Chosen) bool {
 // whose request, for another pressure, was left unanswered. The unanswered one
 // would otherwise block the eviction that saves the node.
 func preferWithoutController(r *evaluation, list []Considered) {
-	if len(list) == 0 || r.Config.DryRun || list[0].Pod == nil || list[0].Pod.UID != r.state.Pending(r.Time) ||
-		r.Config.Via != ViaController || !mayFallBack(r.Input, r.state, r.state.last()) || list[0].For.hardMemory() {
+	l := r.state.pending(r.Time)
+	if len(list) == 0 || r.Config.DryRun || l == nil || list[0].Pod == nil || list[0].Pod.UID != l.UID ||
+		r.Config.Via != ViaController || !mayFallBack(r.Input, r.state, l) || list[0].For.hardMemory() {
 		return
 	}
 	if i := slices.IndexFunc(list, func(c Considered) bool { return c.Code == "" && c.For.hardMemory() }); i > 0 {

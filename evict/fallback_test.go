@@ -115,6 +115,35 @@ func TestFallbackForHardMemory(t *testing.T) {
 	}
 }
 
+// A pod that may not go takes no fallback from the others, and one that went does.
+func TestFallbackRefused(t *testing.T) {
+	for _, o := range []Outcome{Blocked, Refused} {
+		t.Run(string(o), func(t *testing.T) {
+			in := governed(fallback)
+			when := map[string][]int{}
+			a := api{}
+			for second := 0; second < 600; second += 5 {
+				a.answer = func(v Victim) Answer {
+					switch {
+					case !v.Fallback:
+						return Answer{Outcome: UnknownOutcome}
+					case v.UID == "a":
+						when["a"] = append(when["a"], second)
+						return Answer{Outcome: o}
+					}
+					when["others"] = append(when["others"], second)
+					return Answer{Outcome: Evicted}
+				}
+				_, m := play(in, &a)
+				in = then(in, 5, restarted(t, m))
+			}
+			assert.Equal(t, 30, when["a"][0])
+			require.Len(t, when["others"], 1)
+			assert.LessOrEqual(t, when["others"][0], 125)
+		})
+	}
+}
+
 // The disk's pod was asked for first, and stays the one that is asked for.
 func TestFallbackBesideWaitingDisk(t *testing.T) {
 	for what, row := range map[string]struct {

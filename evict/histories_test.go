@@ -255,7 +255,7 @@ func (h *history) judgeAsked(v Victim, dryRun bool) {
 	require.Equal(t, p.Name, v.Name)
 	require.Empty(t, p.Protections)
 	require.False(t, p.OptedOut != "" && p.Namespace == "strict")
-	require.False(t, h.leaves(p), "it is ending")
+	require.False(t, h.leaves(p) && !h.hastened(p, v), "it is ending")
 	if since, moves := h.moving[p.UID]; moves && p.TerminatesBy.IsZero() {
 		require.False(t, h.now.Before(since.Add(inProgress+5*time.Minute)), "its eviction is in progress, or counts as refused")
 	}
@@ -348,6 +348,18 @@ func (h *history) leaves(p pods.Pod) bool {
 	since, marked := h.marked[p.UID]
 	chosen, moves := h.moving[p.UID]
 	return marked && p.EvictedElsewhere != "" && h.now.Before(since.Add(inProgress)) || moves && h.now.Before(chosen.Add(inProgress))
+}
+
+// hastened: memory below its floor has waited for a pod that others end, and it ends earlier
+// by this eviction. One that we asked another to end is left to that.
+func (h *history) hastened(p pods.Pod, v Victim) bool {
+	if chosen, moves := h.moving[p.UID]; moves && h.now.Before(chosen.Add(inProgress)) && p.TerminatesBy.IsZero() {
+		return false
+	}
+	earlier := p.TerminatesBy.IsZero() || p.TerminatesBy.After(h.now.Add(time.Duration(v.GraceSeconds)*time.Second))
+	return earlier && slices.ContainsFunc(h.in.Levels.Verdicts, func(w plugins.Verdict) bool {
+		return w.Urgent && h.calls(w) && h.helped(w, p.UID) && !h.inUrgentWait(w, p)
+	})
 }
 
 // urgentWait is how long memory below its floor waits for a pod that leaves.
@@ -524,7 +536,8 @@ func (h *history) judgeCode(d Decision, c Considered) {
 		h.seen["below the floor"]++
 		require.NotEqual(h.t, CodeCooldown, c.Code, c.Reason)
 		waits := strings.HasPrefix(c.Reason, "waiting: the outcome")
-		require.False(h.t, waits && h.now.Sub(h.in.State.last().Time) >= urgentWait, c.Reason)
+		pending := h.in.State.pending(h.now)
+		require.False(h.t, waits && c.PodUID != pending.UID && h.now.Sub(pending.Time) >= urgentWait, c.Reason)
 	}
 	if n := len(c.Answers); n == 0 && strings.HasPrefix(c.Reason, "not requested again until") {
 		_, was := h.wait[asked{c.PodUID, d.DryRun}]

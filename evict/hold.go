@@ -42,22 +42,23 @@ func (r *evaluation) holdRound(list []Considered, wait suppression) (Code, strin
 // that terminates (UrgentWait): then all other candidates alone wait, and have that reason.
 // waiting is that of unknownOutcome.
 func (r *evaluation) waitForOthers(list []Considered, waiting string) (wait suppression) {
-	passes := true
+	passes, awaited := true, ""
 	switch {
 	case waiting != "":
+		l := r.state.pending(r.Time)
 		wait = suppression{code: CodeTerminating, why: waiting}
-		passes = r.Time.Sub(r.state.last().Time) >= r.Config.UrgentWait
+		passes, awaited = r.Time.Sub(l.Time) >= r.Config.UrgentWait, l.UID
 	case r.Time.Before(r.state.CooldownUntil):
 		wait = suppression{code: CodeCooldown, why: "cooldown of all rules until " + clock(r.state.CooldownUntil) + ": " + cooldownOfAll}
 	default:
 		return wait
 	}
-	urgent := func(c Considered) bool { return c.Code == "" && c.For.Urgent }
+	urgent := func(c Considered) bool { return c.Code == "" && c.For.Urgent && c.Pod.UID != awaited }
 	if !passes || !slices.ContainsFunc(list, urgent) {
 		return wait
 	}
 	for i := range list {
-		if c := &list[i]; c.Code == "" && !c.For.Urgent {
+		if c := &list[i]; c.Code == "" && !urgent(*c) {
 			c.Code, c.Reason = wait.code, wait.why
 		}
 	}
@@ -138,13 +139,26 @@ func colonReason(why string) string {
 // its eviction is unknown: unless its eviction is requested again, no other pod is
 // evicted in its place. Empty: no need to wait.
 func (r *evaluation) unknownOutcome(list []Considered) string {
-	uid := r.state.Pending(r.Time)
-	open := func(c Considered) bool {
-		return c.Pod != nil && c.Pod.UID == uid && (c.Code == "" || c.Code == CodeNext)
-	}
-	if uid == "" || !r.clusterKnown() || slices.ContainsFunc(list, open) && !r.Config.DryRun {
+	l := r.state.pending(r.Time)
+	if l == nil || !r.clusterKnown() || r.requestsAgain(l, list) {
 		return ""
 	}
-	l := r.state.last()
 	return fmt.Sprintf("waiting: the outcome of the eviction of %s/%s, chosen at %s, is not known yet", l.Namespace, l.Name, clock(l.Time))
+}
+
+// requestsAgain reports whether the eviction of a pod is requested again: it is a candidate
+// still. Memory below its floor does so for UrgentWait, while it has others: what keeps one
+// pod from going, such as a failing admission webhook, must not keep them all.
+func (r *evaluation) requestsAgain(l *Chosen, list []Considered) bool {
+	again, others := false, false
+	for i := range list {
+		switch c := &list[i]; {
+		case c.Code != "":
+		case c.Pod.UID == l.UID:
+			again = true
+		case c.For.Urgent:
+			others = true
+		}
+	}
+	return again && !r.Config.DryRun && !(others && r.Time.Sub(l.Time) >= r.Config.UrgentWait)
 }

@@ -273,6 +273,33 @@ func holdServiceAndUnknownNode(t *testing.T) {
 	assert.Zero(t, m.CooldownUntil)
 }
 
+// A pod whose eviction has no definite answer, such as one that a failing webhook keeps, does
+// not keep the others where memory is below its floor.
+func TestHoldUrgentPassesPodWithoutAnswer(t *testing.T) {
+	for _, via := range []string{ViaDirect, ViaController} {
+		t.Run(via, func(t *testing.T) {
+			v := pressing(named("a", 30), named("b", 30))
+			v.Urgent = true
+			in := round(0, []pods.Pod{pod("a"), pod("b"), pod("d")}, v, disk(plugins.Hard, named("d", 30)))
+			in.Config.Via = via
+			a := api{answer: func(v Victim) Answer {
+				if v.UID == "a" {
+					return Answer{Outcome: UnknownOutcome}
+				}
+				return Answer{Outcome: Evicted}
+			}}
+			var d Decision
+			for in.Time.Before(at(6)) {
+				var m State
+				d, m = play(in, &a)
+				in = then(in, 1, restarted(t, m))
+			}
+			assert.Equal(t, append(slices.Repeat([]string{"a"}, 5), "b"), a.uids())
+			assert.Equal(t, map[string]Code{"a": CodeTerminating, "b": CodeEvicted, "d": CodeTerminating}, codes(d))
+		})
+	}
+}
+
 // Memory below its floor has no cooldown; what it does not need has.
 func holdUrgentWaitsForNoCooldown(t *testing.T) {
 	urgent := func(in *Input) { in.Levels.Verdicts[0].Urgent = true }

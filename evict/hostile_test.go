@@ -19,6 +19,7 @@ const month = 30 * 24 * 3600
 
 func TestOwner(t *testing.T) {
 	t.Run("cannot avoid hard", ownerCannotAvoidHard)
+	t.Run("cannot avoid urgent", ownerCannotAvoidUrgent)
 	t.Run("long grace credit bounded", ownerLongGraceCreditBounded)
 	t.Run("credit once more after restart", ownerCreditOnceMoreAfterRestart)
 	t.Run("terminating asked until answer", ownerTerminatingAskedUntilAnswer)
@@ -54,6 +55,36 @@ func ownerCannotAvoidHard(t *testing.T) {
 			assert.Positive(t, a.asked[0].GraceSeconds)
 		})
 	}
+}
+
+// Memory below its floor waits for what an owner writes for urgentWait, and takes no other
+// pod in its place.
+func ownerCannotAvoidUrgent(t *testing.T) {
+	for what, change := range map[string]func(*pods.Pod){
+		"says that another evicts it":    func(p *pods.Pod) { p.EvictedElsewhere = "its owner says so" },
+		"deletes it with a month to go":  deletedFor(month),
+		"deletes it with a minute to go": deletedFor(60),
+	} {
+		t.Run(what, func(t *testing.T) {
+			v := pressing(named("culprit", 60), named("innocent", 40))
+			v.Urgent = true
+			in, a := round(0, []pods.Pod{pod("culprit", change), pod("innocent")}, v), api{}
+			for in.Time.Before(at(10)) {
+				_, m := play(in, &a)
+				require.Equal(t, !in.Time.Before(at(5)), len(a.asked) > 0)
+				in = then(in, 1, restarted(t, m))
+			}
+			assert.Equal(t, []string{"culprit"}, a.uids())
+		})
+	}
+	v := pressing(named("culprit", 60))
+	v.Urgent = true
+	in, a := round(0, []pods.Pod{pod("culprit", deletedFor(20))}, v), api{}
+	for in.Time.Before(at(20)) {
+		_, m := play(in, &a)
+		in = then(in, 1, restarted(t, m))
+	}
+	assert.Empty(t, a.asked, "one that ends as soon by itself is not evicted")
 }
 
 // deletedFor is a pod that its owner deleted with a grace period, now.

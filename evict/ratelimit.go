@@ -106,12 +106,15 @@ func (b RateLimits) spend(l Limits, p *pods.Pod, now time.Duration) RateLimits {
 	return b
 }
 
-// refund returns an unused token.
-func (b RateLimits) refund(l Limits, owner string) RateLimits {
+// refund returns the tokens of a pod that was not evicted.
+func (b RateLimits) refund(l Limits, c *Chosen) RateLimits {
 	b.Owners = maps.Clone(b.Owners)
-	if _, kept := b.Owners[owner]; kept {
-		b.Owners[owner] -= l.ownerBucket().step
+	if _, kept := b.Owners[c.Owner]; kept {
+		b.Owners[c.Owner] -= l.ownerBucket().step
 		b.Node -= l.nodeBucket().step
+	}
+	if c.Fallback {
+		b.Fallback -= fallbackBucket().step
 	}
 	return b
 }

@@ -252,8 +252,9 @@ func rateLimitInputUnchanged(t *testing.T) {
 	after := before.spend(l, &p, 5*hour)
 	assert.Equal(t, map[string]time.Duration{"shop/ReplicaSet/web": 5*hour + hour/2, "not yet": 4*hour + 1}, after.Owners, "what is full, or no better than what is not kept, is forgotten")
 	assert.Len(t, before.Owners, 5)
-	assert.Equal(t, before.Owners["shop/ReplicaSet/web"], after.refund(l, "shop/ReplicaSet/web").Owners["shop/ReplicaSet/web"])
-	assert.Equal(t, after, after.refund(l, "another"), "of which no token was taken")
+	assert.Equal(t, before.Owners["shop/ReplicaSet/web"], after.refund(l, &Chosen{Owner: "shop/ReplicaSet/web"}).Owners["shop/ReplicaSet/web"])
+	assert.Equal(t, after, after.refund(l, &Chosen{Owner: "another"}), "of which no token was taken")
+	assert.Equal(t, after.Fallback-fallbackInterval, after.refund(l, &Chosen{Victim: Victim{Fallback: true}}).Fallback)
 
 	older := 3*hour - time.Minute
 	early := RateLimits{Boot: "b", Since: 3 * hour, Owners: map[string]time.Duration{"older": older}}

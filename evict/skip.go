@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -87,16 +88,36 @@ func (r *evaluation) skipByPod(c *Considered) (Code, string) {
 	case c.Pod.Phase == "Succeeded" || c.Pod.Phase == "Failed":
 		return CodeFinished, "it has terminated: phase " + c.Pod.Phase
 	case c.Pod.TerminatesBy.IsZero():
-		if until, counts := r.evictedElsewhereUntil(r.state, c.Pod); counts {
+		if until, counts := r.evictedElsewhereUntil(r.state, c.Pod); counts && r.Time.Before(r.waitUntil(c, r.state.Elsewhere[c.Pod.UID], until)) {
 			return CodeTerminating, fmt.Sprintf("another component evicts it (%s): counted until %s", c.Pod.EvictedElsewhere, clock(until))
 		}
 		return "", ""
-	case r.Time.Before(r.terminatesBy(r.state, c.Pod)):
+	case r.Time.Before(r.terminatesBy(r.state, c.Pod)) && !r.hastens(c):
 		return CodeTerminating, "it is terminating until " + clock(c.Pod.TerminatesBy)
 	case r.overdue(c.Pod.TerminatesBy):
 		return CodeOverdue, fmt.Sprintf("it should have terminated by %s; its usage no longer counts as released", clock(c.Pod.TerminatesBy))
 	}
 	return "", "" // its termination grace period exceeds MaxTerminationGrace: evicting it shortens that
+}
+
+// waitUntil is until when a candidate is left to others that end it since then. Each verdict
+// that allows its eviction waits for as long as it credits the candidate.
+func (r *evaluation) waitUntil(c *Considered, since, ends time.Time) time.Time {
+	until := ends
+	for _, v := range r.Levels.Verdicts {
+		if _, named := reliefBy(v, c); named && r.allows(v) {
+			until = earlier(until, r.creditUntil(v, since, ends))
+		}
+	}
+	return until
+}
+
+// hastens reports whether a terminating candidate is not waited for any more, and would
+// terminate earlier by its eviction: its owner may choose a long termination grace period.
+func (r *evaluation) hastens(c *Considered) bool {
+	ends := r.terminatesBy(r.state, c.Pod)
+	evicted := r.Time.Add(time.Duration(c.grace(r.Config.MaxTerminationGrace)) * time.Second)
+	return c.Pod.TerminatesBy.After(evicted) && !r.Time.Before(r.waitUntil(c, r.state.Terminating[c.Pod.UID], ends))
 }
 
 func protection(p *pods.Pod) (Code, string) {

@@ -176,9 +176,10 @@ func (m State) RecordChoice(in Input, d *Decision, i int) (State, Victim) {
 			m.Requests[v.UID] = Victim{UID: v.UID, Namespace: v.Namespace, Name: v.Name, GraceSeconds: v.GraceSeconds}
 		}
 	}
-	pending := m.Pending(d.Time) == v.UID
-	if pending { // requested again: the outcome has been unknown since then
-		chosen.Time = m.last().Time
+	before := slices.IndexFunc(m.Victims, func(o Chosen) bool { return o.UID == v.UID && o.unanswered(d.Time) })
+	again := before >= 0 && !d.DryRun
+	if again { // the outcome has been unknown since then
+		chosen.Time = m.Victims[before].Time
 	}
 	if in.Config.Via == ViaController {
 		v.Since, v.Why = chosen.Time, c.Why
@@ -186,12 +187,13 @@ func (m State) RecordChoice(in Input, d *Decision, i int) (State, Victim) {
 		chosen.Requested, chosen.For = d.Time, c.For.String()
 		if v.Fallback = mayFallBack(in, m, &chosen) && c.For.hardMemory(); v.Fallback {
 			m.RateLimits.Fallback = fallbackBucket().take(m.RateLimits.Fallback, in.Uptime)
+			chosen.Fallback = true
 		}
 	}
-	if !pending && !d.DryRun {
+	if !again && !d.DryRun {
 		m.RateLimits = m.RateLimits.spend(in.Config.Limits, c.Pod, in.Uptime)
 	}
-	m.Victims = append(slices.DeleteFunc(m.Victims, func(o Chosen) bool { return o.UID == v.UID }), chosen)
+	m.Victims = append(slices.DeleteFunc(m.Victims, func(o Chosen) bool { return o.UID == v.UID && o.DryRun == d.DryRun }), chosen)
 	if over := len(m.Victims) - maxVictims; over > 0 {
 		m.Victims = m.Victims[over:]
 	}
@@ -230,7 +232,7 @@ func (m State) RecordAnswer(a Answer, c Config) State {
 		m.Named = withoutNames(m.Named, l)
 		l.TerminatedAt = a.Time
 		m.startCooldown(l, a.Time.Add(c.Cooldown))
-		m.RateLimits = m.RateLimits.refund(c.Limits, l.Owner)
+		m.RateLimits = m.RateLimits.refund(c.Limits, l)
 	case UnknownOutcome:
 	case Blocked, Refused, Braked:
 		delete(m.Requests, l.UID) // none was stored
@@ -238,7 +240,7 @@ func (m State) RecordAnswer(a Answer, c Config) State {
 		if a.Outcome == Refused {
 			m.Named = withoutPod(m.Named, l.UID)
 		}
-		m.RateLimits = m.RateLimits.refund(c.Limits, l.Owner)
+		m.RateLimits = m.RateLimits.refund(c.Limits, l)
 		m.Victims = m.Victims[:len(m.Victims)-1]
 	}
 	return m
@@ -304,18 +306,33 @@ func (w Backoff) next(a Answer) Backoff {
 	return w
 }
 
-// Pending is the UID of the last chosen pod while the outcome of its eviction is
-// unknown: it is evicted first, and no other in its place. Empty: none, or chosen
-// so long ago that the pod itself shows the outcome.
+// Pending is the UID of the last chosen pod, those of dry runs aside, while the outcome of
+// its eviction is unknown: it is evicted first, and no other in its place. Empty: none, or
+// chosen so long ago that the pod itself shows the outcome.
 func (m State) Pending(now time.Time) string {
-	l := m.last()
-	if l == nil || l.DryRun || !l.TerminatedAt.IsZero() || now.Sub(later(l.Time, l.Requested)) >= requestTimeout {
-		return ""
+	if l := m.pending(now); l != nil {
+		return l.UID
 	}
-	if l.Outcome != "" && l.Outcome != UnknownOutcome {
-		return ""
+	return ""
+}
+
+// pending is the pod of Pending; nil: none.
+func (m State) pending(now time.Time) *Chosen {
+	for i := range slices.Backward(m.Victims) {
+		if l := &m.Victims[i]; !l.DryRun {
+			if l.unanswered(now) {
+				return l
+			}
+			break
+		}
 	}
-	return l.UID
+	return nil
+}
+
+// unanswered reports whether the outcome of an eviction, of no dry run, is unknown.
+func (l *Chosen) unanswered(now time.Time) bool {
+	return !l.DryRun && l.TerminatedAt.IsZero() && (l.Outcome == "" || l.Outcome == UnknownOutcome) &&
+		now.Sub(later(l.Time, l.Requested)) < requestTimeout
 }
 
 func levelsOf(in Input) map[string]plugins.Level {
