@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +30,9 @@ type Paths struct {
 type Host struct {
 	paths        Paths
 	proc         procfs.FS
+	roots        []string // below which workloads are searched
 	cgroups      *cgroup.Reader
-	cgroupsError error
+	cgroupsError error // cgroups is nil, or searches below other roots
 	disks        diskProbe
 	nics         nicProbe
 	squeezes     squeezes
@@ -180,7 +182,9 @@ func (h *Host) readBootID(s *snapshot.Sample) error {
 
 func (h *Host) readWorkloads(s *snapshot.Sample) error {
 	if h.cgroupsError != nil {
-		return h.cgroupsError
+		if h.cgroupsError = h.findCgroups(); h.cgroupsError != nil {
+			return h.cgroupsError
+		}
 	}
 	var err error
 	h.cgroups.NUMA = len(s.NUMANodes) > 0
@@ -204,10 +208,29 @@ func oneLine(errs []error) error {
 // FollowRoots finds the cgroup layout again, and searches workloads below roots from
 // the next Read on.
 func (h *Host) FollowRoots(roots []string) {
+	usable := h.cgroups != nil && h.cgroupsError == nil && slices.Equal(roots, h.roots)
+	h.roots = slices.Clone(roots)
+	if err := h.findCgroups(); err != nil && !usable {
+		h.cgroupsError = err
+	}
+}
+
+// findCgroups finds the cgroup layout. What is known of the workloads stays while it is as
+// before: counters of cgroups that are gone are in no file.
+func (h *Host) findCgroups() error {
+	found, err := cgroup.Find(h.paths.Procfs, h.paths.Cgroupfs, h.roots)
+	if err != nil {
+		return err
+	}
+	h.cgroupsError = nil
+	if h.cgroups != nil && h.cgroups.Same(found) {
+		return nil
+	}
 	if h.cgroups != nil {
 		h.cgroups.Close()
 	}
-	h.cgroups, h.cgroupsError = cgroup.Find(h.paths.Procfs, h.paths.Cgroupfs, roots)
+	h.cgroups = found
+	return nil
 }
 
 // Root is the directory where the host's root is reached, or why it is not. It does

@@ -186,6 +186,33 @@ func TestHostCgroupFlavour(t *testing.T) {
 	assert.Empty(t, probeError(t, mustSample(t, h), "workloads"))
 }
 
+// A reload of the configuration finds the layout again. What is known of the workloads stays
+// where it is as before, and where it cannot be found for the moment.
+func TestHostReloadKeepsWorkloads(t *testing.T) {
+	m := recordedMachine(t)
+	m.write("cgroup/cgroup.controllers", "memory\n")
+	m.write("cgroup/cgroup.procs", "")
+	m.write("cgroup/a/cgroup.procs", "1\n")
+	h := m.host()
+	h.paths.Cgroupfs = m.path("cgroup")
+	h.FollowRoots(nil)
+	reader := h.cgroups
+	require.Len(t, mustSample(t, h).Workloads, 1)
+
+	h.FollowRoots(nil)
+	assert.Same(t, reader, h.cgroups)
+	h.paths.Cgroupfs = m.path("away")
+	h.FollowRoots(nil)
+	assert.Same(t, reader, h.cgroups)
+	assert.Len(t, mustSample(t, h).Workloads, 1)
+
+	h.FollowRoots([]string{"/b"})
+	assert.Contains(t, probeError(t, mustSample(t, h), "workloads"), "find cgroups")
+	h.paths.Cgroupfs = m.path("cgroup")
+	assert.Empty(t, probeError(t, mustSample(t, h), "workloads"), "it is tried again")
+	assert.NotSame(t, reader, h.cgroups)
+}
+
 // This machine's own kernel: every probe but cgroups must work on any Linux.
 func TestHostOnThisMachine(t *testing.T) {
 	h, err := NewHost(Paths{Procfs: "/proc", Sysfs: "/sys"}, nil)

@@ -17,6 +17,7 @@ package cgroup
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -82,6 +83,12 @@ func (r *Reader) Flavour() string {
 		return "hybrid"
 	}
 	return "v2"
+}
+
+// Same reports whether another Reader finds the same layout, and searches below the same
+// roots.
+func (r *Reader) Same(o *Reader) bool {
+	return slices.Equal(r.dirs, o.dirs) && r.walked == o.walked && maps.Equal(r.at, o.at) && slices.Equal(r.roots, o.roots) && r.localEvents == o.localEvents
 }
 
 // Hierarchy is the directory with the cgroups of a controller (cpu, blkio), and
