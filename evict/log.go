@@ -17,14 +17,17 @@ type Log struct {
 	mu   sync.Mutex // guards list
 	list []Decision
 	last map[bool]string // signature of the round before, keyed by DryRun
+	// repeated is the ID of a decision that is stored as an earlier one, which it repeats.
+	repeated struct{ id, as string }
 }
 
 // maxCandidates bounds the candidates of a stored decision.
 const maxCandidates = 30
 
 // Add stores a decision, unless it repeats that of the round before: the same
-// causes at the same levels, the same outcome, no request. It reports whether it
-// was stored.
+// causes at the same levels, the same outcome, no request, or one more for a pod
+// whose eviction has an unknown outcome, which takes the place of the one before. It
+// reports whether it was stored as a new one.
 func (l *Log) Add(d Decision) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -32,15 +35,51 @@ func (l *Log) Add(d Decision) bool {
 	if l.last == nil {
 		l.last = map[bool]string{}
 	}
-	if same := signature == l.last[d.DryRun]; len(d.Causes) == 0 || same && !d.asked() {
-		l.last[d.DryRun] = signature
+	same := signature == l.last[d.DryRun]
+	l.last[d.DryRun] = signature
+	if len(d.Causes) == 0 || same && (!d.asked() || l.repeats(d)) {
 		return false
 	}
-	l.last[d.DryRun] = signature
 	d.omit()
 	l.list = append(l.list, d)
 	l.trim()
 	return true
+}
+
+// repeats stores a decision in the place of the last one, with its ID and time, if both
+// request the eviction of the same pod alone and the outcome is unknown.
+func (l *Log) repeats(d Decision) bool {
+	for i := range slices.Backward(l.list) {
+		before := &l.list[i]
+		switch {
+		case before.DryRun != d.DryRun:
+			continue
+		case d.unknown() == "" || before.unknown() != d.unknown():
+			return false
+		}
+		l.repeated.id, l.repeated.as = d.ID, before.ID
+		d.ID, d.Time = before.ID, before.Time
+		d.omit()
+		*before = d
+		return true
+	}
+	return false
+}
+
+// unknown is the UID of the one pod whose eviction was requested, if its outcome is unknown.
+func (d *Decision) unknown() string {
+	uid := ""
+	for i := range d.Candidates {
+		c := &d.Candidates[i]
+		switch {
+		case len(c.Answers) == 0:
+		case uid != "" || c.Answers[len(c.Answers)-1].Outcome != UnknownOutcome:
+			return ""
+		default:
+			uid = c.Pod.UID
+		}
+	}
+	return uid
 }
 
 // trim removes the oldest decisions beyond the maximum, of the kind that has more than half.
@@ -72,6 +111,9 @@ func (l *Log) trim() {
 func (l *Log) Update(id string, change func(*Decision)) (Decision, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if id == l.repeated.id {
+		id = l.repeated.as
+	}
 	for i := range l.list {
 		if l.list[i].ID != id {
 			continue

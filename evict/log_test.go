@@ -35,6 +35,31 @@ func TestLog(t *testing.T) {
 	t.Run("survives restart", logSurvivesRestart)
 	t.Run("dry run beside real", logDryRunBesideReal)
 	t.Run("requests have half", logRequestsHaveHalf)
+	t.Run("unknown outcome is one", logUnknownOutcomeIsOne)
+}
+
+// A request that is repeated while its outcome is unknown, as while the controller is away, is
+// one decision, which pushes none out.
+func logUnknownOutcomeIsOne(t *testing.T) {
+	asks := func(id, uid string, o Outcome, text string) Decision {
+		d := caused(id, Code(o), plugins.Hard)
+		d.Candidates = []Considered{{Pod: &pods.Pod{UID: uid}, Answers: []Answer{{Outcome: o, Text: text}}}}
+		return d
+	}
+	l := &Log{Max: 4}
+	require.True(t, l.Add(asks("a", "x", Evicted, "")))
+	require.True(t, l.Add(asks("b", "y", UnknownOutcome, "for 4s")))
+	for range 100 {
+		require.False(t, l.Add(asks("c", "y", UnknownOutcome, "for 9s")))
+	}
+	require.Equal(t, "ba", ids(l))
+	assert.Equal(t, "for 9s", l.List()[0].Candidates[0].Answers[0].Text, "the last answer")
+	d, changed := l.Update("c", func(d *Decision) { d.TerminatedAt = at(9) })
+	assert.True(t, changed, "the last request's outcome becomes known")
+	assert.Equal(t, "b", d.ID)
+	require.True(t, l.Add(asks("d", "z", UnknownOutcome, "")), "of another pod")
+	require.True(t, l.Add(asks("e", "z", Evicted, "")))
+	assert.Equal(t, "edba", ids(l))
 }
 
 func logKeepsNews(t *testing.T) {
