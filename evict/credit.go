@@ -41,9 +41,12 @@ func (in Input) overdue(goneBy time.Time) bool {
 
 // terminatesBy is until when a terminating pod counts as such. Its owner may choose a
 // termination grace period of 30 days; it counts only up to MaxTerminationGrace after the
-// deletion was seen.
+// deletion was seen. The API server's clock may be behind this one: the period counts from
+// then, too.
 func (in Input) terminatesBy(m State, p *pods.Pod) time.Time {
-	return earlier(p.TerminatesBy, m.Terminating[p.UID].Add(in.Config.MaxTerminationGrace)).Add(in.Config.OverdueAfter)
+	seen, longest := m.Terminating[p.UID], in.Config.MaxTerminationGrace
+	grace := time.Duration(min(p.DeletionGraceSeconds, int64(longest/time.Second))) * time.Second
+	return earlier(later(p.TerminatesBy, seen.Add(grace)), seen.Add(longest)).Add(in.Config.OverdueAfter)
 }
 
 // evictedElsewhereUntil is until when a pod that another component evicts counts as

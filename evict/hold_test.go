@@ -18,6 +18,7 @@ func TestHold(t *testing.T) {
 	t.Run("nearest verdict told", holdNearestVerdictTold)
 	t.Run("terminating pod by relief", holdTerminatingPodByRelief)
 	t.Run("terminating then cooldown", holdTerminatingThenCooldown)
+	t.Run("terminating by the node's clock", holdTerminatingByNodesClock)
 	t.Run("pod that never terminates", holdPodThatNeverTerminates)
 	t.Run("kubelet victim counts once", holdKubeletVictimCountsOnce)
 	t.Run("order of reasons", holdOrderOfReasons)
@@ -70,10 +71,10 @@ func holdReasons(t *testing.T) {
 			chosen(Chosen{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-50), Outcome: Evicted}), "web-b is terminating until 2026-03-01 12:00:01 UTC; its usage counts as released",
 		},
 		"our last one got longer": {CodeTerminating, func(in *Input) {
-			in.Cluster.Pods.Pods[1].TerminatesBy = at(-29)
+			terminates(in, 1, -29)
 			in.State.Victims = []Chosen{{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}}
 		}, func(in *Input) {
-			in.Cluster.Pods.Pods[1].TerminatesBy = at(-30)
+			terminates(in, 1, -30)
 			in.State.Victims = []Chosen{{Victim: Victim{UID: "b", GraceSeconds: 20}, Time: at(-99), Outcome: Evicted}}
 		}, "is terminating until"},
 		"nobody knows of our last one": {
@@ -81,7 +82,7 @@ func holdReasons(t *testing.T) {
 			chosen(Chosen{Victim: Victim{UID: "b"}, Time: at(-60), Outcome: UnknownOutcome}), "the outcome of the eviction of /web-b",
 		},
 		"it was granted in a dry run":  {CodeTerminating, dry("memory-stall/node"), dry("memory-stall/numa1"), "dry run"},
-		"somebody is ending":           {CodeTerminating, func(in *Input) { in.Cluster.Pods.Pods[2].TerminatesBy = at(-29) }, func(in *Input) { in.Cluster.Pods.Pods[2].TerminatesBy = at(-30) }, "web-big is terminating until 2026-03-01 12:00:01 UTC"},
+		"somebody is ending":           {CodeTerminating, func(in *Input) { terminates(in, 2, -29) }, func(in *Input) { terminates(in, 2, -30) }, "web-big is terminating until 2026-03-01 12:00:01 UTC"},
 		"somebody small is not enough": {CodeTerminating, func(in *Input) { in.Cluster.Pods.Pods[2].TerminatesBy = at(9) }, func(in *Input) { in.Cluster.Pods.Pods[3].TerminatesBy = at(9) }, "is terminating until"},
 		"one has just gone":            {CodeCooldown, quiet(at(0).Add(1)), quiet(at(0)), "2026-03-01 12:00:00 UTC"},
 		"the kubelet evicted one": {CodeKubelet, func(in *Input) {
@@ -164,6 +165,31 @@ func holdTerminatingPodByRelief(t *testing.T) {
 	in.Levels.Verdicts = in.Levels.Verdicts[1:]
 	d, _ := play(in, &a)
 	assert.Equal(t, CodeTerminating, d.Code)
+}
+
+// terminates has a pod that was seen to terminate long before.
+func terminates(in *Input, i, by int) {
+	p := &in.Cluster.Pods.Pods[i]
+	p.TerminatesBy = at(by)
+	in.State.Terminating = map[string]time.Time{p.UID: at(-59)}
+}
+
+// The API server's clock may be behind or ahead of the node's by any amount.
+func holdTerminatingByNodesClock(t *testing.T) {
+	for _, ahead := range []int{-300, -60, 0, 60, 300} {
+		in := round(0, []pods.Pod{pod("a"), pod("drained", func(p *pods.Pod) {
+			p.TerminatesBy, p.DeletionGraceSeconds = at(20+ahead), 20
+		})}, pressing(named("drained", 50), named("a", 30)))
+		second := 0
+		for ; second < 200; second += 5 {
+			d, m := play(in, &api{})
+			if d.Code != CodeTerminating {
+				break
+			}
+			in = then(in, 5, restarted(t, m))
+		}
+		assert.True(t, second == 50 || ahead > 0 && second == 60, "%d s ahead: it counts for %d s", ahead, second)
+	}
 }
 
 func holdTerminatingThenCooldown(t *testing.T) {

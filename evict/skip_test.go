@@ -72,7 +72,7 @@ func skipReasons(t *testing.T) {
 		CodeUnknownPod:  {listed(func(p *pods.Pod) { p.CgroupUID, p.UID = "A", "A" }), listed(func(p *pods.Pod) { p.Name = "A" })},
 		CodeFinished:    {listed(phase("Succeeded")), listed(phase("Unknown"))},
 		CodeTerminating: {listed(func(p *pods.Pod) { p.TerminatesBy = at(-29) }), listed()},
-		CodeOverdue:     {listed(func(p *pods.Pod) { p.TerminatesBy = at(-30) }), listed()},
+		CodeOverdue:     {func(in *Input) { terminates(in, 0, -30) }, listed()},
 		CodeNotAllowed:  {func(in *Input) { in.Levels.Verdicts[0].Candidates[0].Refused = "it was not shown to it" }, listed()},
 		CodeOptedOut:    {optOut("other", "shop"), optOut("other")},
 		CodeTooSmall:    {sized(9.99), sized(10)},

@@ -41,6 +41,9 @@ func toPod(pod *corev1.Pod, claims claimsByName, rules Rules) Pod {
 	if pod.DeletionTimestamp != nil {
 		of.TerminatesBy = pod.DeletionTimestamp.Time
 	}
+	if pod.DeletionGracePeriodSeconds != nil {
+		of.DeletionGraceSeconds = *pod.DeletionGracePeriodSeconds
+	}
 	return of
 }
 

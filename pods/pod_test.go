@@ -34,6 +34,7 @@ func TestPodFields(t *testing.T) {
 	created, gone := time.Unix(1000, 0), time.Unix(2077, 0)
 	pod := made(annotated(qosLevel, "reclaimed_cores"), claiming("data"), func(p *corev1.Pod) {
 		p.CreationTimestamp, p.DeletionTimestamp = metav1.NewTime(created), &metav1.Time{Time: gone}
+		p.DeletionGracePeriodSeconds = new(int64(77))
 		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
 		p.Spec.Containers[0].Resources.Requests = asking("1Ki")
 		p.Spec.TerminationGracePeriodSeconds = new(int64(0))
@@ -42,7 +43,7 @@ func TestPodFields(t *testing.T) {
 		UID: "u1", Namespace: "shop", Name: "web-1", CgroupUID: "u1",
 		Owner: Owner{Kind: "ReplicaSet", Name: "web", UID: "r1"},
 		QoS:   "Burstable", LowQoS: true, Priority: 1000, MemoryRequestBytes: 1024, CPURequestMillicores: 7000,
-		Created: created, Phase: "Failed", StatusReason: "Evicted", TerminatesBy: gone,
+		Created: created, Phase: "Failed", StatusReason: "Evicted", TerminatesBy: gone, DeletionGraceSeconds: 77,
 	}
 	if diff := cmp.Diff(want, toPod(strip(pod), claimsByName{"data": {known: true}}, DefaultRules())); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

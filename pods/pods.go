@@ -64,6 +64,8 @@ type Pod struct {
 	// TerminatesBy is when the termination grace period of a terminating pod ends
 	// (deletionTimestamp); zero for others.
 	TerminatesBy time.Time `json:"goneBy,omitzero"`
+	// DeletionGraceSeconds is that period; 0 for others.
+	DeletionGraceSeconds int64 `json:"-"`
 	// EvictedElsewhere is the mark of another component that evicts it, where the pod
 	// is not terminating yet: an annotation or a condition. Empty: none.
 	EvictedElsewhere string `json:"evictedElsewhere,omitempty"`
