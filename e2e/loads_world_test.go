@@ -155,6 +155,9 @@ func (h *veleroWorld) pod(p *corev1.Pod, status corev1.PodStatus) {
 	if h.root != "" {
 		require.NoError(h.t, h.root.Mount(made))
 	}
+	if status.Phase == corev1.PodRunning {
+		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
+	}
 	made.Status, made.ResourceVersion = status, "" // whatever a stand-in has written meanwhile
 	_, err = pods.UpdateStatus(h.t.Context(), made, metav1.UpdateOptions{})
 	require.NoError(h.t, err)

@@ -257,6 +257,9 @@ func (m *model) rank(l Load) int {
 	if l.Note.PostponedUntil.After(since) {
 		since = l.Note.PostponedUntil
 	}
+	if l.Note.UnusedAt.After(since) {
+		since = l.Note.UnusedAt
+	}
 	for waited := m.in.Time.Sub(since); waited >= time.Hour; waited -= time.Hour {
 		rank++
 	}

@@ -28,7 +28,7 @@ const (
 // later, at most (HighestPriority - LowestPriority + 1) times. So a load of a Backup that
 // has no deadline is overtaken, for the deadlines of others, by loads of its own rank that
 // were created less than one Aging later. A load that was postponed counts as created when
-// that ended.
+// that ended, and one that did not use its ticket as created when that was revoked.
 const Aging = time.Hour
 
 // rank of a waiting load, its aging included.

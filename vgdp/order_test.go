@@ -61,6 +61,13 @@ func TestOrderUnusedTicketLast(t *testing.T) {
 	assert.Equal(t, []string{"c", "b", "a"}, admitted(d))
 }
 
+func TestOrderUnusedTicketEndsAging(t *testing.T) {
+	l := load("a", DataUpload)
+	assert.Equal(t, RankScheduled+9, l.rank(l.Created.Add(9*Aging), false))
+	l.Note.UnusedAt = l.Created.Add(8 * Aging)
+	assert.Equal(t, RankScheduled+1, l.rank(l.Created.Add(9*Aging), false))
+}
+
 func TestUnusedTicketBackoff(t *testing.T) {
 	l := load("a", DataUpload)
 	l.Note.UnusedAt = noon

@@ -2,6 +2,7 @@ package vgdp
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -64,12 +65,9 @@ func (l *Load) postponed(now time.Time) bool {
 }
 
 // waitsSince is since when it waits for its turn, which raises its rank: while it was
-// postponed it did not.
+// postponed it did not, and with a ticket that was not used it had its turn.
 func (l *Load) waitsSince() time.Time {
-	if l.Note.PostponedUntil.After(l.Created) {
-		return l.Note.PostponedUntil
-	}
-	return l.Created
+	return slices.MaxFunc([]time.Time{l.Created, l.Note.PostponedUntil, l.Note.UnusedAt}, time.Time.Compare)
 }
 
 // CancelledAt is when Velero cancels it, by which clock.

@@ -168,8 +168,11 @@ func readAgent(p *corev1.Pod) *agentPod {
 			a.Started = c.State.Running.StartedAt.Time
 		}
 	}
-	// As in Velero, running is enough; a node-agent has no readiness probe.
-	a.Ready = p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
+	// On a node that is gone, and between two crashes, the phase stays Running. The condition
+	// does not; without a readiness probe it is True exactly while the container runs.
+	a.Ready = p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 	return a
 }
 

@@ -12,11 +12,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// agentRunning is the status of a node-agent that runs.
+func agentRunning() corev1.PodStatus {
+	return corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+}
+
 func TestNodeAgentEndingNotReady(t *testing.T) {
 	now := metav1.NewTime(noon())
-	running := corev1.PodStatus{Phase: corev1.PodRunning}
+	running := agentRunning()
 	assert.True(t, readAgent(&corev1.Pod{Status: running}).Ready)
-	assert.False(t, readAgent(&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}).Ready)
+	pending, dead := agentRunning(), agentRunning()
+	pending.Phase, dead.Conditions[0].Status = corev1.PodPending, corev1.ConditionFalse
+	assert.False(t, readAgent(&corev1.Pod{Status: pending}).Ready)
+	assert.False(t, readAgent(&corev1.Pod{Status: dead}).Ready, "its node is gone, or it crashes again and again")
 	assert.False(t, readAgent(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}, Status: running}).Ready)
 
 	r, _ := veleroServer(t)

@@ -94,10 +94,6 @@ func TestNodeAgentConfigMapOption(t *testing.T) {
 	for _, args := range [][]string{nil, {"--node-agent-configmap"}, {"--node-agent-configmaps=a"}} {
 		assert.Empty(t, option(args, "--node-agent-configmap"), args)
 	}
-	p := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
-	assert.True(t, readAgent(p).Ready)
-	p.DeletionTimestamp = new(metav1.Now())
-	assert.False(t, readAgent(p).Ready)
 }
 
 func TestReportPressureOfLiveAgents(t *testing.T) {

@@ -216,7 +216,7 @@ func TestOADP(t *testing.T) {
 			Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{
 				Name: "node-agent", Command: []string{"/velero"}, Args: []string{"node-agent", "server", "--node-agent-configmap=node-agent-" + namespace},
 			}}},
-			Status: corev1.PodStatus{Phase: corev1.PodRunning},
+			Status: agentRunning(),
 		}
 	}
 	r := unconnected(t)

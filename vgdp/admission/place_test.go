@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
@@ -35,6 +36,7 @@ type readServer struct {
 	objects map[string]string
 	refused string // kinds of objects that may not be read
 	asked   map[string]int
+	url     string
 }
 
 func (s *readServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -72,6 +74,7 @@ func (s *readServer) put(text string) {
 			"PersistentVolume":      "/api/v1/persistentvolumes/",
 			"StorageClass":          "/apis/storage.k8s.io/v1/storageclasses/",
 			"Pod":                   "/api/v1/namespaces/" + u.GetNamespace() + "/pods/",
+			"Gate":                  "/apis/plimsoll.dev/v1alpha1/namespaces/velero/gates/",
 		}[u.GetKind()] + u.GetName()
 		s.objects[path] = string(body)
 	}
@@ -85,6 +88,7 @@ func placed(t *testing.T, nodeAgent, nodes, pods, objects string) (*Reconciler, 
 	s.put(objects)
 	web := httptest.NewServer(s)
 	t.Cleanup(web.Close)
+	s.url = web.URL
 	how := &rest.Config{Host: web.URL, QPS: -1}
 	client, err := dynamic.NewForConfig(how)
 	require.NoError(t, err)
@@ -189,7 +193,7 @@ func nodesOf(lines ...string) string {
 func agentsOn(spec string, nodes ...string) string {
 	var all []string
 	for _, node := range nodes {
-		all = append(all, fmt.Sprintf("metadata: {name: node-agent-%s, namespace: velero, uid: %s, labels: {role: node-agent}}\nspec: {nodeName: %s, containers: [], %s}\nstatus: {phase: Running}", node, node, node, spec))
+		all = append(all, fmt.Sprintf("metadata: {name: node-agent-%s, namespace: velero, uid: %s, labels: {role: node-agent}}\nspec: {nodeName: %s, containers: [], %s}\nstatus: {phase: Running, conditions: [{type: Ready, status: 'True'}]}", node, node, node, spec))
 	}
 	return strings.Join(all, "\n---\n")
 }
@@ -380,4 +384,34 @@ func TestPlaceFollowsRestoredPod(t *testing.T) {
 	s.put(claimYAML("to", "late", "", "volume.kubernetes.io/selected-node: b"))
 	_, _, nodes = look(t, r, noon().Add(restoreInterval+2*time.Second))
 	assert.Equal(t, []string{"b"}, nodes["x"])
+}
+
+// A preview has no Gates to renew. Else most loads of many would wait for what only bounds a
+// round.
+func TestPreviewLooksUpAll(t *testing.T) {
+	r, s := placed(t, `{}`, nodesOf("n1"), agentsOn("", "n1"), claimYAML("c", "fast", "", ""))
+	r.Abilities, r.Of[0].PrepareQueueLength = newest, 1
+	var err error
+	r.Leases, err = coordinationv1client.NewForConfig(&rest.Config{Host: s.url})
+	require.NoError(t, err)
+	for _, path := range []string{
+		"/api/v1/nodes", "/api/v1/namespaces/velero/pods", "/apis/coordination.k8s.io/v1/namespaces/plimsoll-node-lease/leases", "/apis/velero.io/v1/namespaces/velero/backups",
+		"/apis/velero.io/v1/namespaces/velero/podvolumebackups", "/apis/velero.io/v1/namespaces/velero/podvolumerestores", "/apis/velero.io/v2alpha1/namespaces/velero/datadownloads",
+	} {
+		s.objects[path] = `{"kind": "List", "apiVersion": "v1", "items": []}`
+	}
+	var loads []string
+	for i := range targetsPerRound + 1 {
+		loads = append(loads, strings.Replace(upload(fmt.Sprint("a", i), "c", ""), "name:", "namespace: velero, name:", 1))
+	}
+	list, err := yaml.YAMLToJSON([]byte("{kind: List, apiVersion: v1, items: [" + strings.Join(loads, ", ") + "]}"))
+	require.NoError(t, err)
+	s.objects["/apis/velero.io/v2alpha1/namespaces/velero/datauploads"] = string(list)
+	s.put("apiVersion: plimsoll.dev/v1alpha1\nkind: Gate\nmetadata: {name: main, namespace: velero}\nspec: {limited: true, epoch: 1}")
+	p, err := r.Preview(t.Context(), "velero")
+	require.NoError(t, err)
+	require.Len(t, p.Decision.Waiting, targetsPerRound, "all but the one that has its turn")
+	for _, w := range p.Decision.Waiting {
+		assert.NotEqual(t, notLookedUp, w.Wait.Detail, w.Name)
+	}
 }

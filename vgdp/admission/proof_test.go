@@ -60,7 +60,7 @@ func veleroServer(t *testing.T, has ...string) (*Reconciler, func(namespace stri
 		for _, node := range []string{"n1", "n2"} {
 			agents = append(agents, &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node, Namespace: namespace, Labels: map[string]string{"role": "node-agent"}},
-				Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+				Spec:       corev1.PodSpec{NodeName: node}, Status: agentRunning(),
 			})
 		}
 	}

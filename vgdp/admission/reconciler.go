@@ -200,6 +200,7 @@ func (r *Reconciler) Preview(ctx context.Context, namespace string) (*Preview, e
 		r.Wanted = func(string, string) vgdp.Wanted { return vgdp.Wanted{Unknown: true} }
 	}
 	r.observeVersion(ctx)
+	r.targets.unbounded = true
 	a := &Preview{Gate: v.keeper.main}
 	a.Input, _ = r.input(ctx, s)
 	a.Decision = vgdp.Decide(a.Input)

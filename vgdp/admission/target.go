@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -29,7 +30,7 @@ type target struct {
 	volume   volume // of a claim
 	notReady string
 	hooks    bool
-	final    bool // it will not change
+	final    bool // it will not change while the load uses its tickets
 	asked    time.Time
 	// wait is how long after asked it is asked for again, where it was not ready.
 	wait time.Duration
@@ -67,11 +68,13 @@ type targets struct {
 	volumes corev1client.PersistentVolumesGetter
 	classes classes
 	known   map[types.UID]target
-	left    int       // lookups left in this round
-	until   time.Time // when this round's lookups end; zero: they do not
-	failed  bool      // one failed in this round
-	log     *slog.Logger
-	refused map[string]bool // what may not be read, so that it is logged once
+	// unbounded: all are looked up in one round, for a preview.
+	unbounded bool
+	left      int       // lookups left in this round
+	until     time.Time // when this round's lookups end; zero: they do not
+	failed    bool      // one failed in this round
+	log       *slog.Logger
+	refused   map[string]bool // what may not be read, so that it is logged once
 }
 
 func newTargets(core corev1client.CoreV1Interface, of storagev1client.StorageClassesGetter, log *slog.Logger) targets {
@@ -84,6 +87,9 @@ func newTargets(core corev1client.CoreV1Interface, of storagev1client.StorageCla
 // begin a round.
 func (t *targets) begin() {
 	t.left, t.until, t.failed = targetsPerRound, time.Now().Add(targetsTime), false
+	if t.unbounded {
+		t.left, t.until = math.MaxInt, time.Time{}
+	}
 }
 
 // fail ends the lookups of this round, which must renew the Gates in time. Velero will
@@ -97,7 +103,8 @@ func (t *targets) enough() bool {
 	return t.left > 0 && (t.until.IsZero() || time.Now().Before(t.until))
 }
 
-// due tells whether a target must be looked up (again).
+// due tells whether a target must be looked up (again): also one that does not change, after
+// a ticket that was not used, for it may have been deleted.
 func (t *targets) due(o *Object, now time.Time) bool {
 	is, known := t.known[o.UID]
 	interval := targetInterval
@@ -107,7 +114,7 @@ func (t *targets) due(o *Object, now time.Time) bool {
 	case o.Load.Kind.Facts().Restores:
 		interval = restoreInterval
 	}
-	return !known || !is.final && now.Sub(is.asked) >= interval
+	return !known || now.Sub(is.asked) >= interval && (!is.final || is.asked.Before(o.Load.Note.UnusedAt))
 }
 
 // first sorts targets that are due by when they were asked for, those that never were
@@ -155,12 +162,14 @@ func (t *targets) of(ctx context.Context, o *Object, now time.Time) target {
 	}
 	if err != nil && !t.mayNot(err) {
 		t.fail()
+		was.asked, was.final = now, false // the others have their turn first
+		later := was
 		if !known {
-			was.notReady = notLookedUp
+			later.notReady = notLookedUp
 		}
-		was.asked = now // the others have their turn first
-		t.known[o.UID] = was
-		return target{}
+		t.known[o.UID] = later
+		was.notReady = ""
+		return was
 	}
 	is.asked = now
 	if is.notReady != "" {

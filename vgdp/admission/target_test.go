@@ -148,6 +148,35 @@ func TestTargetRestoreWaitsForPod(t *testing.T) {
 	}
 }
 
+// Else a restore that nobody goes on with would take slots and places on nodes for ever.
+func TestTargetAskedAgainAfterUnusedTicket(t *testing.T) {
+	pod := restored("a", "n1", initContainer("restore-wait", true))
+	core, asked := podServer(t, pod)
+	r := &Reconciler{Core: core, Settings: DefaultSettings}
+	r.reset()
+	o := restoreOf("a")
+	look := func(second int) target {
+		r.targets.left = 1
+		return r.targets.of(t.Context(), o, noon().Add(time.Duration(second)*time.Second))
+	}
+	assert.True(t, look(0).final)
+	pod.Name = "deleted"
+	assert.True(t, look(99).final)
+	assert.Equal(t, int64(1), asked.Load(), "it has a ticket, or waits for its first")
+	o.Load.Note.UnusedAt = noon().Add(100 * time.Second)
+	assert.Equal(t, "pod shop/a does not exist", look(100).notReady)
+	pod.Name = "a"
+	assert.True(t, look(101).final)
+	look(200)
+	assert.Equal(t, int64(3), asked.Load(), "once for each unused ticket")
+	nowhere, err := corev1client.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
+	require.NoError(t, err)
+	o.Load.Note.UnusedAt, r.targets.pods = noon().Add(300*time.Second), nowhere
+	assert.Equal(t, "n1", look(300).node, "what is known stays known")
+	pod.Name, r.targets.pods = "deleted", core
+	assert.NotEmpty(t, look(301).notReady, "where it failed, again")
+}
+
 func restoreOf(name string) *Object {
 	return &Object{ObjectMeta: metav1.ObjectMeta{UID: types.UID(name)}, Load: vgdp.Load{Kind: vgdp.PodVolumeRestore}, Target: types.NamespacedName{Namespace: "shop", Name: name}}
 }
