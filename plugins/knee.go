@@ -17,6 +17,8 @@ type Knee struct {
 	Write Carry `json:"write,omitzero"`
 	// Full: it was asked for all of that, so it carries no more. Else it carries at least that.
 	Full bool `json:"full,omitempty"`
+	// Falls is how often it fell to less than half.
+	Falls int `json:"falls,omitempty"`
 	// Since is when learning began, or when it fell to less than half.
 	Since time.Time `json:"since,omitzero"`
 	// Before is what it carried before it fell; zero if it did not fall within
@@ -232,6 +234,7 @@ func (d *diskWatch) fall(now time.Time) {
 	if d.Before.Until.IsZero() {
 		d.Before = Before{Read: d.Read, Write: d.Write, Until: now}
 	}
+	d.Falls++
 	part := parts[len(parts)/2]
 	d.Read, d.Write, d.Since = d.Read.times(part), d.Write.times(part), now
 	d.Read.AwaitSeconds, d.Write.AwaitSeconds = newest.read.AwaitSeconds, newest.write.AwaitSeconds

@@ -137,6 +137,7 @@ func TestKneeBurst(t *testing.T) {
 			assert.InEpsilon(t, 100*use.bytes, k.Read.BytesPerSecond, 0.2)
 			assert.Equal(t, before, k.Before.Read)
 			assert.True(t, k.Full)
+			assert.Equal(t, 1, k.capacity("vda").Falls)
 			assert.Less(t, k.Before.Until.Sub(ended), 2*time.Minute)
 			k.run(3600, use)
 			assert.InEpsilon(t, 100, k.Read.IOPS, 0.2)
@@ -144,6 +145,7 @@ func TestKneeBurst(t *testing.T) {
 			k.run(40, use)
 			assert.InEpsilon(t, before.IOPS, k.Read.IOPS, 0.2, "and as soon when it is back")
 			assert.Zero(t, k.Before)
+			assert.Equal(t, 1, k.Falls, "how often it fell is not forgotten")
 		})
 	}
 	t.Run("a minute of it is no end", func(t *testing.T) {

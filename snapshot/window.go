@@ -18,11 +18,16 @@ type Window struct {
 }
 
 // Over returns the window that reaches d back from the snapshot, or as far as
-// the history goes; covered reports whether it is all of d, to within jitter.
+// the history goes; covered reports whether it is all of d, to within jitter. That of a Snapshot
+// without a history, as one decoded from JSON, has no length.
 func (s *Snapshot) Over(d time.Duration) (w Window, covered bool) {
-	last := len(s.points) - 1
-	w = Window{points: s.points, from: last, to: s.points[last], seq: s.Sequence, columns: &s.columns}
-	for w.from > 0 && w.to.Monotonic-s.points[w.from].Monotonic < d-jitter {
+	points := s.points
+	if len(points) == 0 {
+		points = []*point{{}}
+	}
+	last := len(points) - 1
+	w = Window{points: points, from: last, to: points[last], seq: s.Sequence, columns: &s.columns}
+	for w.from > 0 && w.to.Monotonic-points[w.from].Monotonic < d-jitter {
 		w.from--
 	}
 	w.own = w.from == s.from

@@ -18,6 +18,15 @@ func TestWindowCovered(t *testing.T) {
 	}
 }
 
+func TestWindowWithoutHistory(t *testing.T) {
+	s := &Snapshot{Sequence: 7} // decoded from JSON
+	w, covered := s.Over(testTick)
+	assert.False(t, covered)
+	assert.Zero(t, w.Elapsed())
+	assert.True(t, s.Within(testTick).Workload(&Workload{}).IsZero())
+	assert.True(t, s.Within(testTick).Disk(&Disk{}).IsZero())
+}
+
 func TestWindowLeastNUMAFree(t *testing.T) {
 	free := []uint64{1, 90, 70, 80, 75}
 	var skip int

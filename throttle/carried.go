@@ -1,30 +1,72 @@
 package throttle
 
-import "github.com/plimsoll-dev/plimsoll/plugins"
+import (
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/snapshot"
+)
 
-// carried is what each disk carries, as far as that is learned.
-func carried(l *plugins.Levels) map[string]Rates {
-	list := make(map[string]Rates, len(l.Disks))
+// Carried is the most that a disk carries, zero where that is not learned, and how often it has
+// fallen.
+type Carried struct {
+	Rates
+	Falls int
+}
+
+// carried is what each disk carries, as far as that is learned, and no less than it did while it
+// is measured what workloads use.
+func carried(s *snapshot.Snapshot, l *plugins.Levels) map[string]Carried {
+	list := make(map[string]Carried, len(l.Disks))
 	for i := range l.Disks {
 		d := &l.Disks[i]
-		list[d.Device] = Rates{Read: d.ReadBytesPerSecond, Write: d.WrittenBytesPerSecond}
+		list[d.Device] = Carried{Rates{Read: d.ReadBytesPerSecond, Write: d.WrittenBytesPerSecond}, d.Falls}
+	}
+	least := func(most *float64, does float64) {
+		if *most > 0 {
+			*most = max(*most, does)
+		}
+	}
+	for i := range s.Disks {
+		d := &s.Disks[i]
+		of, lately := list[d.Name], s.Within(justNow).Disk(&d.Disk)
+		for _, does := range []snapshot.Opt[snapshot.DiskRates]{d.Rates, lately} {
+			r, _ := does.Get()
+			least(&of.Read, r.ReadBytesPerSecond)
+			least(&of.Write, r.WrittenBytesPerSecond)
+		}
+		list[d.Name] = of
 	}
 	return list
 }
 
-// within is the base of a throttle, no more than its disk carries, or the CPUs are: what a workload used
+// within is a use that is no more than its disk carries, or the CPUs are: what a workload used
 // before the burst credit of a volume ended, or what a cache took, is more, and a limit
 // derived from it would limit nothing.
-func (in *Input) within(t Target, base Rates) Rates {
+func (in *Input) within(t Target, used Rates) Rates {
 	most := in.Carried[t.Disk]
-	bound := func(used, most float64) float64 {
-		if most > 0 {
-			return min(used, most)
+	bound := func(used *float64, most float64) {
+		if most > 0 { // else it is not known
+			*used = min(*used, most)
 		}
-		return used // not known
 	}
-	base.Read, base.Write, base.CPU = bound(base.Read, most.Read), bound(base.Write, most.Write), bound(base.CPU, float64(in.CPUs))
-	return base
+	bound(&used.Read, most.Read)
+	bound(&used.Write, most.Write)
+	bound(&used.CPU, float64(in.CPUs))
+	return used
+}
+
+// followFall lowers the base of a throttle to what its disk carries, if the disk has fallen since
+// that was measured. Nothing else lowers it: what a disk does meanwhile is in part the effect of
+// the limit.
+func (in *Input) followFall(t Target, c Throttle) Throttle {
+	of := in.Carried[t.Disk]
+	if of.Rates == (Rates{}) {
+		return c // what it carries is not known
+	}
+	if of.Falls > c.Falls {
+		c.Base = in.within(t, c.Base)
+	}
+	c.Falls = of.Falls
+	return c
 }
 
 // through is how many times more a workload used before it was throttled at all, as far as

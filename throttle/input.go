@@ -3,6 +3,7 @@ package throttle
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -28,8 +29,8 @@ type Input struct {
 	CPU, Mover, Memory Pressure
 	// DiskKeys identify the disks, by name.
 	DiskKeys map[string]string
-	// Carried is the most that each disk carries, by name.
-	Carried map[string]Rates
+	// Carried is what each disk carries, by name.
+	Carried map[string]Carried
 	// CPUs that are online; 0: unknown.
 	CPUs int
 	// Resizing are the resizes that are not in effect.
@@ -73,7 +74,7 @@ func NewInput(s *snapshot.Snapshot, l *plugins.Levels, workloads map[string]Work
 	}
 	in.CPUs, _ = s.CPU.Online.Get()
 	in.setPressure(l)
-	in.Carried = carried(l)
+	in.Carried = carried(s, l)
 	for i := range s.Contention {
 		in.setWaited(&s.Contention[i])
 	}
@@ -249,14 +250,20 @@ func (in *Input) addCulprit(s *snapshot.Snapshot, c *snapshot.Contention, culpri
 		return
 	}
 	why := reason(c, culprit)
+	lately, _ := s.Within(justNow).Workload(&w.Workload).Get()
+	cores, known := rates.CPUCores.Get()
+	used, _ := lately.CPUCores.Get()
+	cpu := Use{Rates{CPU: max(cores, used)}, why}
 	switch c.Resource {
 	case snapshot.SharedDisk:
-		in.addDisk(s, c.Device, culprit.Cgroup, rates.IO, why)
+		in.addDisk(s, Target{Cgroup: culprit.Cgroup, Disk: c.Device}, [][]snapshot.WorkloadIORates{rates.IO, lately.IO}, why)
 	case snapshot.SharedCPU:
-		in.addCPU(culprit.Cgroup, rates.CPUCores, in.CPU, why)
+		if known && in.CPU.Level > plugins.None {
+			in.Culprits[Target{Cgroup: culprit.Cgroup}] = cpu
+		}
 	case snapshot.SharedMemory, snapshot.SharedNetwork:
-		if in.Workloads[culprit.Cgroup].Mover {
-			in.addCPU(culprit.Cgroup, rates.CPUCores, in.Mover, why)
+		if known && in.Mover.Level > plugins.None && in.Workloads[culprit.Cgroup].Mover {
+			in.Culprits[Target{Cgroup: culprit.Cgroup}] = cpu
 		}
 	}
 }
@@ -301,21 +308,22 @@ func longestWait(c *snapshot.Contention) string {
 	return ""
 }
 
-func (in *Input) addDisk(s *snapshot.Snapshot, device, cgroup string, io []snapshot.WorkloadIORates, why string) {
-	if in.Disks[device].Level == plugins.None {
+// addDisk takes the larger of what a culprit did over the window and just now: it may have begun
+// to press when most of the window was over.
+func (in *Input) addDisk(s *snapshot.Snapshot, t Target, windows [][]snapshot.WorkloadIORates, why string) {
+	i := slices.IndexFunc(s.Disks, func(d snapshot.DiskState) bool { return d.Name == t.Disk })
+	if i < 0 || in.Disks[t.Disk].Level == plugins.None {
 		return
 	}
-	for i := range s.Disks {
+	used, counted := Rates{}, false
+	for _, io := range windows {
 		for _, r := range io {
-			if s.Disks[i].Name == device && s.Disks[i].Number == r.Number {
-				in.Culprits[Target{Cgroup: cgroup, Disk: device}] = Use{Rates{Read: r.ReadBytesPerSecond, Write: r.WrittenBytesPerSecond}, why}
+			if r.Number == s.Disks[i].Number {
+				used.Read, used.Write, counted = max(used.Read, r.ReadBytesPerSecond), max(used.Write, r.WrittenBytesPerSecond), true
 			}
 		}
 	}
-}
-
-func (in *Input) addCPU(cgroup string, cores snapshot.Opt[float64], p Pressure, why string) {
-	if used, known := cores.Get(); known && p.Level > plugins.None {
-		in.Culprits[Target{Cgroup: cgroup}] = Use{Rates{CPU: used}, why}
+	if counted {
+		in.Culprits[t] = Use{used, why}
 	}
 }

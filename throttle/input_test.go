@@ -113,6 +113,29 @@ func TestCulprits(t *testing.T) {
 	assert.Empty(t, NewInput(onNode(), said(judged(plugins.Disk, "sdb", plugins.Soft)), nil, nil).Culprits, "a workload that is no known pod")
 }
 
+// A culprit that was idle until two seconds ago is limited by what it uses, not by the mean of ten.
+func TestCulpritHasJustBegun(t *testing.T) {
+	h := snapshot.History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
+	var s *snapshot.Snapshot
+	for i := range 11 {
+		at, pressing := time.Duration(i)*time.Second, uint64(max(0, i-8))
+		s = h.Add(&snapshot.Sample{
+			Time: noon.Add(at), Monotonic: at, Boottime: at, BootID: "a",
+			Disks: []snapshot.Disk{{Name: "sdb", Number: "8:16", DiskCounters: snapshot.DiskCounters{ReadBytes: 85e6 * pressing}}},
+			Workloads: []snapshot.Workload{{
+				Cgroup: hogGroup, Kind: snapshot.KindPod, At: at, CPUMicroseconds: snapshot.Some(2e6 * pressing),
+				IO: []snapshot.WorkloadIO{{Number: "8:16", ReadBytes: 85e6 * pressing}},
+			}},
+		})
+	}
+	l := said(judged(plugins.Disk, "sdb", plugins.Soft), judged(plugins.CPU, "node", plugins.Soft))
+	l.Disks = []plugins.DiskCapacity{{Device: "sdb", ReadBytesPerSecond: 1e6}}
+	s.Contention = onNode().Contention
+	list := Next(nil, NewInput(s, l, known(), nil))
+	assert.InEpsilon(t, 85e6, list[Target{Cgroup: hogGroup, Disk: "sdb"}].Base.Read, 0.01)
+	assert.InEpsilon(t, 2, list[Target{Cgroup: hogGroup}].Base.CPU, 0.01)
+}
+
 func TestPressure(t *testing.T) {
 	in := NewInput(onNode(), said(judged(plugins.Disk, "sdb", plugins.Soft), judged(plugins.Memory, "node", plugins.Hard), judged(plugins.CPU, "node", plugins.Soft)), known(), nil)
 	assert.Equal(t, Pressure{Level: plugins.Soft, Named: true, Waited: snapshot.Some(0.38)}, in.pressureOn(Target{Cgroup: hogGroup, Disk: "sdb"}))

@@ -89,6 +89,11 @@ func (r Rates) times(n float64) Rates {
 	return Rates{Read: r.Read * n, Write: r.Write * n, CPU: r.CPU * n, Memory: r.Memory}
 }
 
+// atLeast are these rates, each no less than those.
+func (r Rates) atLeast(o Rates) Rates {
+	return Rates{Read: max(r.Read, o.Read), Write: max(r.Write, o.Write), CPU: max(r.CPU, o.CPU), Memory: max(r.Memory, o.Memory)}
+}
+
 // over is how many times a limit these rates are, at most. Memory is held, not divided.
 func (r Rates) over(limit Rates) (times float64) {
 	for _, of := range [][2]float64{{r.Read, limit.Read}, {r.Write, limit.Write}, {r.CPU, limit.CPU}} {
@@ -101,9 +106,11 @@ func (r Rates) over(limit Rates) (times float64) {
 
 // Throttle limits a workload's use of one disk, of the CPU, or of memory.
 type Throttle struct {
-	// Base is what it used before it was throttled. It is not measured again meanwhile:
-	// that would be the effect of the limit.
+	// Base is what it used before it was throttled. It is not measured again while a limit is in
+	// force: that would be the effect of the limit.
 	Base Rates `json:"base"`
+	// Falls is how often its disk had fallen when Base was measured: see plugins.Knee.
+	Falls int `json:"falls,omitempty"`
 	// Request is what it may always use, in cores.
 	Request float64 `json:"requestCores,omitempty"`
 	// Percent of Base that it may use; of memory always 100.
@@ -133,6 +140,8 @@ type Throttle struct {
 	WaitedBefore snapshot.Opt[float64] `json:"waitedBeforeRatio,omitzero"`
 	// UselessUntil: it did not help, and is not tried again before.
 	UselessUntil time.Time `json:"uselessUntil,omitzero"`
+	// Written: its limit on a disk or the CPU has been in force since it began.
+	Written bool `json:"written,omitempty"`
 	// Resized: the CPU limits of its containers are resized, and cpu.max of its cgroup is
 	// not written. NotResized is why it is the other way round although that is
 	// configured. Neither: it is not decided yet.
@@ -196,9 +205,10 @@ func (c *Throttle) Tries(now time.Time) bool {
 
 // Next computes the next throttles from the current ones. Soft pressure tightens those of
 // culprits step by step, hard pressure at once to the floor; without pressure they are
-// released slowly. What does not help is removed.
+// released slowly. What does not help is removed. One whose limit has not been in force yet begins
+// anew, with the first step, if its workload still is a culprit.
 func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
-	after := map[Target]Throttle{}
+	after, anew := map[Target]Throttle{}, map[Target]Throttle{}
 	for t, c := range before {
 		c = c.clockSet(in.Booted)
 		if c.ended(t, &in) {
@@ -206,9 +216,12 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		}
 		w := in.Workloads[t.Cgroup]
 		p := in.pressureFor(t, &w)
-		if c = c.resized(t, in).next(t, &in, p, &w); !p.Unknown {
-			c.Base = in.within(t, c.Base)
+		c = c.resized(t, in)
+		if in.Unwritten[t] && !c.Written && !t.Memory && !p.Unknown {
+			anew[t] = in.followFall(t, c)
+			continue
 		}
+		c = c.next(t, &in, p, &w)
 		if c.InForce() || in.Time.Sub(c.Changed) < remembered || in.Time.Before(c.UselessUntil) {
 			after[t] = c
 		}
@@ -218,7 +231,9 @@ func Next(before map[Target]Throttle, in Input) map[Target]Throttle {
 		if _, there := after[t]; there || p.Level == plugins.None || in.exemption(t) != "" || use.Rates == (Rates{}) {
 			continue
 		}
-		c := Throttle{Base: in.within(t, use.Rates.times(in.through(before, t.Cgroup))), Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), Booted: in.Booted, DiskKey: in.DiskKeys[t.Disk]}
+		base := in.within(t, use.Rates.times(in.through(before, t.Cgroup))).atLeast(anew[t].Base)
+		c := Throttle{Base: base, Falls: in.Carried[t.Disk].Falls, Request: w.RequestCores, Percent: unthrottled, HeldUntil: in.Time.Add(w.holdFor()), Booted: in.Booted, DiskKey: in.DiskKeys[t.Disk]}
+		c.Resized, c.NotResized = anew[t].Resized, anew[t].NotResized
 		after[t] = c.next(t, &in, p, &w)
 	}
 	return after
@@ -297,8 +312,13 @@ func (c Throttle) next(t Target, in *Input, p Pressure, w *Workload) Throttle {
 	case p.Unknown:
 		return c
 	default:
+		c = in.followFall(t, c)
+		c.Written = c.InForce() && !w.DryRun && (c.Written || !in.Unwritten[t])
 		if in.Unwritten[t] {
 			c = c.beginAgain(in.Time)
+		}
+		if w.DryRun && culprit && in.exemption(t) == "" {
+			c.Base = in.within(t, use.Rates)
 		}
 		c = c.step(in.Time, p, culprit, w.DryRun || in.Resizing[t].Why != "")
 	}

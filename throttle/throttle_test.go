@@ -274,6 +274,67 @@ func TestThrottleUnwritten(t *testing.T) {
 	assert.False(t, c.InForce(), "it does not help")
 }
 
+// No limit was in force for minutes, and the pod uses ten times as much by now: the first limit is
+// the first step, from that. One that causes no pressure then gets none.
+func TestThrottleBeginsFromUseNow(t *testing.T) {
+	for name, row := range map[string]struct {
+		was, now  float64 // what it uses, in MiB/s
+		before    Workload
+		unwritten int // since that second
+		another   bool
+		want      float64 // limit, in MiB/s; 0: none
+	}{
+		"a dry run ends":             {was: 10, now: 100, before: Workload{DryRun: true}, unwritten: 220, want: 80},
+		"of what uses less by now":   {was: 100, now: 10, before: Workload{DryRun: true}, unwritten: 220, want: 8},
+		"and another pod presses":    {was: 10, now: 100, before: Workload{DryRun: true}, unwritten: 220, another: true},
+		"a limit hung":               {was: 10, now: 100, unwritten: 1, want: 80},
+		"its limit was in force":     {was: 10, now: 100, unwritten: 2, want: 2},
+		"also while another presses": {was: 10, now: 100, unwritten: 2, another: true, want: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var list map[Target]Throttle
+			for s := range 221 {
+				in := pressed(s, plugins.Soft, Rates{Read: row.was * mib})
+				if s >= 200 {
+					in = pressed(s, plugins.Soft, Rates{Read: row.now * mib})
+				}
+				if s < 220 {
+					in.Workloads["pod"] = row.before
+				} else if row.another {
+					in.Culprits = nil
+				}
+				in.Unwritten = map[Target]bool{nvme: s >= row.unwritten}
+				list = Next(list, in)
+			}
+			c := list[nvme]
+			assert.Equal(t, row.want > 0, c.InForce())
+			if row.want > 0 {
+				assert.InDelta(t, row.want*mib, c.Limits().Read, 1)
+			}
+		})
+	}
+}
+
+// A limit that cannot be written while its disk hangs begins from no less than the pod used before
+// that; what was decided of a resize stays.
+func TestThrottleBeginsAnewKeeps(t *testing.T) {
+	list := Next(nil, pressed(0, plugins.Soft, Rates{Read: 100 * mib}))
+	in := pressed(5, plugins.Soft, Rates{Read: 40 * mib})
+	in.Unwritten = map[Target]bool{nvme: true, cpu: true}
+	c := Next(list, in)[nvme]
+	assert.InDelta(t, 80*mib, c.Limits().Read, 1)
+
+	w := Workload{Resizable: true}
+	for _, why := range []string{"", "it has no limit"} {
+		c = Next(nil, computes(0, plugins.Soft, w))[cpu]
+		in = computes(5, plugins.Soft, w)
+		in.Unwritten = map[Target]bool{cpu: true}
+		c = Next(map[Target]Throttle{cpu: c.DecideResize(why)}, in)[cpu]
+		assert.False(t, c.UndecidedResize(cpu, &w))
+		assert.Equal(t, why, c.NotResized)
+	}
+}
+
 // A mover is throttled also where no other waits.
 func TestThrottleWhereNoneWaits(t *testing.T) {
 	list := Next(nil, waited(0, 0, Workload{Mover: true}))

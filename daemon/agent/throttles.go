@@ -48,8 +48,7 @@ type throttles struct {
 	last            resizeInput // of the last round
 	saved           savedThrottles
 	logged          string // the problem that was logged last
-	// told are the throttles that were announced, and whether as a dry run.
-	told map[throttle.Target]bool
+	told            map[throttle.Target]announced
 	// event tells the owner of a pod; nil: there is no cluster.
 	event func(pod evict.Victim, kind, reason, text string)
 	// ofNamespace is the label of a namespace.
@@ -73,6 +72,12 @@ type relieved struct {
 	since time.Time
 }
 
+// announced is a throttle that was announced, whether as a dry run, and by which name.
+type announced struct {
+	dryRun bool
+	name   string
+}
+
 // savedThrottles is the part that is saved across restarts.
 type savedThrottles struct {
 	Boot      string           `json:"boot,omitempty"`
@@ -83,9 +88,10 @@ type savedThrottles struct {
 type savedThrottle struct {
 	throttle.Target
 	throttle.Throttle
-	// Told: it was announced, and DryRun: as one of a dry run.
-	Told   bool `json:"told,omitempty"`
-	DryRun bool `json:"dryRun,omitempty"`
+	// Told: it was announced, DryRun: as one of a dry run, and Name is its pod's.
+	Told   bool   `json:"told,omitempty"`
+	DryRun bool   `json:"dryRun,omitempty"`
+	Name   string `json:"name,omitempty"`
 }
 
 // expirySlack is how old a saved expiry may be: saving each renewal is not
@@ -97,7 +103,7 @@ const throttlesFile = "throttles.json"
 
 // newThrottles takes over the throttles of an earlier agent of this boot.
 func newThrottles(dir, boot string, host *probes.Host, log *slog.Logger) *throttles {
-	m := &throttles{log: log, boot: boot, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile), UntilBoot: true}, list: map[throttle.Target]throttle.Throttle{}, told: map[throttle.Target]bool{}}
+	m := &throttles{log: log, boot: boot, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile), UntilBoot: true}, list: map[throttle.Target]throttle.Throttle{}, told: map[throttle.Target]announced{}}
 	m.tree.IO.Dir, m.tree.IO.V1 = host.CgroupHierarchy("blkio")
 	m.tree.CPU.Dir, m.tree.CPU.V1 = host.CgroupHierarchy("cpu")
 	m.tree.Memory.Dir, m.tree.Memory.V1 = host.CgroupHierarchy("memory")
@@ -114,7 +120,7 @@ func newThrottles(dir, boot string, host *probes.Host, log *slog.Logger) *thrott
 	for _, c := range kept.Throttles {
 		m.list[c.Target] = c.Throttle
 		if c.Told {
-			m.told[c.Target] = c.DryRun
+			m.told[c.Target] = announced{c.DryRun, c.Name}
 		}
 	}
 	m.publishCgroups()
@@ -241,7 +247,7 @@ func (m *throttles) lift(ctx context.Context) {
 	m.logProblem(err)
 	for _, t := range targets(told) {
 		if !m.limited(t) {
-			m.log.Info("pod no longer throttled", "pod", cmp.Or(m.titles[t.Cgroup], t.Cgroup), "disk", t.Disk, "reason", released(t, "the agent ends, or there is no cluster"), "resource", t.Resource(), "dryRun", told[t])
+			m.log.Info("pod no longer throttled", "pod", cmp.Or(told[t].name, m.titles[t.Cgroup], t.Cgroup), "disk", t.Disk, "reason", released(t, "the agent ends, or there is no cluster"), "resource", t.Resource(), "dryRun", told[t].dryRun)
 		}
 	}
 }
@@ -295,8 +301,8 @@ func (m *throttles) holdsMemory() bool {
 func (m *throttles) toSave() savedThrottles {
 	k := savedThrottles{Boot: m.boot, Limits: slices.Clone(m.journal.Limits)}
 	for _, t := range targets(m.list) {
-		dryRun, told := m.told[t]
-		k.Throttles = append(k.Throttles, savedThrottle{Target: t, Throttle: m.list[t], Told: told, DryRun: dryRun})
+		as, told := m.told[t]
+		k.Throttles = append(k.Throttles, savedThrottle{Target: t, Throttle: m.list[t], Told: told, DryRun: as.dryRun, Name: as.name})
 	}
 	return k
 }
@@ -526,15 +532,15 @@ const (
 func (m *throttles) announce(s *view.State, workloads map[string]throttle.Workload) {
 	for _, t := range targets(m.list) {
 		now, dryRun := m.list[t], workloads[t.Cgroup].DryRun
-		if was, told := m.told[t]; now.InForce() && (dryRun || m.limited(t)) && (!told || was && !dryRun) {
-			m.told[t] = dryRun
+		if was, told := m.told[t]; now.InForce() && (dryRun || m.limited(t)) && (!told || was.dryRun && !dryRun) {
+			m.told[t] = announced{dryRun, m.titles[t.Cgroup]}
 			shown := m.throttled(t, workloads[t.Cgroup])
 			m.tell(s, t, dryRun, eventThrottled, shown.Sentence())
 		}
 	}
 	for _, t := range targets(m.told) {
-		now := m.list[t]
-		onlyDryRun := workloads[t.Cgroup].DryRun && !m.told[t] && !m.limited(t)
+		now, was := m.list[t], m.told[t]
+		onlyDryRun := workloads[t.Cgroup].DryRun && !was.dryRun && !m.limited(t)
 		if now.InForce() && !onlyDryRun {
 			continue
 		}
@@ -547,7 +553,7 @@ func (m *throttles) announce(s *view.State, workloads map[string]throttle.Worklo
 		case !slices.ContainsFunc(s.Snapshot.Workloads, func(w snapshot.WorkloadState) bool { return w.Cgroup == t.Cgroup }):
 			why = "its pod has ended"
 		}
-		m.tell(s, t, m.told[t], eventReleased, released(t, why))
+		m.tell(s, t, was.dryRun, eventReleased, released(t, why))
 		delete(m.told, t)
 	}
 }
@@ -565,14 +571,13 @@ func released(t throttle.Target, why string) string {
 }
 
 func (m *throttles) tell(s *view.State, t throttle.Target, dryRun bool, reason, text string) {
-	pod, name := evict.Victim{}, t.Cgroup // it may have ended
+	pod := evict.Victim{} // it may have ended
 	for i := range s.Snapshot.Workloads {
 		if w := &s.Snapshot.Workloads[i]; w.Cgroup == t.Cgroup && w.Pod != nil {
 			pod = evict.Victim{UID: w.Pod.UID, Namespace: w.Pod.Namespace, Name: w.Pod.Name}
-			name = pod.Namespace + "/" + pod.Name
 		}
 	}
-	about := []any{"pod", name, "disk", t.Disk, "reason", text, "resource", t.Resource(), "dryRun", dryRun, "afterSample", time.Since(s.Snapshot.Time).Round(time.Millisecond)}
+	about := []any{"pod", cmp.Or(m.told[t].name, m.titles[t.Cgroup], t.Cgroup), "disk", t.Disk, "reason", text, "resource", t.Resource(), "dryRun", dryRun, "afterSample", time.Since(s.Snapshot.Time).Round(time.Millisecond)}
 	if reason == eventThrottled {
 		m.log.Info("pod throttled", about...)
 	} else {

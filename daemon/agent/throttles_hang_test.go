@@ -103,6 +103,7 @@ func TestRoundEvictsWhileThrottleHangs(t *testing.T) {
 	})
 	require.NoError(t, h.throttles.resizes.failed, "of the API it is tried again")
 	assert.Contains(t, log.String(), "gave up removing limits of throttled pods")
+	assert.Contains(t, log.String(), " --state.dir "+config.State.Dir, "the command that removes them")
 	close(files.answers)
 	deadline.Within(t, 10*time.Second, "the limit is written late", func() error {
 		if now := h.read(); !strings.HasSuffix(now, "rbps=209715200 wbps=max\n") { // not while the file is being written

@@ -322,15 +322,20 @@ func TestMoverDiskGone(t *testing.T) {
 	assert.Empty(t, h.throttles.list)
 }
 
-// Its pod ends while it is throttled: the log says so, and which one it was.
+// Its pod ends while it is throttled: the log says so, and which one it was, also after a restart.
 func TestThrottledPodEnds(t *testing.T) {
-	h := newThrottleFixture(t)
-	h.round(0, plugins.Soft)
-	s := h.seen(plugins.None, false)
-	s.Snapshot.Workloads, s.Snapshot.Contention = nil, nil
-	h.throttles.round(s, &h.config, h.pods)
-	assert.Contains(t, h.log.String(), `msg="pod no longer throttled" pod=`+moverPod+` disk=sda reason="no longer throttled on sda: its pod has ended"`)
-	assert.Len(t, h.events, 1, "it has no owner to tell any more")
+	for _, restart := range []bool{false, true} {
+		h := newThrottleFixture(t)
+		h.round(0, plugins.Soft)
+		if restart {
+			h.start()
+		}
+		s := h.seen(plugins.None, false)
+		s.Snapshot.Workloads, s.Snapshot.Contention = nil, nil
+		h.throttles.round(s, &h.config, h.pods)
+		assert.Contains(t, h.log.String(), `msg="pod no longer throttled" pod=velero/du-1 disk=sda reason="no longer throttled on sda: its pod has ended"`)
+		assert.Len(t, h.events, 1, "it has no owner to tell any more")
+	}
 }
 
 // A limit on one disk is none on another: what waits for that one is not postponed.
@@ -518,6 +523,7 @@ func TestThrottleEndIsTold(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(h.log.String(), `msg="pod throttled" pod=velero/du-1`), "the second one as a dry run")
 	h.config.VGDP.DryRun = false
 	h.round(1, plugins.Soft)
+	clear(h.throttles.titles) // its pod is gone
 	h.throttles.lift(h.t.Context())
 	assert.Contains(t, h.log.String(), `msg="pod no longer throttled" pod=velero/du-1 disk=sda reason="no longer throttled on sda: the agent ends, or there is no cluster"`)
 }
