@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -12,9 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
 
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
@@ -141,17 +142,23 @@ func TestGateMissingUninstallHandsBack(t *testing.T) {
 		return mover(q.get("DataUpload", "left"))
 	}
 	assert.Equal(t, hides["velero"], touch(), "no Gate, no policy")
-	t.Cleanup(func() { require.NoError(t, q.c.Apply(cleanup(t), q.mutating)) })
-	remove := GateRemove
+	remove := new(unstructured.Unstructured)
+	require.NoError(t, yaml.Unmarshal(GateRemove, &remove.Object))
 	if q.v1beta1() {
-		remove = bytes.Replace(remove, []byte("k8s.io/v1\n"), []byte("k8s.io/v1beta1\n"), 1)
+		remove.SetAPIVersion(remove.GetAPIVersion() + "beta1")
 	}
-	require.NoError(t, q.c.Apply(t.Context(), remove))
+	resource, _ := meta.UnsafeGuessKindToResource(remove.GroupVersionKind())
+	bindings := q.controller.Resource(resource)
+	take := func() error { return bindings.Delete(cleanup(t), remove.GetName(), metav1.DeleteOptions{}) }
+	t.Cleanup(func() { _ = take() })
+	// By another than who applied the policies, as an administrator beside Helm, and not forced.
+	_, err := bindings.Apply(t.Context(), remove.GetName(), remove, metav1.ApplyOptions{FieldManager: "kubectl"})
+	require.NoError(t, err)
 	q.until(isBack["velero"], touch)
 
-	// Installed again it holds as before; the API server takes up a changed
-	// binding up to a second later.
-	require.NoError(t, q.c.Apply(t.Context(), q.mutating))
+	// Without it they hold as before; the API server takes up a change of bindings up to a
+	// second later.
+	require.NoError(t, take())
 	q.gate(gate.Main, fresh(nil))
 	q.until(hides["velero"], func() string { return q.hidden("DataUpload", "new-", "velero") })
 }

@@ -27,13 +27,6 @@ func releaseHiddenOnSchedule(t *testing.T, c *cluster.Cluster) {
 	_, err := h.c.Client.CoreV1().Nodes().Patch(t.Context(), h.nodes[0], types.MergePatchType,
 		[]byte(`{"spec":{"taints":[{"key":"plimsoll.dev/MemoryContention","effect":"NoExecute"}]}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	all, err := os.ReadFile("../deploy/plimsoll.yaml")
-	require.NoError(t, err)
-	for document := range strings.SplitSeq(string(all), "\n---\n") {
-		if strings.Contains(document, "\nkind: PriorityClass\n") {
-			require.NoError(t, h.c.Apply(t.Context(), []byte(document)))
-		}
-	}
 	manifest, err := os.ReadFile("../deploy/release-hidden.yaml")
 	require.NoError(t, err)
 	require.NoError(t, h.c.Apply(t.Context(), manifest))

@@ -110,10 +110,10 @@ func (f *agentFlags) override(c *config.Agent) {
 		}
 	}
 	if c.API.Socket == "" {
-		c.API.Socket = defaultSocket()
+		c.API.Socket = defaultSocket(os.Geteuid(), os.Getenv)
 	}
 	if c.State.Dir == "" {
-		c.State.Dir = defaultState()
+		c.State.Dir = defaultState(os.Geteuid(), os.Getenv)
 	}
 }
 

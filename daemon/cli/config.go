@@ -63,26 +63,26 @@ func (e linesError) Unwrap() error { return e.err }
 
 // defaultSocket is below /run for root, else in the user's runtime directory,
 // else in a directory of the user's below the temporary one.
-func defaultSocket() string {
+func defaultSocket(user int, env func(string) string) string {
 	const name = "plimsoll.sock"
-	if os.Geteuid() == 0 {
+	if user == 0 {
 		return filepath.Join("/run/plimsoll", name)
 	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+	if dir := env("XDG_RUNTIME_DIR"); dir != "" {
 		return filepath.Join(dir, "plimsoll", name)
 	}
-	return filepath.Join(os.TempDir(), "plimsoll-"+strconv.Itoa(os.Geteuid()), name)
+	return filepath.Join(os.TempDir(), "plimsoll-"+strconv.Itoa(user), name)
 }
 
 // defaultState is below /var/lib for root, else in the user's own state
 // directory (XDG Base Directory Specification).
-func defaultState() string {
-	if os.Geteuid() == 0 {
+func defaultState(user int, env func(string) string) string {
+	if user == 0 {
 		return "/var/lib/plimsoll/state"
 	}
-	dir := os.Getenv("XDG_STATE_HOME")
+	dir := env("XDG_STATE_HOME")
 	if dir == "" {
-		dir = filepath.Join(os.Getenv("HOME"), ".local", "state")
+		dir = filepath.Join(env("HOME"), ".local", "state")
 	}
 	return filepath.Join(dir, "plimsoll", "state")
 }

@@ -28,7 +28,7 @@ func releaseCommand() *cobra.Command {
 		Long: "Release everything held and remove every mark of Plimsoll: Gates, hidden data mover loads, tickets and reasons,\n" +
 			"postponed maintenances, resized CPU limits, taints and conditions, EvictionRequests, Leases. Uninstallers run it once\n" +
 			"agents and controller have stopped; it may be run again. With --node it removes only what the agent of that node left,\n" +
-			"on the Node and, where no agent runs here, on this machine, and reads an agent's configuration; without --node it\n" +
+			"unless that runs, on the Node and, where no agent runs here, on this machine, and reads an agent's configuration; without --node it\n" +
 			"reads a controller's. With --stale it releases only the hidden data mover loads that no controller holds any more;\n" +
 			"controllers and agents may run.",
 		Args: arguments(0, 0),
@@ -93,9 +93,12 @@ func releaseStale(ctx context.Context, f *agentFlags, out io.Writer, log *slog.L
 // errRunsHere: an agent has the state directory of this machine.
 var errRunsHere = errors.New("an agent runs here")
 
-// releaseNode begins with this machine, which needs no cluster.
+// releaseNode begins with this machine, which needs no cluster. What an agent that runs here
+// has put on this machine's Node stays.
 func releaseNode(ctx context.Context, f *agentFlags, out io.Writer, log *slog.Logger) error {
-	file, err := config.Open(f.config, f.override)
+	unnamed := *f
+	unnamed.node = "" // the configuration names this machine's
+	file, err := config.Open(f.config, unnamed.override)
 	if err != nil {
 		return errors.Join(err, releaseHere(f.readable(), out, log))
 	}
@@ -104,7 +107,10 @@ func releaseNode(ctx context.Context, f *agentFlags, out io.Writer, log *slog.Lo
 	if c.Kubernetes.Standalone {
 		return here
 	}
-	if errors.Is(here, errRunsHere) { // it may be another node's
+	if errors.Is(here, errRunsHere) {
+		if own, err := agent.NodeName(c); err != nil || own == f.node {
+			return errors.Join(here, fmt.Errorf("node %s: taints and conditions not removed: they are that agent's", f.node), err)
+		}
 		fmt.Fprintln(out, here)
 		here = nil
 	}

@@ -1,7 +1,11 @@
 package cli
 
 import (
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/plimsoll-dev/plimsoll/state"
 )
@@ -48,5 +53,38 @@ func TestReleaseNodeBesideRunningAgent(t *testing.T) {
 				assert.Contains(t, out.String()+err.Error(), "stop it first")
 			}
 		})
+	}
+}
+
+// A live agent keeps what it has put on its Node: it is known by the lock on this machine, or
+// by its Lease.
+func TestReleaseNodeLeavesLiveAgent(t *testing.T) {
+	dir := t.TempDir()
+	lock, err := state.Acquire(dir, time.Now(), state.ByPod)
+	require.NoError(t, err)
+	defer lock.Release()
+	own, err := os.Hostname()
+	require.NoError(t, err)
+	own = strings.ToLower(own)
+	for node, want := range map[string]string{
+		own:     "node " + own + ": taints and conditions not removed: they are that agent's",
+		"other": "lease plimsoll-node-lease/other: still renewed by other, which brings back what is removed: stop it first",
+	} {
+		renewed := time.Now()
+		var asked []string
+		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.Method+" "+r.URL.Path)
+			renewed = renewed.Add(time.Second)
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `{"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": %[1]q, "namespace": "plimsoll-node-lease", "uid": "u"},
+				"spec": {"holderIdentity": %[1]q, "leaseDurationSeconds": 40, "renewTime": %[2]q}}`, node, renewed.Format(metav1.RFC3339Micro))
+		}))
+		defer api.Close()
+		kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+		require.NoError(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `{clusters: [{name: c, cluster: {server: %q}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}`, api.URL), 0o600))
+		require.ErrorContains(t, releaseNode(t.Context(), &agentFlags{node: node, state: dir, kubeconfig: kubeconfig}, io.Discard, slog.New(slog.DiscardHandler)), want)
+		for _, request := range asked {
+			assert.Equal(t, "GET /apis/coordination.k8s.io/v1/namespaces/plimsoll-node-lease/leases/other", request)
+		}
 	}
 }

@@ -100,6 +100,12 @@ func (r *Release) checkHolders(ctx context.Context, look leaseReader, do func() 
 	return errors.Join(append(errs, err)...), done
 }
 
+// alive reports a holder that is alive, or why that is not known, before anything is removed.
+func (r *Release) alive(ctx context.Context, look leaseReader) error {
+	alive, _ := r.checkHolders(ctx, look, func() error { return nil })
+	return alive
+}
+
 // renewedSince reports the Leases that were renewed. It leaves in beats those still
 // undecided.
 func renewedSince(beats map[types.UID]heldLease, leases []coordinationv1.Lease, now time.Time) (errs []error) {

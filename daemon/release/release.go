@@ -79,27 +79,28 @@ const (
 func (r *Release) All(ctx context.Context) error {
 	r.unrecorded = map[string]error{}
 	controller := r.leaseOf(r.Election)
-	if alive, _ := r.checkHolders(ctx, controller, func() error { return nil }); alive != nil {
+	if alive := r.alive(ctx, controller); alive != nil {
 		return alive
 	}
 	alive, err := r.checkHolders(ctx, r.heartbeats, func() error { return r.sweep(ctx, r.removeMarks) })
 	return r.summarize(err, alive, r.queues(ctx), r.removeUnless(ctx, alive, r.heartbeats), r.remove(ctx, controller))
 }
 
-// Node removes the marks of one node's agent. The agent's own rights suffice,
-// except for its Lease, which is deleted with its Node.
+// Node removes the marks of one node's agent, unless that runs. The agent's own rights
+// suffice, except for its Lease, which is deleted with its Node.
 func (r *Release) Node(ctx context.Context, name string) error {
 	look := r.leaseOf(types.NamespacedName{Namespace: lease.Namespace, Name: name})
 	r.unrecorded = map[string]error{}
-	alive, err := r.checkHolders(ctx, look, func() error {
-		return r.sweep(ctx, func(ctx context.Context) error { return r.node(ctx, name) })
-	})
-	kept := r.removeUnless(ctx, alive, look)
+	if alive := r.alive(ctx, look); alive != nil {
+		return alive
+	}
+	err := r.sweep(ctx, func(ctx context.Context) error { return r.node(ctx, name) })
+	kept := r.remove(ctx, look)
 	if apierrors.IsForbidden(kept) {
 		r.print("Lease %s/%s: not deleted (no right to); it is deleted with its Node", lease.Namespace, name)
 		kept = nil
 	}
-	return r.summarize(err, alive, kept)
+	return r.summarize(err, kept)
 }
 
 // summarize reports what is left.

@@ -32,12 +32,16 @@ v1beta1
 {{- end -}}
 {{- end -}}
 
-{{- /* An empty configuration for a key "config" without a value. What reads a
-configuration includes this first. */ -}}
+{{- /* An empty configuration for a key "config" without a value. Agents evict through the
+controller where no value says otherwise: the program's own default needs the right to
+evict any pod. What reads a configuration includes this first. */ -}}
 {{- define "plimsoll.configs" -}}
 {{- range list .Values.agent .Values.controller -}}
 {{- $_ := set . "config" (.config | default dict) -}}
 {{- end -}}
+{{- $eviction := .Values.agent.config.eviction | default dict -}}
+{{- $_ := set $eviction "via" ($eviction.via | default "controller") -}}
+{{- $_ := set .Values.agent.config "eviction" $eviction -}}
 {{- end -}}
 
 {{- define "plimsoll.image" -}}

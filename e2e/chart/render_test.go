@@ -155,6 +155,7 @@ func TestChartRightsFollowConfig(t *testing.T) {
 		"agent.config.lease.target=node":         {"Role kube-node-lease/plimsoll-agent"},
 		"katalyst=true":                          {"ClusterRole /plimsoll-agent-katalyst"},
 		"controller.config.web.tokenReview=true": {"ClusterRole /plimsoll-metrics-reader"},
+		"agent.config.web.tokenReview=false":     {"ClusterRole /plimsoll-metrics-reader"}, // agents ask for tokens until they restart
 	} {
 		t.Run(set, func(t *testing.T) {
 			var extra []string
@@ -182,8 +183,9 @@ func TestPlainManifest(t *testing.T) {
 	plain(t, "plimsoll.yaml", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: "+chart.Namespace+
 		"\n  labels:\n    # Its agents mount directories of the host.\n    pod-security.kubernetes.io/enforce: privileged\n",
 		h.Run("template", "plimsoll", chart.Dir, "--no-hooks", "--kube-version", "1.30.0"))
-	plain(t, "release-hidden.yaml", "",
-		h.Run("template", "plimsoll", chart.Dir, "--kube-version", "1.30.0", "--set", "controller.config.vgdp.enabled=true", "--show-only", "templates/release-hidden.yaml"))
+	plain(t, "release-hidden.yaml", "# To remove it where plimsoll.yaml stays, leave the PriorityClass and its policy: they are\n# of that, too.\n",
+		h.Run("template", "plimsoll", chart.Dir, "--kube-version", "1.30.0", "--set", "controller.config.vgdp.enabled=true",
+			"--show-only", "templates/priority.yaml", "--show-only", "templates/release-hidden.yaml"))
 }
 
 // plain is a manifest of the chart, for kubectl.
@@ -194,8 +196,12 @@ func plain(t *testing.T, file, begins, rendered string) {
 		"# Its image is in the registry once that version is released. Until then, or for an\n" +
 		"# image of your own: docs/install-kubernetes.md, \"Get the image\".\n" +
 		begins + rendered
-	for _, o := range chart.Objects(t, text) { // by which what is no longer applied is found
+	all := chart.Objects(t, text)
+	for _, o := range all { // by which what is no longer applied is found
 		assert.True(t, o.GetLabels()["app.kubernetes.io/name"] == "plimsoll" || chart.NameOf(o) == "Namespace /"+chart.Namespace, chart.NameOf(o))
+		if pod := podSpec(t, o); pod != nil { // which is refused without its class
+			named(t, all, "PriorityClass.scheduling.k8s.io /"+pod.PriorityClassName)
+		}
 	}
 	path := filepath.Join(chart.Dir, file)
 	if *update {
@@ -252,11 +258,19 @@ func TestChartConfigsValid(t *testing.T) {
 	}
 }
 
-// A key config without a value is an empty configuration.
+// A key without a value gives agents no right to evict, and a key config without one is an
+// empty configuration.
 func TestChartWithoutConfigs(t *testing.T) {
 	h := chart.NewHelm(t, "")
-	for _, set := range []string{"agent.config=null", "controller.config=null", "agent.config=null,controller.config=null"} {
+	for _, set := range []string{"agent.config.eviction.via=null", "agent.config.eviction=null", "agent.config=null", "controller.config=null", "agent.config=null,controller.config=null"} {
 		h.Run("install", "mine", chart.Dir, "--dry-run=client", "--set", set)
+		all := h.Render("--set", set)
+		text, _, err := unstructured.NestedString(named(t, all, "ConfigMap plimsoll-system/plimsoll-agent").Object, "data", "agent.yaml")
+		require.NoError(t, err)
+		assert.Contains(t, text, "\n  via: controller\n", set)
+		for _, o := range all {
+			assert.NotEqual(t, "plimsoll-agent-evict", o.GetName(), set)
+		}
 	}
 }
 

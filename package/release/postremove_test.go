@@ -44,3 +44,26 @@ func TestPurgeKeepsStateInUse(t *testing.T) {
 		}
 	}
 }
+
+// What another agent has put on this node is its own, so nobody is told to remove it.
+func TestRemovalNamesAnotherAgent(t *testing.T) {
+	text, err := os.ReadFile("../preremove.sh")
+	require.NoError(t, err)
+	bin := t.TempDir()
+	for tool, does := range map[string]string{"systemctl": "true", "plimsoll": "false"} {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, tool), []byte("#!/bin/sh\n"+does+"\n"), 0o755))
+	}
+	root := t.TempDir()
+	agent, err := state.Acquire(filepath.Join(root, "var/lib/plimsoll/state"), time.Now(), state.ByPod)
+	require.NoError(t, err)
+	said := func() string {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(string(text), "/var/lib/plimsoll", filepath.Join(root, "var/lib/plimsoll")), "preremove", "remove")
+		cmd.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	assert.Regexp(t, `^plimsoll: taints, conditions and limits on \S+ stay: another agent runs here and looks after them\n$`, said())
+	agent.Release()
+	assert.Contains(t, said(), "plimsoll release --node ", "none runs any more")
+}
