@@ -2,6 +2,7 @@ package backup
 
 import (
 	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -104,6 +105,20 @@ func (c *objectCache) objects() (all, left map[string][]*Object) {
 	return all, left
 }
 
+// addDated adds the Veleros that deadlines concern while no Backup waits: a Schedule may miss its
+// deadline, and one that has left its slot is followed until it has ended.
+func (c *objectCache) addDated(all, left map[string][]*Object) {
+	dated := c.scheduling()
+	for namespace, objects := range left {
+		if slices.ContainsFunc(objects, func(o *Object) bool { return o.Backup.begun() }) {
+			dated[namespace] = true
+		}
+	}
+	for namespace := range dated {
+		all[namespace] = append([]*Object{}, all[namespace]...)
+	}
+}
+
 // schedulesListed tells whether the initial lists of Schedules are complete.
 func (c *objectCache) schedulesListed() bool {
 	for _, s := range c.schedules {
@@ -137,12 +152,13 @@ func (c *objectCache) schedulesOf(namespace string) (list []*Schedule) {
 	return list
 }
 
-// names of the namespaces that exist.
+// names of the namespaces that exist, sorted.
 func (c *objectCache) names() []string {
 	var names []string
 	for _, m := range c.namespaces.List() {
 		names = append(names, m.Name)
 	}
+	slices.Sort(names)
 	return names
 }
 

@@ -316,26 +316,45 @@ func (r *Reconciler) publishMissed(s *Schedule, state *ScheduleState) {
 	r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonMissed, text)
 }
 
-// publishProblems says once which annotations of Schedules are not followed.
+// problemEvery is how often a problem of a Schedule is said at most: tenants write some of these
+// annotations.
+const problemEvery = 5 * time.Minute
+
+// publishProblems says which annotations of Schedules are not followed: once, and again where that
+// comes back or has another text.
 func (r *Reconciler) publishProblems(v *velero, w *wanted) {
 	was := v.problems
-	v.problems = map[problemOf]bool{}
+	v.problems = map[problemOf]saidProblem{}
+	for key, said := range was {
+		if w.now.Sub(said.at) < problemEvery {
+			v.problems[key] = said
+		}
+	}
 	for _, s := range w.schedules {
 		next := s.backupAt(w.now)
 		for _, p := range s.problems(w.aimOf(&next, s.Annotations)) {
-			key := problemOf{s.UID, p}
-			if v.problems[key] = true; !was[key] {
-				r.Log.Warn("a schedule is not followed as it is written; correct it", "schedule", s.Namespace+"/"+s.Name, "reason", p)
-				r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonInvalidObjective, p)
+			key := problemOf{s.UID, p.about}
+			said, there := was[key]
+			if _, recent := v.problems[key]; !recent && (!there || said.text != p.text) {
+				said = saidProblem{p.text, w.now}
+				r.Log.Warn("a schedule is not followed as it is written; correct it", "schedule", s.Namespace+"/"+s.Name, "reason", p.text)
+				r.Events.Event(s.reference(), corev1.EventTypeWarning, ReasonInvalidObjective, p.text)
 			}
+			v.problems[key] = said
 		}
 	}
 }
 
-// problemOf a Schedule.
+// problemOf a Schedule, about one of its annotations or fields.
 type problemOf struct {
 	schedule types.UID
-	text     string
+	about    string
+}
+
+// saidProblem is what was said last of a problem.
+type saidProblem struct {
+	text string
+	at   time.Time
 }
 
 // reference is the object of an Event.

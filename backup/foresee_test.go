@@ -3,15 +3,18 @@ package backup
 import (
 	"log/slog"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/plimsoll-dev/plimsoll/names"
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 )
 
 // One round foresees the night of each Velero, and again a minute later.
@@ -122,6 +125,71 @@ func TestWantedKnownByVelero(t *testing.T) {
 		}
 		assert.Zero(t, unknown())
 		s.r.foreseen.running.Wait()
+	})
+}
+
+// A Backup by hand whose uploads work is followed although no other one waits and there is no
+// Schedule.
+func TestForeseesBackupThatLeftItsSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, 1)
+		s.r.Settings = func() Settings {
+			settings := leading(1, Config{})
+			settings.Deadlines = DeadlineSettings{Enabled: true, Window: "00:00-06:00 UTC", OnMiss: OnMissPostpone}
+			return settings
+		}
+		s.r.veleroOf("velero").playing.Store(false)
+		s.backup("by-hand", 0, "a")
+		u := s.now["by-hand"].DeepCopy()
+		u.Object["status"] = map[string]any{"phase": string(WaitingForOperations), "startTimestamp": time.Now().UTC().Format(time.RFC3339)}
+		s.put(u)
+		midnight := time.Now()
+		time.Sleep(7 * time.Hour)
+		s.pass(0)
+		s.r.foreseen.running.Wait()
+		assert.True(t, midnight.AddDate(0, 0, 1).Equal(s.r.Wanted("velero", "by-hand").PostponedUntil))
+		assert.Len(t, s.r.Nights(), 1)
+		require.True(t, s.become(WaitingForOperations, Completed))
+		s.pass(0)
+		assert.Empty(t, s.r.Nights())
+	})
+}
+
+// A tenant that changes the annotations of its namespace all the time costs no more than rounds
+// that rest: patterns are not resolved anew, and what is wrong is said every few minutes.
+func TestAnnotationChangedAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, 1)
+		s.r.Settings = func() Settings {
+			time.Sleep(time.Second) // a long round
+			settings := leading(1, Config{})
+			settings.Deadlines.Enabled = true
+			return settings
+		}
+		require.NoError(t, s.r.cache.schedules["velero"].Replace([]any{schedule("db", "0 22 * * *")}, ""))
+		of := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "of-db"}}
+		flip := func(times int) int {
+			for i := range times {
+				of = of.DeepCopy()
+				of.Annotations = map[string]string{names.RPO: []string{"x", "y"}[i%2]}
+				require.NoError(t, s.r.cache.namespaces.Add(of))
+				s.resume()
+			}
+			return strings.Count(s.log.String(), "a schedule is not followed")
+		}
+		assert.Equal(t, 1, flip(2))
+		known := s.r.names
+		assert.Equal(t, 1, flip(20))
+		assert.Same(t, known, s.r.names)
+		time.Sleep(problemEvery)
+		assert.Equal(t, 2, flip(20))
+		time.Sleep(problemEvery)
+		require.NoError(t, s.r.cache.namespaces.Add(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "new"}}))
+		assert.Equal(t, reconcile.Pause{Shortest: time.Second, Longest: s.r.Settings().Resync}, s.r.round(t.Context()))
+		assert.NotSame(t, known, s.r.names)
+		assert.Equal(t, 2, strings.Count(s.log.String(), "a schedule is not followed"), "it is as it was said last")
+		s.r.Settings = func() Settings { return leading(1, Config{}) }
+		assert.Equal(t, roundDebounce, s.r.round(t.Context()).Shortest)
 	})
 }
 

@@ -50,7 +50,7 @@ type Reconciler struct {
 	// Owned by Run's goroutine.
 	cache        *objectCache
 	names        *Namespaces
-	namesVersion uint64             // the version of the namespaces that names is built from
+	namesVersion uint64             // the version of the namespaces that names was compared with
 	velero       map[string]*velero // by namespace
 	watching     time.Time          // since when Schedules are
 	unlisted     bool               // it was said that they cannot be listed
@@ -64,7 +64,7 @@ type velero struct {
 	foreseen       time.Time                 // when its night was last played
 	playing        atomic.Bool               // it is being played, or waits for others
 	uploads        bool                      // with its data mover loads
-	problems       map[problemOf]bool        // that were said
+	problems       map[problemOf]saidProblem // of Schedules
 	published      map[string]publishedState // by UID
 	refused        refusals
 	handedBack     bool // with exact positions; its order is Velero's since
@@ -107,8 +107,19 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 	r.loop.Watch(func() { store.Run(ctx, r.cache.namespaces, r.Namespaces, "") })
 	defer r.foreseen.end()
-	r.loop.Run(ctx, r.cache.wake, func(ctx context.Context) reconcile.Pause { return reconcile.Pause{Longest: r.reconcile(ctx)} })
+	r.loop.Run(ctx, r.cache.wake, r.round)
 	return nil
+}
+
+// roundDebounce is the shortest pause between two rounds.
+const roundDebounce = 20 * time.Millisecond
+
+// round is reconcile with a pause as long as it took: at most half of the time is spent in rounds,
+// however often others change what wakes them.
+func (r *Reconciler) round(ctx context.Context) reconcile.Pause {
+	begun := time.Now()
+	longest := r.reconcile(ctx)
+	return reconcile.Pause{Shortest: max(roundDebounce, time.Since(begun)), Longest: longest}
 }
 
 // reset resets the state of an earlier term.
@@ -143,10 +154,8 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 	now, failed, pause := time.Now(), false, s.Resync
 	var reports []Report
 	all, left := r.cache.objects()
-	if s.Deadlines.Enabled { // a Schedule may miss its deadline while no Backup waits
-		for namespace := range r.cache.scheduling() {
-			all[namespace] = append([]*Object{}, all[namespace]...)
-		}
+	if s.Deadlines.Enabled {
+		r.cache.addDated(all, left)
 	}
 	for namespace, objects := range all {
 		v := r.veleroOf(namespace)
@@ -210,10 +219,16 @@ func unqueued(all map[string][]*Object, now time.Time) map[string]time.Duration 
 	return longest
 }
 
-// refreshNames refreshes the names of the namespaces.
+// refreshNames refreshes the names of the namespaces. Where they are the same, resolved patterns
+// are kept.
 func (r *Reconciler) refreshNames() {
-	if changes := r.cache.namespaces.Changes(); r.names == nil || changes != r.namesVersion {
-		r.names, r.namesVersion = NewNamespaces(r.cache.names()), changes
+	changes := r.cache.namespaces.Changes()
+	if r.names != nil && changes == r.namesVersion {
+		return
+	}
+	r.namesVersion = changes
+	if names := r.cache.names(); r.names == nil || !slices.Equal(names, r.names.names) {
+		r.names = NewNamespaces(names)
 	}
 }
 

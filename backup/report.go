@@ -42,8 +42,8 @@ type QueuedBackup struct {
 	Schedule    string    `json:"schedule,omitempty"`
 	Created     time.Time `json:"created"`
 	WaitSeconds float64   `json:"waitSeconds"`
-	// Opens is when its window opens, and Deadline by when it is to be complete; absent: no
-	// window that is not open yet, no deadline.
+	// Opens is when its window opens, or has, and Deadline by when it is to be complete; absent:
+	// it could start when it was created, no deadline.
 	Opens    time.Time `json:"opens,omitzero"`
 	Deadline time.Time `json:"deadline,omitzero"`
 	// First: what opens is the window of first Backups.
@@ -54,6 +54,12 @@ type QueuedBackup struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 	Shared     int      `json:"sharedNamespaces,omitempty"`
 	Invalid    string   `json:"invalid,omitempty"`
+}
+
+// CouldStartSeconds is for how long it could have started but for other Backups: since it was
+// created, or its window opened.
+func (p *QueuedBackup) CouldStartSeconds() float64 {
+	return max(0, p.WaitSeconds-max(0, p.Opens.Sub(p.Created).Seconds()))
 }
 
 // CodeStarts is the reason of a Backup that starts with this decision.

@@ -165,7 +165,8 @@ func onlyNamespace(b *Backup) (name string, alone bool) {
 }
 
 // due is when a Backup with that objective is due, and until when that holds; zero: it stays
-// so. One that waits beyond its window is due in the next one, where it is postponed.
+// so. One that waits beyond its window is due in the next one, where it is postponed, and opens
+// with that also while it is open.
 func (w *wanted) due(o objective.Objective, b *Backup, now, newest time.Time) (due objective.Due, until time.Time) {
 	if w.settings.OnMiss != OnMissPostpone || !o.Window.Set() || !b.waits() || w.isFirst(o, b, newest) {
 		return w.dueOnce(o, b, newest), until
@@ -174,8 +175,11 @@ func (w *wanted) due(o objective.Objective, b *Backup, now, newest time.Time) (d
 	if _, closes := o.Window.Next(from); !now.Before(closes) {
 		from = now
 	}
-	_, until = o.Window.Next(from)
-	return o.Due(w.bounds, from, newest), until
+	opens, until := o.Window.Next(from)
+	if due = o.Due(w.bounds, from, newest); opens.After(b.Created) {
+		due.Opens = opens
+	}
+	return due, until
 }
 
 // dueOnce is when it is due where it is not postponed.
@@ -357,7 +361,9 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 	if a.Window.Set() {
 		state.Window = a.Window.String()
 	}
-	state.Problems = s.problems(a)
+	for _, p := range s.problems(a) {
+		state.Problems = append(state.Problems, p.text)
+	}
 	// What came before it was unpaused, or had this expression, was not to come.
 	if from := later(state.Newest, later(s.CreationTimestamp.Time, w.crons[s.UID].since)); !s.Paused {
 		if a.RPO > 0 && !a.Bounded.RPO { // else its next Backup has it, within its bound
@@ -386,20 +392,23 @@ func (s *ScheduleState) dueBy(t time.Time) {
 	}
 }
 
+// problem of a Schedule, about one of its annotations or fields.
+type problem struct{ about, text string }
+
 // problems of a Schedule with this aim, for people who know which Schedule it is.
-func (s *Schedule) problems(a Aim) (list []string) {
+func (s *Schedule) problems(a Aim) (list []problem) {
 	for _, p := range a.Problems {
 		text := p.Text
 		if p.Kind == objective.Namespace {
 			text = "namespace " + p.Name + ": " + text
 		}
-		list = append(list, text)
+		list = append(list, problem{p.Key, text})
 	}
 	if s.CronErr != nil {
-		list = append(list, s.CronErr.Error())
+		list = append(list, problem{"schedule", s.CronErr.Error()})
 	}
 	if len(s.Name) > validation.LabelValueMaxLength {
-		list = append(list, fmt.Sprintf("its name is longer than %d characters, so the API server refuses its Backups: Velero writes the name as a label of each. Make a Schedule with a shorter name", validation.LabelValueMaxLength))
+		list = append(list, problem{"name", fmt.Sprintf("its name is longer than %d characters, so the API server refuses its Backups: Velero writes the name as a label of each. Make a Schedule with a shorter name", validation.LabelValueMaxLength)})
 	}
 	return list
 }

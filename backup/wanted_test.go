@@ -131,7 +131,7 @@ func TestReadSchedule(t *testing.T) {
 		assert.Empty(t, ReadSchedule(schedule(strings.Repeat("a", 63), "@daily")).problems(Aim{}))
 		problems := ReadSchedule(schedule(strings.Repeat("a", 64), "@daily")).problems(Aim{})
 		require.Len(t, problems, 1)
-		assert.Contains(t, problems[0], "longer than 63 characters")
+		assert.Contains(t, problems[0].text, "longer than 63 characters")
 	})
 	t.Run("a bad expression", func(t *testing.T) {
 		s := ReadSchedule(schedule("db", "at ten"))
@@ -208,7 +208,10 @@ func TestWantedDue(t *testing.T) {
 		w := wantedOf(DeadlineSettings{OnMiss: OnMissPostpone}, ten.AddDate(0, 0, 1).Add(time.Hour), past, window)
 		b := waitingOf("db", ten).Backup
 		w.set(&b, nil)
-		assert.True(t, b.Due.Opens.IsZero(), "it is open now")
+		assert.True(t, ten.AddDate(0, 0, 1).Equal(b.Due.Opens), "it is open now")
+		in := Input{Time: w.now, Backups: []Backup{b}, Namespaces: NewNamespaces(nil)}
+		waits := NewReport("velero", in, Decide(in)).Waiting[0]
+		assert.InDelta(t, 3600, waits.CouldStartSeconds(), 0, "of %v that it waits", waits.WaitSeconds)
 	})
 }
 

@@ -83,6 +83,8 @@ func Of(annotations map[string]string) (of map[string]string) {
 type Problem struct {
 	Kind Kind
 	Name string
+	// Key of the annotation.
+	Key string
 	// Text names the annotation, its value, what is wanted and what holds.
 	Text string
 }
@@ -116,7 +118,7 @@ func Resolve(defaults Objective, bounds Bounds, period time.Duration, sources ..
 		}
 	} else if o.RPO != defaults.RPO {
 		s := sources[0]
-		r.problems = append(r.problems, Problem{s.Kind, s.Name, fmt.Sprintf("the default RPO of %s is not more than %s, the longest time between two Backups of its schedule; using none", problems.Duration(defaults.RPO), problems.Duration(period))})
+		r.problems = append(r.problems, Problem{s.Kind, s.Name, names.RPO, fmt.Sprintf("the default RPO of %s is not more than %s, the longest time between two Backups of its schedule; using none", problems.Duration(defaults.RPO), problems.Duration(period))})
 	}
 	r.priority(&o, defaults, bounds)
 	return o, r.problems
@@ -177,7 +179,7 @@ func (r *resolver) must(err error, s Source, key, text, holds string) {
 	if err == nil {
 		return
 	}
-	r.problems = append(r.problems, Problem{s.Kind, s.Name, fmt.Sprintf("annotation %s: %s, got %s; using %s", key, err, problems.Quote(text), holds)})
+	r.problems = append(r.problems, Problem{s.Kind, s.Name, key, fmt.Sprintf("annotation %s: %s, got %s; using %s", key, err, problems.Quote(text), holds)})
 }
 
 func rpoText(d time.Duration) string {
@@ -202,7 +204,7 @@ func parseRPO(text string, period time.Duration) (time.Duration, error) {
 
 // Due is when a Backup may start, and by when it is to be complete.
 type Due struct {
-	// Opens is when it may start at the earliest; zero: at once.
+	// Opens is when it may start at the earliest, or could; zero: at once.
 	Opens time.Time
 	// Deadline by which it is to be complete; zero: none.
 	Deadline time.Time

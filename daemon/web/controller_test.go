@@ -58,6 +58,14 @@ func TestControllerQueueMetrics(t *testing.T) {
 	} {
 		assert.Contains(t, text, "\n"+line+"\n")
 	}
+	made := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+	evening := backup.QueuedBackup{Name: "evening", Created: made, Opens: made.Add(14 * time.Hour), WaitSeconds: 46800, Reason: backup.CodeWindow}
+	opened, limit := evening, backup.QueuedBackup{Name: "any time", Created: made, WaitSeconds: 46800, Reason: backup.CodeLimit}
+	opened.Opens, opened.Reason = made.Add(12*time.Hour), backup.CodeLimit
+	for want, waiting := range map[string][]backup.QueuedBackup{"0": {evening}, "3600": {evening, opened}, "46800": {evening, opened, limit}} {
+		text := string(appendController(&ControllerState{IsLeader: true, Queues: []backup.Report{{Namespace: "velero", Waiting: waiting}}}))
+		assert.Contains(t, text, "\n"+`plimsoll_backup_oldest_wait_seconds{velero="velero"} `+want+"\n")
+	}
 	disabled := string(appendController(&ControllerState{IsLeader: true, Unqueued: map[string]time.Duration{"velero": 13 * time.Hour}}))
 	assert.Contains(t, disabled, "\n"+`plimsoll_backup_oldest_wait_seconds{velero="velero"} 46800`+"\n")
 	assert.NotContains(t, disabled, "plimsoll_backup_queue_length")

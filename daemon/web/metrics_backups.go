@@ -80,7 +80,8 @@ func appendQueues(b []byte, queues []backup.Report) []byte {
 	})
 }
 
-// oldestWait is how long the oldest Backup of a Velero has waited.
+// oldestWait is for how long a Backup of a Velero has waited at most, not counting until its window
+// opened.
 type oldestWait struct {
 	velero  string
 	seconds float64
@@ -90,7 +91,7 @@ func oldestWaits(s *ControllerState) (list []oldestWait) {
 	for i := range s.Queues {
 		w := oldestWait{velero: s.Queues[i].Namespace}
 		for _, p := range s.Queues[i].Waiting {
-			w.seconds = max(w.seconds, p.WaitSeconds)
+			w.seconds = max(w.seconds, p.CouldStartSeconds())
 		}
 		list = append(list, w)
 	}
@@ -102,7 +103,7 @@ func oldestWaits(s *ControllerState) (list []oldestWait) {
 
 func appendOldestWaits(b []byte, list []oldestWait) []byte {
 	return appendFamilies(b, list, func(b []byte, w *oldestWait) []byte { return appendLabel(b, "velero", w.velero) }, []family[oldestWait]{{
-		"plimsoll_backup_oldest_wait_seconds", gauge, "How long the oldest queued Backup has waited; 0 without one. While backups.enabled is false: the oldest New one, which Velero has not queued either.",
+		"plimsoll_backup_oldest_wait_seconds", gauge, "How long the queued Backup that could have started for longest has waited, from its creation or the last opening of its backup window; 0 without one. While backups.enabled is false: the oldest New one, which Velero has not queued either.",
 		func(b []byte, w *oldestWait) []byte { return appendFloat(b, w.seconds) },
 	}})
 }
