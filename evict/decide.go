@@ -264,7 +264,7 @@ func reasonOfOthers(list []Considered, first *Considered) string {
 
 // Outdated ends a round whose choice no longer holds.
 func (d *Decision) Outdated() {
-	d.endRound(CodeStale, "pods or levels changed since the decision; the next round decides again")
+	d.endRound(CodeStale, "pods, levels or the configuration changed since the decision; the next round decides again")
 }
 
 // More selects further candidates beside the accepted evictions of this round, if

@@ -102,7 +102,7 @@ const (
 
 	CodeStandalone  Code = "standalone"   // standalone mode, no cluster
 	CodeOff         Code = "off"          // eviction.enabled is false
-	CodeSoft        Code = "soft"         // soft level: the node is marked, no pod is evicted
+	CodeSoft        Code = "soft"         // soft level: no pod is evicted
 	CodeLatched     Code = "latched"      // the level is latched, its pressure is gone
 	CodeNoCandidate Code = "no-candidate" // the plugin lacks a measurement and names no pod
 	CodeStale       Code = "stale"        // the pods, the Node or the measurements are out of date

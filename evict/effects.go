@@ -25,11 +25,17 @@ func prefixCNR(l *plugins.Levels) *plugins.Levels {
 	}
 	list := slices.Clone(l.Verdicts)
 	for i, v := range list {
-		if v.CNR && v.Condition != "" {
-			list[i].Condition = cnrPrefix + v.Condition
-		}
+		list[i].Condition = markName(v)
 	}
 	return &plugins.Levels{Time: l.Time, Verdicts: list}
+}
+
+// markName is the name of a verdict's condition in the state.
+func markName(v plugins.Verdict) string {
+	if v.CNR && v.Condition != "" {
+		return cnrPrefix + v.Condition
+	}
+	return v.Condition
 }
 
 // recordEffects records the effects that a met verdict asks for. As long as no plugin asks

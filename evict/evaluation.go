@@ -56,10 +56,8 @@ func (r *evaluation) allows(v plugins.Verdict) bool {
 
 func (r *evaluation) suppression(v plugins.Verdict) suppression {
 	switch {
-	case v.Level < plugins.Hard && !v.Named && v.ReportOnly:
-		return suppression{code: CodeSoft, why: "soft level: it is only reported"}
 	case v.Level < plugins.Hard && !v.Named:
-		return suppression{code: CodeSoft, why: "soft level: the node is marked, no pod is evicted"}
+		return suppression{code: CodeSoft, why: softReason(r.Input, v)}
 	case v.MetLevel < v.Level:
 		return suppression{code: CodeLatched, why: "the pressure is gone; the level stays on until it was clear for long enough"}
 	case v.Absent != "" && !slices.ContainsFunc(v.Candidates, func(c plugins.Candidate) bool { return c.Forced }):
@@ -69,6 +67,13 @@ func (r *evaluation) suppression(v plugins.Verdict) suppression {
 		return s
 	}
 	return r.suppressionForNow(v)
+}
+
+func softReason(in Input, v plugins.Verdict) string {
+	if why := unmarked(in, v); why != "" {
+		return "soft level: no pod is evicted; the node is not marked: " + why
+	}
+	return "soft level: the node is marked, no pod is evicted"
 }
 
 // evictsNothing is why a verdict allows no eviction at all, not even a forced one.

@@ -144,9 +144,18 @@ func (h *history) round() {
 	}
 }
 
+// judgeMarked: no reason says that the Node is marked where it is not.
+func (h *history) judgeMarked(d Decision) {
+	marks, _ := Mark(h.in)
+	for _, c := range append(d.Candidates, Considered{Reason: d.Reason}) {
+		require.False(h.t, strings.Contains(c.Reason, "is marked") && !marksMet(marks), c.Reason)
+	}
+}
+
 // part of a round, in which the agent may be killed.
 func (h *history) part() (m State, killed bool) {
 	d, m := Decide(h.in)
+	h.judgeMarked(d)
 	if h.in.besideOthers() {
 		require.Equal(h.t, h.in.State.CooldownUntil, m.CooldownUntil, "a dry run of some plugins delays the others")
 	}
@@ -255,7 +264,7 @@ func (h *history) judgeAsked(v Victim, dryRun bool) {
 	require.Equal(t, p.Name, v.Name)
 	require.Empty(t, p.Protections)
 	require.False(t, p.OptedOut != "" && p.Namespace == "strict")
-	require.False(t, h.leaves(p) && !h.hastened(p, v), "it is ending")
+	require.False(t, h.spared(p, v), "it is ending")
 	if since, moves := h.moving[p.UID]; moves && p.TerminatesBy.IsZero() {
 		require.False(t, h.now.Before(since.Add(inProgress+5*time.Minute)), "its eviction is in progress, or counts as refused")
 	}
@@ -349,6 +358,9 @@ func (h *history) leaves(p pods.Pod) bool {
 	chosen, moves := h.moving[p.UID]
 	return marked && p.EvictedElsewhere != "" && h.now.Before(since.Add(inProgress)) || moves && h.now.Before(chosen.Add(inProgress))
 }
+
+// spared: a pod leaves, and this eviction does not hasten that.
+func (h *history) spared(p pods.Pod, v Victim) bool { return h.leaves(p) && !h.hastened(p, v) }
 
 // hastened: memory below its floor has waited for a pod that others end, and it ends earlier
 // by this eviction. One that we asked another to end is left to that.

@@ -55,7 +55,7 @@ func Mark(in Input) (Marks, State) {
 		in = parts[0]
 		m.dropDryRunMarks(in, parts[1:])
 	}
-	if in.Cluster == nil || in.Config.DryRun { // when it ends, a pressure of before marks nothing
+	if marksNothing(in) != "" { // when it ends, a pressure of before marks nothing
 		clear(m.Marks)
 		return Marks{Refused: refused}, m
 	}
@@ -64,6 +64,35 @@ func Mark(in Input) (Marks, State) {
 	out := wantedMarks(in, m)
 	out.Refused = refused
 	return out, m
+}
+
+// marksNothing is why nothing is marked in this part of the round; empty: what is met is.
+func marksNothing(in Input) string {
+	switch {
+	case in.Cluster == nil:
+		return Standalone
+	case in.Config.DryRun:
+		return "dry run"
+	}
+	return ""
+}
+
+// unmarked is why the Node has no mark of a verdict that is met, after a Mark whose state
+// is the input's; empty: it has.
+func unmarked(in Input, v plugins.Verdict) string {
+	if why := marksNothing(in); why != "" {
+		return why
+	}
+	_, claimed := in.State.Claims[markName(v)]
+	switch {
+	case v.ReportOnly:
+		return "the rule only reports"
+	case v.Condition == "":
+		return "the rule has no condition"
+	case !claimed && !slices.Contains(plugins.Names(), v.Plugin):
+		return "outer plugins have as many conditions as they may"
+	}
+	return in.Cluster.Unmarked
 }
 
 // recordMet records when each level was last met.

@@ -1,6 +1,7 @@
 package evict
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -69,6 +70,44 @@ func TestMark(t *testing.T) {
 	t.Run("CNR conditions", markCNRConditions)
 	t.Run("adopts first and highest", markAdoptsFirstAndHighest)
 	t.Run("effects last with taint", markEffectsLastWithTaint)
+	t.Run("told where there is none", markToldWhereNone)
+}
+
+// A decision says that the node is marked only where it is, and else why not.
+func markToldWhereNone(t *testing.T) {
+	on := func(change func(in *Input, v *plugins.Verdict)) Input {
+		in := round(0, nil, naming("p", "C", plugins.Soft))
+		change(&in, &in.Levels.Verdicts[0])
+		return in
+	}
+	for why, in := range map[string]Input{
+		"":                            on(func(*Input, *plugins.Verdict) {}),
+		"dry run":                     on(func(in *Input, _ *plugins.Verdict) { in.Config.DryRun = true }),
+		"conditions.enabled is false": on(func(in *Input, _ *plugins.Verdict) { in.Cluster.Unmarked = "conditions.enabled is false" }),
+		"the rule only reports":       on(func(_ *Input, v *plugins.Verdict) { v.ReportOnly, v.Condition = true, "" }),
+		"the rule has no condition":   on(func(_ *Input, v *plugins.Verdict) { v.Condition = "" }),
+		"outer plugins have as many conditions as they may": on(func(in *Input, v *plugins.Verdict) {
+			v.CNR = true
+			in.State.Claims = map[string]string{"1": "p", "2": "p", "3": "p", "4": "p"}
+			in.Levels.Verdicts = append(in.Levels.Verdicts, naming("p", "1", plugins.None), naming("p", "2", plugins.None), naming("p", "3", plugins.None), naming("p", "4", plugins.None))
+		}),
+	} {
+		var m Marks
+		m, in.State = Mark(in)
+		d, _ := Decide(in)
+		want := "soft level: the node is marked, no pod is evicted"
+		if why != "" {
+			want = "soft level: no pod is evicted; the node is not marked: " + why
+		}
+		assert.Equal(t, want, d.Reason)
+		assert.Equal(t, why == "" || in.Cluster.Unmarked != "", marksMet(m), why)
+	}
+}
+
+// marksMet tells whether a pressure is marked.
+func marksMet(m Marks) bool {
+	met := func(c Condition) bool { return c.Status == corev1.ConditionTrue }
+	return len(m.Taints) > 0 || slices.ContainsFunc(m.Conditions, met) || m.CNR != nil && marksMet(*m.CNR)
 }
 
 func markOfEachLevel(t *testing.T) {

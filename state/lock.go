@@ -49,6 +49,8 @@ func (h Holder) String() string {
 // process ends in any way; children do not inherit it.
 type Lock struct {
 	Holder
+	// Unwritten is why the file does not name this holder, as on a full disk. The lock holds.
+	Unwritten error
 
 	file *os.File
 }
@@ -74,9 +76,9 @@ func Acquire(dir string, now time.Time, how string) (*Lock, error) {
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("state: lock %s: %w", f.Name(), err), f.Close())
 	}
-	l := &Lock{Holder{cmp.Or(was.ID, newID()), os.Getpid(), how, now.UTC()}, f}
+	l := &Lock{Holder: Holder{cmp.Or(was.ID, newID()), os.Getpid(), how, now.UTC()}, file: f}
 	if err := l.write(); err != nil {
-		return nil, errors.Join(fmt.Errorf("state: %w", err), f.Close())
+		l.Unwritten = fmt.Errorf("state: %w", err)
 	}
 	return l, nil
 }
@@ -98,17 +100,17 @@ func (l *Lock) StateID() string {
 
 // write stores the holder in place: a file renamed over it would be a different
 // one to lock. An agent killed meanwhile leaves an unreadable file, and the next
-// one creates a new ID.
+// one creates a new ID. A full disk leaves what was there.
 func (l *Lock) write() error {
 	b, err := json.Marshal(l.Holder)
 	if err != nil {
 		return err
 	}
-	if err := l.file.Truncate(0); err != nil {
+	b = append(b, '\n')
+	if _, err := l.file.WriteAt(b, 0); err != nil {
 		return err
 	}
-	_, err = l.file.WriteAt(append(b, '\n'), 0)
-	return err
+	return l.file.Truncate(int64(len(b)))
 }
 
 // Peek returns the last holder of a state directory, and whether it still has the

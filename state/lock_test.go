@@ -101,6 +101,22 @@ func TestLockFileOfAnyText(t *testing.T) {
 	assert.False(t, locked)
 }
 
+// A disk without space takes no lock away.
+func TestLockOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink("/dev/full", filepath.Join(dir, lockName)))
+	l, err := Acquire(dir, time.Now(), "command")
+	require.NoError(t, err)
+	defer l.Release()
+	require.ErrorIs(t, l.Unwritten, unix.ENOSPC)
+	assert.Len(t, l.ID, 2*idBytes)
+	_, locked, err := Peek(dir)
+	require.NoError(t, err)
+	assert.True(t, locked)
+	_, err = Acquire(dir, time.Now(), "command")
+	require.ErrorIs(t, err, ErrLocked)
+}
+
 func TestLockImpossibleIsNoOtherAgent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

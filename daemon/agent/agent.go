@@ -80,6 +80,7 @@ type Agent struct {
 	boot        string          // boot ID
 	lastJudged  *plugins.Levels // verdicts of the inner plugins that the last round used
 	lastDecided *plugins.Levels // levels that the last round decided by
+	observed    *config.Agent   // configuration that it decides by
 	unevictable map[string]int  // evict.Unevictable of the last round
 
 	// Owned by the sample loop, except pace.woken.
@@ -375,7 +376,9 @@ func (a *Agent) viewCluster() *view.Cluster {
 	if a.cluster == nil {
 		return nil
 	}
-	v := a.cluster.view(a.Config.Current().Eviction, &a.counters)
+	c := a.Config.Current()
+	v := a.cluster.view(c.Eviction, &a.counters)
+	v.ConditionsOff = !c.Conditions.Enabled
 	v.DataMovers, v.Throttles = a.movers.shown.Load(), a.throttles.shown.Load()
 	v.RoundsStuckSeconds = a.roundsStuck().Seconds()
 	v.UnsavedSeconds, v.UnsavedReason = a.unsaved.Load().since()

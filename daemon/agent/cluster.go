@@ -204,12 +204,13 @@ func (c *cluster) view(config evict.Config, tally *evict.Counters) *view.Cluster
 	list, count := c.pods.Status()
 	all := sync.OnceValue(func() pods.List { return c.pods.List(config.Protect) }) // most readers ask for no pod
 	v := &view.Cluster{
-		DryRun: config.DryRun, Pods: count, PodsSynced: list.Synced,
+		DryRun: config.DryRun, EvictionsOff: !config.Enabled, Pods: count, PodsSynced: list.Synced,
 		PodOf:      func(cgroupUID string) (pods.Pod, bool) { return all().ByCgroupUID(cgroupUID) },
 		StaleSince: list.StaleSince, StaleReason: list.StaleBecause, StatusWrites: map[string]uint64{},
 		Heartbeat: c.heartbeat.view(), NodeLease: c.nodeLease.view(),
 	}
 	if conditions := c.conditions.Load(); conditions != nil {
+		v.Conditions = []evict.Condition{}
 		for _, m := range *conditions {
 			v.Conditions = append(v.Conditions, evict.Condition(m))
 		}

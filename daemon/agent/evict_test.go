@@ -35,6 +35,7 @@ import (
 // some pods and grants every eviction.
 type carrying struct {
 	*Agent
+	path  string     // of its configuration
 	mu    sync.Mutex // guards asked
 	asked []string   // names of pods, and what the state held when they were asked for
 }
@@ -88,6 +89,7 @@ func newCarrying(t *testing.T, names ...string) *carrying {
 		requester: &agentsclient.EvictionRequester{Wake: func() {}},
 	}}
 	t.Cleanup(c.cluster.events.Close)
+	c.Config, c.path = configured(t, "")
 	return c
 }
 
@@ -136,6 +138,7 @@ func (c *carrying) chosen(t *testing.T, listed pods.List) (evict.Input, evict.De
 		Cluster: &evict.Cluster{Pods: listed}, State: evict.State{RateLimits: evict.RateLimits{Boot: "boot"}},
 	}
 	in.Config.DryRun, in.Config.ReportOnly = false, 0
+	c.observed = c.Config.Current()
 	d, m := evict.Decide(in)
 	i, some := d.Next()
 	require.True(t, some, d.Reason)
@@ -164,6 +167,19 @@ func TestRoundPodGoneSinceChosen(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, kept.Victims, "the next agent must not ask for it either")
 	assert.Len(t, c.levelRose, 1, "the next round comes at once")
+}
+
+// A reload may switch evictions off, or protect a namespace: it holds for a round that runs.
+func TestRoundReloadSinceChosen(t *testing.T) {
+	c := newCarrying(t, "culprit", "other")
+	in, d, m := c.chosen(t, c.cluster.pods.List(pods.DefaultRules()))
+	writeConfig(t, c.path, "eviction: {enabled: false}\n")
+	require.NoError(t, c.Config.Reload())
+	m = c.evict(t.Context(), in, &d, m)
+	assert.Empty(t, c.asked)
+	assert.Equal(t, evict.CodeStale, d.Code)
+	assert.Empty(t, m.Victims)
+	assert.Len(t, c.levelRose, 1)
 }
 
 // What protects a pod may be written by its owner at any moment: the round goes on.

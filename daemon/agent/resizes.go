@@ -39,7 +39,7 @@ type resizeInput struct {
 
 func (r *resizes) clone() resizes {
 	c := *r
-	c.journal.Limits, c.effective = slices.Clone(r.journal.Limits), maps.Clone(r.effective)
+	c.journal.Limits, c.effective, c.resizing = slices.Clone(r.journal.Limits), maps.Clone(r.effective), maps.Clone(r.resizing)
 	return c
 }
 

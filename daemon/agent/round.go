@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/agents"
+	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/evict"
@@ -75,8 +76,24 @@ func (a *Agent) endThrottles() {
 	a.throttlingEnded = true
 	a.throttles.lift(ctx)
 	if left := a.throttles.limits(); len(left) > 0 {
-		a.Log.Warn("gave up removing limits of throttled pods; the next agent removes them, or plimsoll release", "limits", left)
+		a.Log.Warn("gave up removing limits of throttled pods; the next agent removes them; if none is started, run the command on this machine as root", "limits", left, "command", releaseCommand(a.Config.Current()))
 	}
+}
+
+// releaseCommand removes on this machine what an agent with this configuration has left.
+func releaseCommand(c *config.Agent) string {
+	node, err := NodeName(c)
+	if err != nil {
+		node = "NODE"
+	}
+	command := "plimsoll release --kubeconfig FILE --node " + node
+	if c.Kubernetes.Standalone {
+		command = "plimsoll release --config FILE --node " + node
+	}
+	if c.State.Dir != config.Default().State.Dir {
+		command += " --state.dir " + c.State.Dir
+	}
+	return command
 }
 
 // adoptResizes takes over the resizes that an earlier agent recorded on the Node.
@@ -122,6 +139,7 @@ func (a *Agent) observe(ctx context.Context, said []plugins.Verdict) evict.Input
 	state, relief := a.throttle(false)
 	levels := state.Levels.With(said)
 	c := a.Config.Current()
+	a.observed = c
 	in := evict.Input{
 		Time: time.Now().UTC(), Uptime: uptime(), Boot: a.boot, Rules: plugins.Rules(c.Plugins.Inner), Levels: levels, Before: a.lastDecided,
 		Config: c.Eviction, State: a.savedState, Contention: state.Snapshot.Contention, Relief: relief,
@@ -296,7 +314,7 @@ func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m 
 			return m
 		}
 		now, holds := evict.Recheck(a.recheckInput(in), m, d, i)
-		if !holds {
+		if !holds || a.Config.Current() != a.observed { // a reload may have switched eviction off
 			_ = a.writeState(now) // a failure is logged already
 			if d.Candidates[i].Code != evict.CodeNext {
 				continue // this pod alone is skipped, and no request was sent

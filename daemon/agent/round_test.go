@@ -15,7 +15,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
 
@@ -28,6 +30,34 @@ func TestRoundKnowsContention(t *testing.T) {
 	in := a.observe(t.Context(), nil)
 	assert.Equal(t, s.Snapshot.Contention, in.Contention)
 	assert.False(t, a.hasNewLevels(), "each sample is used once")
+}
+
+// What is switched off is told, and after a round no condition is waited for.
+func TestViewOfWhatIsSwitchedOff(t *testing.T) {
+	file, err := config.Open("", func(c *config.Agent) { c.Conditions.Enabled, c.Eviction.Enabled = false, false })
+	require.NoError(t, err)
+	a := &Agent{Config: file, movers: &moverBudget{}, throttles: &throttles{}}
+	a.cluster = &cluster{pods: &pods.Watcher{}, status: &lease.Status{}, cnr: &cnr{}, adopted: true, marked: make(chan struct{})}
+	assert.Nil(t, a.viewCluster().Conditions)
+	in := a.writeMarks(t.Context(), evict.Input{Cluster: &evict.Cluster{}}, evict.Marks{Conditions: []evict.Condition{{Type: "t"}}})
+	assert.Equal(t, "conditions.enabled is false", in.Cluster.Unmarked)
+	v := a.viewCluster()
+	assert.Equal(t, []evict.Condition{}, v.Conditions)
+	assert.True(t, v.ConditionsOff)
+	assert.True(t, v.EvictionsOff)
+}
+
+func TestReleaseCommand(t *testing.T) {
+	for want, change := range map[string]func(c *config.Agent){
+		"plimsoll release --kubeconfig FILE --node n1":                       func(*config.Agent) {},
+		"plimsoll release --kubeconfig FILE --node n1 --state.dir /srv/here": func(c *config.Agent) { c.State.Dir = "/srv/here" },
+		"plimsoll release --config FILE --node n1":                           func(c *config.Agent) { c.Kubernetes.Standalone = true },
+	} {
+		c := config.Default()
+		c.Kubernetes.Node = "n1"
+		change(&c)
+		assert.Equal(t, want, releaseCommand(&c))
+	}
 }
 
 func TestRoundOnNewHardLevelAtOnce(t *testing.T) {

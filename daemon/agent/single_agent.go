@@ -28,6 +28,8 @@ func LockStateDir(dir string, log *slog.Logger) (*state.Lock, error) {
 	switch {
 	case errors.Is(err, state.ErrLocked):
 		return nil, fmt.Errorf("%w: %w", err, ErrOtherAgent)
+	case err == nil && lock.Unwritten != nil:
+		log.Warn("the state directory is locked, but its file does not name this agent: make space; plimsoll doctor and other agents name an earlier one, or none, until the next start", "dir", dir, "error", lock.Unwritten)
 	case err != nil:
 		log.Warn("cannot lock the state directory; another agent is noticed only in the Lease, and while no state can be saved a pod is evicted after a minute, or at once where memory is below its floor: make it writable, or set --state.dir, and restart", "dir", dir, "error", err)
 		return &state.Lock{Holder: state.Holder{ID: unlocked + rand.Text()}}, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/explain"
@@ -163,20 +164,31 @@ func (f *explainFlags) askCluster(c *cobra.Command, name string) error {
 		return err
 	}
 	list, asked := f.decisions(ctx, cluster, node)
-	if asked == nil {
-		if err := f.write(c.OutOrStdout(), list, name); name == "" || !errors.Is(err, explain.ErrNotInDecisions) {
-			return err
-		}
+	if asked != nil {
+		return f.askEvents(c, cluster, node, name, asked)
 	}
-	events, err := explain.Events(ctx, cluster.Core, node, name)
+	answer := f.write(c.OutOrStdout(), list, name)
+	if name == "" || !errors.Is(answer, explain.ErrNotInDecisions) {
+		return answer
+	}
+	return f.askEvents(c, cluster, node, name, answer)
+}
+
+// askEvents answers from the Events; asked is why the agent's decisions do not tell.
+func (f *explainFlags) askEvents(c *cobra.Command, cluster *remote.Cluster, node, name string, asked error) error {
+	answered := errors.Is(asked, explain.ErrNotInDecisions)
+	events, err := explain.Events(c.Context(), cluster.Core, node, name)
+	err = remote.Advised(err, remote.View(metav1.NamespaceDefault))
 	switch {
+	case err != nil && answered:
+		return fmt.Errorf("%w; %w", asked, err)
 	case err != nil:
 		return errors.Join(err, asked)
 	case isObject(f.output):
 		return writeObject(c.OutOrStdout(), f.output, struct {
 			Events []explain.Event `json:"events"`
 		}{events})
-	case asked != nil:
+	case !answered:
 		warn(c.ErrOrStderr(), "only the Events tell: "+asked.Error())
 	}
 	return explain.WriteEvents(c.OutOrStdout(), events, time.Now())

@@ -13,7 +13,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/explain"
+	"github.com/plimsoll-dev/plimsoll/daemon/remote"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
 	"github.com/plimsoll-dev/plimsoll/evict"
@@ -144,6 +147,8 @@ func TestExplainFallsBackToEvents(t *testing.T) {
 	assert.Contains(t, stdout, "2026-03-01 12:00:00 UTC")
 	assert.Contains(t, stdout, "PressureEviction\n  shop/cart: working set 3.0 GiB (decision d1)\n")
 
+	assert.Contains(t, stderr, "bind the ClusterRole plimsoll-viewer in the namespaces plimsoll-node-lease and plimsoll-system to your account")
+
 	status, stdout, stderr = told("explain", "eviction", "--node", "node-a", "--kubeconfig", config, "-o", "json", "d1")
 	assert.Zero(t, status, stderr)
 	assert.JSONEq(t, `{"events":[{"time":"2026-03-01T12:00:00Z","reason":"PressureEviction","message":"shop/cart: working set 3.0 GiB (decision d1)"}]}`, stdout)
@@ -151,6 +156,21 @@ func TestExplainFallsBackToEvents(t *testing.T) {
 	status, _, stderr = told("explain", "eviction", "--node", "node-a", "--kubeconfig", config, "d2")
 	assert.Equal(t, exitFailure, status)
 	assert.Contains(t, stderr, `plimsoll: explain: eviction: "d2": `)
+}
+
+// What the agent has answered is told, also where the Events cannot be read.
+func TestExplainKeepsAnswerOfAgent(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	defer s.Close()
+	cluster, err := remote.New(&rest.Config{Host: s.URL})
+	require.NoError(t, err)
+	_, answer := explain.About(scenes.Decisions(false), "nobody")
+	c := explainEvictionCommand(false)
+	c.SetContext(t.Context())
+	err = (&explainFlags{}).askEvents(c, cluster, "node-a", "nobody", answer)
+	assert.ErrorContains(t, err, "candidates are: batch/report-28f7c-x2k9p, ")
+	assert.ErrorContains(t, err, "; events of node node-a: ")
+	assert.ErrorContains(t, err, ": bind the ClusterRole view in the namespace default to your account")
 }
 
 // Of two pods of one name that is explained which was evicted, and no pod of another

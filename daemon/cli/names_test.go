@@ -37,7 +37,26 @@ func TestEachName(t *testing.T) {
 	t.Run("configuration keys", func(t *testing.T) { configurationExists(t, written) })
 	t.Run("configurations", func(t *testing.T) { configurationsDecode(t, written) })
 	t.Run("commands and flags", func(t *testing.T) { commandsExist(t, written) })
+	t.Run("release beside an alert", func(t *testing.T) { releasesNameNode(t, written) })
 	t.Run("other names", func(t *testing.T) { wordsExist(t, source, written) })
+}
+
+// releasesNameNode: an alert that names the command is about what one agent left, and without
+// --node it would release the whole cluster.
+func releasesNameNode(t *testing.T, written []page) {
+	found := 0
+	for _, p := range written {
+		if p.path != "docs/alerts.md" {
+			continue
+		}
+		p.quoted(func(place, text string) {
+			if strings.HasPrefix(text, "plimsoll release") {
+				assert.Contains(t, text, " --node ", place)
+				found++
+			}
+		})
+	}
+	assert.Positive(t, found)
 }
 
 // ofOthers are names that documents state and that are no names of the program: of

@@ -91,7 +91,7 @@ func (c *Cluster) agentPod(ctx context.Context, node string) (*corev1.Pod, error
 	})
 	switch {
 	case err != nil:
-		return nil, told("the agent's pod on node "+node, err)
+		return nil, told("the agent's pod on node "+node, err, viewer())
 	case len(list.Items) == 0:
 		return nil, fmt.Errorf("%w: no agent's pod is on node %q: see whether it is a node (kubectl get nodes) and what its pods are (kubectl -n %s get pods -o wide); an agent of a package is asked on its machine", ErrAgentAway, node, Namespace)
 	}
@@ -130,7 +130,7 @@ func (c *Cluster) leaderPod(ctx context.Context) (*corev1.Pod, error) {
 	}
 	list, err := c.Core.Pods(Namespace).List(ctx, metav1.ListOptions{LabelSelector: controllerLabels})
 	if err != nil {
-		return nil, told("the controllers' pods", err)
+		return nil, told("the controllers' pods", err, viewer())
 	}
 	i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool { return p.Name == host })
 	switch {
@@ -157,7 +157,7 @@ func (c *Cluster) NodeOf(ctx context.Context, namespace, name string) (node, not
 	case apierrors.IsNotFound(err):
 		pod = nil
 	case err != nil:
-		return "", "", told(title, err)
+		return "", "", told(title, err, View(namespace))
 	}
 	switch node, note = explainedOn(pod, earlier); {
 	case node != "" && unread != nil:
@@ -180,7 +180,7 @@ func (c *Cluster) toldOf(ctx context.Context, namespace, name string) (*corev1.E
 		fields.OneTermEqualSelector("source", "plimsoll-agent"),
 	).String()})
 	if err != nil {
-		return nil, told(fmt.Sprintf("Events of pod %s/%s", namespace, name), err)
+		return nil, told(fmt.Sprintf("Events of pod %s/%s", namespace, name), err, View(namespace))
 	}
 	var newest *corev1.Event
 	for i := range events.Items {
@@ -250,7 +250,7 @@ func (c *Cluster) dial(ctx context.Context, pod *corev1.Pod, away error) (net.Co
 	select {
 	case d := <-done:
 		if d.err != nil {
-			return nil, told(fmt.Sprintf("connect to pod %s through the API server", pod.Name), d.err)
+			return nil, told(fmt.Sprintf("connect to pod %s through the API server", pod.Name), d.err, viewer())
 		}
 		return d.conn, nil
 	case <-ctx.Done():

@@ -70,6 +70,7 @@ func TestNodeOf(t *testing.T) {
 	const forbidden, both = "", "explained is the earlier pod of this name (UID a, Event PressureEviction on node n1); the present one (UID b) is on node n2: --node n2 explains that one"
 	evicted, throttled := event(1, "PressureEviction", "a", "n1"), event(2, "Throttled", "a", "n3")
 	none := "[]"
+	const right = ": bind the ClusterRole view in the namespace shop to your account"
 	for name, c := range map[string]struct {
 		pod, events, node, note, err string
 	}{
@@ -84,7 +85,8 @@ func TestNodeOf(t *testing.T) {
 		"without Events":                                    {"n2", none, "n2", "", ""},
 		"with Events that cannot be read":                   {"n2", forbidden, "n2", "whether an agent has evicted an earlier pod shop/db-0 is not known: Events of pod shop/db-0: ", ""},
 		"on no node, without Events":                        {"-", none, "", "", "pod shop/db-0 is not scheduled to a node yet"},
-		"none, with Events that cannot be read":             {"", forbidden, "", "", "Events of pod shop/db-0: "},
+		"none, with Events that cannot be read":             {"", forbidden, "", "", right},
+		"one that cannot be read":                           {"403", none, "", "", right},
 		"none, without Events":                              {"", none, "", "", "does not exist, and no agent has an Event about it"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,6 +98,8 @@ func TestNodeOf(t *testing.T) {
 				case events:
 					assert.Equal(t, "involvedObject.kind=Pod,involvedObject.name=db-0,source=plimsoll-agent", r.URL.Query().Get("fieldSelector"))
 					fmt.Fprintf(w, `{"kind":"EventList","apiVersion":"v1","items":[%s]}`, strings.Trim(c.events, "[]"))
+				case c.pod == "403":
+					w.WriteHeader(http.StatusForbidden)
 				case c.pod == "":
 					w.WriteHeader(http.StatusNotFound)
 				default:

@@ -76,7 +76,7 @@ func (c *Cluster) Overview(ctx context.Context) (*Overview, error) {
 	list, err := c.leases.Leases(lease.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	switch {
 	case err != nil:
-		return nil, told("heartbeats of the agents", err)
+		return nil, told("heartbeats of the agents", err, viewer())
 	case len(list.Items) == 0:
 		return nil, ErrNoAgents
 	}
@@ -145,7 +145,7 @@ func (c *Cluster) controller(ctx context.Context) Controller {
 	case apierrors.IsNotFound(err):
 		return Controller{Problem: "no Lease of a controller in " + Namespace + " (election.namespace, election.enabled?)" + look}
 	case err != nil:
-		return Controller{Problem: told("the controller's Lease", err).Error()}
+		return Controller{Problem: told("the controller's Lease", err, viewer()).Error()}
 	case l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil:
 		return Controller{Problem: "no controller leads" + look}
 	}

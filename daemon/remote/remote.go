@@ -28,6 +28,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/files"
+	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
 // Namespace of agents and controller, as the manifests have it.
@@ -141,13 +142,33 @@ func New(how *rest.Config) (c *Cluster, err error) {
 	return c, nil
 }
 
-// told adds to an error of the API server what to do about it.
-func told(what string, err error) error {
+// viewer is the right to read heartbeats and to ask Plimsoll's own pods.
+func viewer() string { return bind("plimsoll-viewer", lease.Namespace, Namespace) }
+
+// View is the right to read pods and Events of a namespace.
+func View(namespace string) string { return bind("view", namespace) }
+
+func bind(role string, namespaces ...string) string {
+	in := "the namespace "
+	if len(namespaces) > 1 {
+		in = "the namespaces "
+	}
+	return "bind the ClusterRole " + role + " in " + in + strings.Join(namespaces, " and ") + " to your account"
+}
+
+// Advised adds to an error of the API server what to do about it; right is that which the
+// request needs.
+func Advised(err error, right string) error {
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s: %w: bind the ClusterRole plimsoll-viewer in the namespaces plimsoll-node-lease and %s to your account", what, err, Namespace)
+		return fmt.Errorf("%w: %s", err, right)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s: %w: the API server does not accept the credentials of this context", what, err)
+		return fmt.Errorf("%w: the API server does not accept the credentials of this context", err)
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return err
+}
+
+// told is an error of the API server, what it is about, and what to do.
+func told(what string, err error, right string) error {
+	return fmt.Errorf("%s: %w", what, Advised(err, right))
 }

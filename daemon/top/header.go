@@ -47,7 +47,7 @@ func notJudgedLines(s *view.State) (lines []line) {
 
 // modeStyle highlights what keeps an agent in a cluster from evicting.
 func modeStyle(s *view.State) style {
-	if c := s.Cluster; c != nil && (c.DryRun || !c.PodsSynced || !c.StaleSince.IsZero() || c.RoundsStuckSeconds > 0 || c.UnsavedSeconds > 0) {
+	if c := s.Cluster; c != nil && c.Held() {
 		return yellow
 	}
 	return dim

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
@@ -48,7 +49,10 @@ func Lines(prev, now *view.State) []string {
 		for _, n := range now.Agent.Restrictions {
 			list = append(list, "note: "+n)
 		}
-		prev = &view.State{Snapshot: &snapshot.Snapshot{}, Levels: &plugins.Levels{}}
+		if e := now.LastEviction; e != nil { // of another agent, or of long ago
+			list = append(list, "last eviction, "+view.Age(now.Age(e.Time))+" ago: "+evictionText(e))
+		}
+		prev = &view.State{Snapshot: &snapshot.Snapshot{}, Levels: &plugins.Levels{}, LastEviction: now.LastEviction}
 	}
 	list = append(list, levelLines(prev.Levels, now.Levels)...)
 	list = append(list, evictionLines(prev.LastEviction, now.LastEviction)...)
@@ -84,13 +88,21 @@ func levelLines(prev, now *plugins.Levels) []string {
 	return list
 }
 
-// evictionLines reports a new eviction, and the termination of its pod.
+func evictionText(e *view.Eviction) string { return e.Text() + " (decision " + e.Decision + ")" }
+
+// evictionLines reports a new eviction, and the termination of its pod. An older one is the
+// last one again where the one after it is none any more.
 func evictionLines(was, is *view.Eviction) []string {
 	switch {
 	case is == nil:
 		return nil
+	case was != nil && is.Time.Before(was.Time):
+		if was.DryRun || was.Code != evict.CodeInProgress {
+			return nil
+		}
+		return []string{"the eviction of " + was.Name + " was not carried out (decision " + was.Decision + ")"}
 	case was == nil || was.Decision != is.Decision:
-		return []string{is.Text() + " (decision " + is.Decision + ")"}
+		return []string{evictionText(is)}
 	case was.TerminatedAt.IsZero() && !is.TerminatedAt.IsZero():
 		return []string{is.Name + " terminated " + view.Age(is.TerminatedAt.Sub(is.Time)) + " after its eviction"}
 	}

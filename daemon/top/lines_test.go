@@ -125,6 +125,13 @@ func TestLinesEviction(t *testing.T) {
 	migrates := *first
 	migrates.Code = evict.CodeInProgress
 	assert.Equal(t, []string{stamp + "eviction of shop/cart requested: working set 3.0 GiB; not carried out yet (decision d1)"}, Lines(with(nil), with(&migrates)))
+
+	older := gone
+	older.Decision, older.Name, older.Time, older.TerminatedAt = "d0", "shop/old", gone.Time.Add(-240*time.Hour), gone.TerminatedAt.Add(-240*time.Hour)
+	assert.Equal(t, stamp+"last eviction, 10 d ago: evicted shop/old: working set 3.0 GiB; terminated after 14 s (decision d0)", Lines(nil, with(&older))[1], "it is not of now")
+	assert.Len(t, Lines(nil, with(&older)), 2)
+	assert.Equal(t, []string{stamp + "the eviction of shop/cart was not carried out (decision d1)"}, Lines(with(&migrates), with(&older)))
+	assert.Empty(t, Lines(with(dry), with(&older)), "one that is kept no more is no news")
 }
 
 func TestLinesDryRunCandidates(t *testing.T) {

@@ -12,6 +12,10 @@ type Cluster struct {
 	// DryRun of evictions: no condition, taint or eviction is written. Throttles and
 	// DataMovers have their own.
 	DryRun bool `json:"dryRun"`
+	// ConditionsOff and EvictionsOff: conditions.enabled and eviction.enabled are false.
+	// Without conditions no pod is evicted.
+	ConditionsOff bool `json:"conditionsOff,omitempty"`
+	EvictionsOff  bool `json:"evictionsOff,omitempty"`
 	// Pods of this node; no pod is evicted before they were listed once.
 	Pods       int  `json:"pods"`
 	PodsSynced bool `json:"podsSynced"`
@@ -28,7 +32,7 @@ type Cluster struct {
 	// UnsavedReason why.
 	UnsavedSeconds float64 `json:"unsavedSeconds,omitempty"`
 	UnsavedReason  string  `json:"unsavedReason,omitempty"`
-	// Conditions are the desired ones of the Node.
+	// Conditions are the desired ones of the Node; nil before the first round.
 	Conditions []evict.Condition `json:"conditions"`
 	// StatusWrites counts, by reason, how often conditions were written.
 	StatusWrites map[string]uint64 `json:"statusWrites"`

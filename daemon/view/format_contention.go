@@ -205,11 +205,8 @@ func joinMore(list []string, more int, none string) string {
 
 func coverageText(c *snapshot.Contention) string {
 	r, known := c.Coverage.Get()
-	switch {
-	case !known:
+	if !known {
 		return "coverage unknown: " + AbsentReason(c.Absent, "coverageRatio")
-	case r < plugins.DefaultDiskContention().Coverage && c.State != snapshot.ContentionBusy:
-		return "coverage " + Ratio(r) + ", too low to choose candidates"
 	}
 	return "coverage " + Ratio(r)
 }

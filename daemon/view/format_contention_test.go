@@ -45,7 +45,7 @@ func TestContentionSentence(t *testing.T) {
 		"web/db waited for a CPU for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the CPU time in use; coverage 94.0 %":                cpu,
 		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                       nvme(snapshot.ContentionPresent, known, du, backup, db),
 		"velero/backup waited on nvme0n1 for 60.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                nvme(snapshot.ContentionBusy, known, du, backup),
-		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage 69.9 %, too low to choose candidates":              nvme(snapshot.ContentionPresent, snapshot.Some(0.699), nil, db),
+		"web/db waited on nvme0n1 for 38.0 % of the last 10 s; no workload found using it; coverage 69.9 %":                                            nvme(snapshot.ContentionPresent, snapshot.Some(0.699), nil, db),
 		"no workload waited on nvme0n1; no workload found using it; coverage 69.9 %":                                                                   nvme(snapshot.ContentionBusy, snapshot.Some(0.699), nil),
 		"sufferers on nvme0n1 unknown; batch/du-abc accounts for 71.0 % of the traffic; coverage 94.0 %":                                               unknown,
 		"web/db stalled on memory for 38.0 % of the last 10 s; batch/du-abc accounts for 71.0 % of memory growth; coverage 94.0 %":                     memory,

@@ -119,6 +119,10 @@ func TestModeText(t *testing.T) {
 	assert.Equal(t, "cluster: rounds stuck for 1 min 30 s, no pod is evicted", state(&view.Cluster{PodsSynced: true, RoundsStuckSeconds: 90}).ModeText())
 	assert.Equal(t, "cluster: eviction state not saved for 1 min 30 s", state(&view.Cluster{PodsSynced: true, UnsavedSeconds: 90}).ModeText())
 	assert.Equal(t, dry, state(&view.Cluster{PodsSynced: true, DryRun: true}).ModeText())
+	assert.Equal(t, "cluster: eviction.enabled is false: no eviction", state(&view.Cluster{PodsSynced: true, EvictionsOff: true}).ModeText())
+	assert.Equal(t, "cluster: conditions.enabled is false: no mark, no eviction · pods not listed yet, evictions paused", state(&view.Cluster{ConditionsOff: true, EvictionsOff: true}).ModeText())
+	assert.Equal(t, "DRY RUN of evictions, and conditions.enabled is false: no mark, no eviction", state(&view.Cluster{PodsSynced: true, DryRun: true, ConditionsOff: true}).ModeText())
+	assert.Equal(t, "DRY RUN of evictions, and eviction.enabled is false: no mark, no eviction", state(&view.Cluster{PodsSynced: true, DryRun: true, EvictionsOff: true}).ModeText())
 	for _, dryRun := range [][2]bool{{true, true}, {true, false}, {false, true}, {false, false}} { // of other pods, and of data movers
 		want, c := dry, view.Cluster{PodsSynced: true, DryRun: true, Throttles: &view.Throttles{DryRun: dryRun[0]}, DataMovers: &view.DataMovers{DryRun: dryRun[1]}}
 		if !dryRun[0] || !dryRun[1] {

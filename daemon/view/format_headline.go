@@ -165,27 +165,50 @@ func (s *State) ModeText() string {
 	case c == nil:
 		return Printable(s.Agent.Mode)
 	}
-	paused := c.evictionsPaused()
+	held := c.held()
 	switch {
-	case c.DryRun && paused != "":
-		return c.dryRunText() + " · " + paused
-	case c.DryRun:
-		return c.dryRunText()
-	case paused != "":
-		return "cluster: " + paused
+	case len(held) > 0 && c.DryRun:
+		return strings.Join(held, " · ")
+	case len(held) > 0:
+		return "cluster: " + strings.Join(held, " · ")
 	case c.Pods == 1:
 		return "cluster: 1 pod on this node"
 	}
 	return "cluster: " + Count(uint64(c.Pods)) + " pods on this node"
 }
 
-// dryRunText is what a dry run of evictions leaves undone, and what is done beside it.
-func (c *Cluster) dryRunText() string {
-	const text = "DRY RUN of evictions: no mark, no eviction"
-	if c.Throttling() {
-		return text + "; pods are throttled"
+// Held tells whether anything keeps the agent from evicting, or from saving what it does.
+func (c *Cluster) Held() bool { return len(c.held()) > 0 }
+
+// held is what keeps the agent from evicting: its configuration, and the present state.
+func (c *Cluster) held() (list []string) {
+	if off := c.switchedOff(); off != "" {
+		if c.Throttling() {
+			off += "; pods are throttled"
+		}
+		list = append(list, off)
 	}
-	return text
+	if paused := c.evictionsPaused(); paused != "" {
+		list = append(list, paused)
+	}
+	return list
+}
+
+// switchedOff is what the configuration leaves undone; empty: nothing.
+func (c *Cluster) switchedOff() string {
+	switch {
+	case c.DryRun && c.ConditionsOff:
+		return "DRY RUN of evictions, and conditions.enabled is false: no mark, no eviction"
+	case c.DryRun && c.EvictionsOff:
+		return "DRY RUN of evictions, and eviction.enabled is false: no mark, no eviction"
+	case c.DryRun:
+		return "DRY RUN of evictions: no mark, no eviction"
+	case c.ConditionsOff:
+		return "conditions.enabled is false: no mark, no eviction"
+	case c.EvictionsOff:
+		return "eviction.enabled is false: no eviction"
+	}
+	return ""
 }
 
 // Throttling tells whether pods that cause a pressure are throttled. That has dry runs of its

@@ -25,7 +25,7 @@ func newPageCluster(s *view.State) *pageCluster {
 	if c == nil {
 		return nil
 	}
-	p := &pageCluster{Facts: []fact{podsFact(c), apiServerFact(s, c)}, None: "None yet: waiting for the first round."}
+	p := &pageCluster{Facts: []fact{podsFact(c), apiServerFact(s, c)}, None: noConditions(c)}
 	if c.DataMovers != nil {
 		p.Facts = append(p.Facts, dataMoversFact(c.DataMovers))
 	}
@@ -36,9 +36,6 @@ func newPageCluster(s *view.State) *pageCluster {
 	if c.NodeLease != nil {
 		p.Facts = append(p.Facts, heartbeatFact(s, "Node Lease", c.NodeLease))
 	}
-	if c.DryRun {
-		p.None = "None in a dry run."
-	}
 	for _, m := range c.Conditions {
 		p.Conditions = append(p.Conditions, conditionRow{
 			Type: view.Printable(m.Type), Status: view.Printable(string(m.Status)), Class: conditionClass(m),
@@ -46,6 +43,19 @@ func newPageCluster(s *view.State) *pageCluster {
 		})
 	}
 	return p
+}
+
+// noConditions is why there is none.
+func noConditions(c *view.Cluster) string {
+	switch {
+	case c.ConditionsOff:
+		return "None: conditions.enabled is false."
+	case c.DryRun:
+		return "None in a dry run."
+	case c.Conditions == nil:
+		return "None yet: waiting for the first round."
+	}
+	return "None: no rule that marks the Node is in force."
 }
 
 // beatRow is one attempt to renew the Lease.

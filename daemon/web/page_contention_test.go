@@ -51,7 +51,7 @@ func TestPageContentionFirst(t *testing.T) {
 	}
 	for _, want := range []string{
 		"waited on nvme0n1 for 33.9 % of the last 10.0 s; batch-analytics/du-of-the-whole-data-lake-28f7c-x2k9p accounts for 66.0 % of the traffic; coverage 94.3 %",
-		"380 MB/s · 7920 requests/s", "lowest class (low QoS or mover): triggers no eviction", "too low to choose candidates", "Smaller shares: 6, and 6 more",
+		"380 MB/s · 7920 requests/s", "lowest class (low QoS or mover): triggers no eviction", "; coverage 55.0 %<", "Smaller shares: 6, and 6 more",
 	} {
 		assert.True(t, strings.Contains(text, want), want)
 	}

@@ -156,6 +156,15 @@ func TestPageConditions(t *testing.T) {
 	}
 	alone, _ := getPage(t, scenes.Calm(), "", 0)
 	assert.False(t, strings.Contains(alone, "<h2>Cluster</h2>"), "without a cluster there is none")
+	for want, c := range map[string]view.Cluster{
+		"None yet: waiting for the first round.":         {},
+		"None in a dry run.":                             {DryRun: true},
+		"None: conditions.enabled is false.":             {ConditionsOff: true, Conditions: []evict.Condition{}},
+		"None: no rule that marks the Node is in force.": {Conditions: []evict.Condition{}},
+	} {
+		text, _ := getPage(t, scenes.Calm().WithCluster(&c, nil), "", 0)
+		assert.Contains(t, text, want)
+	}
 }
 
 func TestPageOldDecisionsFolded(t *testing.T) {
