@@ -294,10 +294,7 @@ func TestThrottleBeginsFromUseNow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var list map[Target]Throttle
 			for s := range 221 {
-				uses := row.was
-				if s >= 200 {
-					uses = row.now
-				}
+				uses := map[bool]float64{false: row.was, true: row.now}[s >= 200]
 				in := pressed(s, plugins.Soft, Rates{Read: uses * mib})
 				if s < 220 {
 					in.Workloads["pod"] = row.before
