@@ -239,7 +239,7 @@ func TestRequestInProgress(t *testing.T) {
 func TestRefusalsCountedByCode(t *testing.T) {
 	s := newFixture(t)
 	counts := s.r.Counts()
-	assert.Len(t, counts.Refusals, 12, "those that never came, too")
+	assert.Len(t, counts.Refusals, 13, "those that never came, too")
 	assert.Len(t, counts.Evictions, 6)
 	s.node("n")
 	s.asks("n", web())
