@@ -239,6 +239,7 @@ func (m State) RecordAnswer(a Answer, c Config) State {
 		m.backOff(l, a)
 		if a.Outcome == Refused {
 			m.Named = withoutPod(m.Named, l.UID)
+			l.Fallback = false // the agent may lack the right: others would be refused, too
 		}
 		m.RateLimits = m.RateLimits.refund(c.Limits, l)
 		m.Victims = m.Victims[:len(m.Victims)-1]
