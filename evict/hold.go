@@ -53,7 +53,9 @@ func (r *evaluation) waitForOthers(list []Considered, waiting string) (wait supp
 	default:
 		return wait
 	}
-	urgent := func(c Considered) bool { return c.Code == "" && c.For.Urgent && c.Pod.UID != awaited }
+	urgent := func(c Considered) bool {
+		return c.Code == "" && c.For.Urgent && (awaited == "" || c.Pod.UID != awaited) // without a cluster it has no pod
+	}
 	if !passes || !slices.ContainsFunc(list, urgent) {
 		return wait
 	}

@@ -299,6 +299,17 @@ func holdServiceAndUnknownNode(t *testing.T) {
 	assert.Zero(t, m.CooldownUntil)
 }
 
+// Without a cluster no pod is known: an agent that starts so while memory is below its floor
+// only says that it evicts none.
+func TestHoldUrgentWithoutCluster(t *testing.T) {
+	v := pressing(named("a", 30))
+	v.Urgent = true
+	in := round(0, nil, v)
+	in.Cluster, in.State = nil, NoSavedState(in.Time, in.Config)
+	d, _ := Decide(in)
+	assert.Equal(t, CodeStandalone, d.Code)
+}
+
 // A pod whose eviction has no definite answer, such as one that a failing webhook keeps, does
 // not keep the others where memory is below its floor.
 func TestHoldUrgentPassesPodWithoutAnswer(t *testing.T) {
