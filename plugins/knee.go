@@ -15,8 +15,6 @@ import (
 type Knee struct {
 	Read  Carry `json:"read,omitzero"`
 	Write Carry `json:"write,omitzero"`
-	// Full: it was asked for all of that, so it carries no more. Else it carries at least that.
-	Full bool `json:"full,omitempty"`
 	// Falls is how often it fell to less than half.
 	Falls int `json:"falls,omitempty"`
 	// Since is when learning began, or when it fell to less than half.
@@ -32,6 +30,10 @@ type Carry struct {
 	BytesPerSecond float64 `json:"bytesPerSecond,omitzero"`
 	// AwaitSeconds is the least await at that throughput.
 	AwaitSeconds float64 `json:"awaitSeconds,omitzero"`
+	// FullIOPS: that many requests of this direction alone kept the disk at its knee, so it
+	// carries no more of them. Else it carries at least that. FullBytes: the same of bytes.
+	FullIOPS  bool `json:"requestsFull,omitempty"`
+	FullBytes bool `json:"bytesFull,omitempty"`
 }
 
 // Before is what a disk carried until a time.
@@ -62,7 +64,8 @@ const (
 	// queued is the number of requests in flight from which more than half of an await is
 	// waiting for other requests; below it is the disk's own time.
 	queued = 2
-	// nearKnee is the share of what it carries at which a disk counts as at its knee.
+	// nearKnee is the share of what it carries at which a disk counts as at its knee, and of
+	// what a disk does from which a direction counts as all of it.
 	nearKnee = 0.8
 	// beforeMaxAge is how long a fall is remembered.
 	beforeMaxAge = 24 * time.Hour
@@ -181,7 +184,7 @@ func (d *diskWatch) add(r snapshot.DiskRates, b *Baseline, now time.Time) bool {
 	d.sum = diskUse{}
 	d.rise()
 	d.fall(now)
-	d.Full = d.Full || d.atKnee()
+	d.fill()
 	if old := now.Sub(d.Before.Until); !d.Before.Until.IsZero() && (old > beforeMaxAge || old < 0 || d.recovered()) {
 		d.Before = Before{}
 	}
@@ -191,7 +194,8 @@ func (d *diskWatch) add(r snapshot.DiskRates, b *Baseline, now time.Time) bool {
 // tickJitter in seconds is how much shorter than asked for a window may be.
 const tickJitter = 0.05
 
-// rise takes over a throughput that lasted.
+// rise takes over a throughput that lasted. A disk that exceeds what was all has become faster:
+// then of nothing is it known whether that is all.
 func (d *diskWatch) rise() {
 	last := d.newest(sustainedWindows)
 	if len(last) < sustainedWindows {
@@ -199,23 +203,48 @@ func (d *diskWatch) rise() {
 	}
 	read := d.Read.rise(last, func(w kneeWindow) Carry { return w.read })
 	write := d.Write.rise(last, func(w kneeWindow) Carry { return w.write })
-	d.Full = d.Full && !read && !write
+	if read || write {
+		d.Read.FullIOPS, d.Read.FullBytes, d.Write.FullIOPS, d.Write.FullBytes = false, false, false, false
+	}
 }
 
-func (c *Carry) rise(last []kneeWindow, of func(kneeWindow) Carry) (rose bool) {
+func (c *Carry) rise(last []kneeWindow, of func(kneeWindow) Carry) (faster bool) {
 	least := of(last[0])
 	for _, w := range last[1:] {
 		least.IOPS, least.BytesPerSecond = min(least.IOPS, of(w).IOPS), min(least.BytesPerSecond, of(w).BytesPerSecond)
 	}
 	await := of(last[len(last)-1]).AwaitSeconds
-	rose = least.IOPS > c.IOPS/nearKnee || least.BytesPerSecond > c.BytesPerSecond/nearKnee
+	moreIOPS, moreBytes := least.IOPS > c.IOPS/nearKnee, least.BytesPerSecond > c.BytesPerSecond/nearKnee
 	c.IOPS, c.BytesPerSecond = max(c.IOPS, least.IOPS), max(c.BytesPerSecond, least.BytesPerSecond)
 	near := least.IOPS >= c.IOPS*nearKnee || least.BytesPerSecond >= c.BytesPerSecond*nearKnee
-	if await > 0 && (rose || near && await < c.AwaitSeconds) {
+	if await > 0 && (moreIOPS || moreBytes || near && await < c.AwaitSeconds) {
 		c.AwaitSeconds = await
 	}
-	return rose
+	return c.FullIOPS && moreIOPS || c.FullBytes && moreBytes
 }
+
+// fill takes over that a disk at its knee carries no more of what it does.
+func (d *diskWatch) fill() {
+	if !d.atKnee() {
+		return
+	}
+	w, _ := d.last()
+	d.Read.fill(w.read, w.write)
+	d.Write.fill(w.write, w.read)
+}
+
+// fill by what a disk at its knee does of this direction, beside the other one. In a mix of both
+// each would get more without the other. Far less than the most that was seen is not all either:
+// small requests take all of a disk's time with few bytes. Far more may be a burst.
+func (c *Carry) fill(does, other Carry) {
+	if does.IOPS < (does.IOPS+other.IOPS)*nearKnee || does.BytesPerSecond < (does.BytesPerSecond+other.BytesPerSecond)*nearKnee {
+		return
+	}
+	c.FullIOPS = c.FullIOPS || alike(does.IOPS, c.IOPS)
+	c.FullBytes = c.FullBytes || alike(does.BytesPerSecond, c.BytesPerSecond)
+}
+
+func alike(a, b float64) bool { return min(a, b) >= max(a, b)*nearKnee }
 
 // fall takes over that a busy disk carries less than half of what it did.
 func (d *diskWatch) fall(now time.Time) {
@@ -240,6 +269,7 @@ func (d *diskWatch) fall(now time.Time) {
 	d.Read.AwaitSeconds, d.Write.AwaitSeconds = newest.read.AwaitSeconds, newest.write.AwaitSeconds
 }
 
+// times so much: an estimate, which is full only where that is seen again.
 func (c Carry) times(part float64) Carry {
 	return Carry{IOPS: c.IOPS * part, BytesPerSecond: c.BytesPerSecond * part, AwaitSeconds: c.AwaitSeconds}
 }
@@ -292,7 +322,7 @@ type DiskCapacity struct {
 	Device string `json:"device"`
 	Knee
 	// ReadBytesPerSecond and WrittenBytesPerSecond are the most that it carries, and no less
-	// than it does now; 0: not known, or it was never asked for all that it carries.
+	// than it does now; 0: not known, or so many bytes never kept it at its knee (FullBytes).
 	ReadBytesPerSecond    float64 `json:"readBytesPerSecond,omitzero"`
 	WrittenBytesPerSecond float64 `json:"writtenBytesPerSecond,omitzero"`
 	// AtKnee: it is busy with all that it carries.
@@ -303,17 +333,16 @@ type DiskCapacity struct {
 
 // capacity of a disk, as of its newest window.
 func (d *diskWatch) capacity(device string) DiskCapacity {
-	c := DiskCapacity{Device: device, Knee: d.Knee, AtKnee: d.atKnee(), Slow: d.slowByItself()}
 	w, _ := d.last()
-	if !d.Full {
-		return c
+	return DiskCapacity{
+		Device: device, Knee: d.Knee, AtKnee: d.atKnee(), Slow: d.slowByItself(),
+		ReadBytesPerSecond: d.Read.most(w.read), WrittenBytesPerSecond: d.Write.most(w.write),
 	}
-	c.ReadBytesPerSecond, c.WrittenBytesPerSecond = d.Read.most(w.read), d.Write.most(w.write)
-	return c
 }
 
+// most bytes per second that it carries, and no less than now; 0: not known.
 func (c Carry) most(now Carry) float64 {
-	if c.BytesPerSecond == 0 {
+	if !c.FullBytes {
 		return 0
 	}
 	return max(c.BytesPerSecond, now.BytesPerSecond)

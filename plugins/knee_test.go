@@ -83,8 +83,9 @@ func TestKnee(t *testing.T) {
 				c := k.capacity("vda")
 				assert.Equal(t, 24/iops >= 5*ms, c.AtKnee, "%v", iops)
 				assert.Empty(t, c.Slow)
-				assert.Equal(t, c.AtKnee, c.Full)
-				assert.Equal(t, c.Full, c.ReadBytesPerSecond > 0)
+				assert.Equal(t, c.AtKnee, c.Read.FullIOPS)
+				assert.Equal(t, c.AtKnee, c.Read.FullBytes)
+				assert.Equal(t, c.AtKnee, c.ReadBytesPerSecond > 0)
 			}
 		}
 	})
@@ -100,22 +101,98 @@ func TestKnee(t *testing.T) {
 		k := watched(time.Millisecond).run(60, simulated{iops: 3000, latency: ms, bytes: 4096, perSecond: 40})
 		assert.InDelta(t, 40, k.Read.IOPS, 1)
 		assert.False(t, k.atKnee())
-		assert.False(t, k.Full)
+		assert.False(t, k.Read.FullIOPS || k.Read.FullBytes)
 		k.run(60, simulated{iops: 300, latency: ms, bytes: 4096, inFlight: 24})
-		assert.True(t, k.Full, "now it was asked for all")
+		assert.True(t, k.Read.FullIOPS && k.Read.FullBytes, "now it was asked for all")
 		k.run(60, simulated{iops: 3000, latency: ms, bytes: 4096, perSecond: 600})
-		assert.False(t, k.Full, "and it carries more")
+		assert.False(t, k.Read.FullIOPS || k.Read.FullBytes, "and it carries more")
 	})
 	t.Run("a burst of less than half a minute does not count", func(t *testing.T) {
 		quiet := simulated{iops: 3000, latency: ms, bytes: 4096, perSecond: 40}
 		k := watched(time.Millisecond).run(60, quiet).run(20, simulated{iops: 3000, latency: ms, bytes: 4096, inFlight: 24}).run(60, quiet)
 		assert.InDelta(t, 40, k.Read.IOPS, 1)
+		assert.False(t, k.Read.FullIOPS || k.Read.FullBytes)
 	})
 	t.Run("reads and writes are apart", func(t *testing.T) {
 		k := watched(time.Millisecond).run(60, simulated{iops: 3000, latency: ms, bytes: 4096, inFlight: 24})
 		k.run(60, simulated{iops: 500, latency: ms, bytes: 4096, inFlight: 24, write: true})
 		assert.InDelta(t, 3000, k.Read.IOPS, 1)
 		assert.InDelta(t, 500, k.Write.IOPS, 1)
+	})
+}
+
+// mix lets a disk with a queue serve so many reads and writes per second, of so many bytes each.
+func (k *kneeTest) mix(seconds int, reads, readSize, writes, writeSize float64) *kneeTest {
+	for range seconds {
+		k.now = k.now.Add(time.Second)
+		k.add(snapshot.DiskRates{
+			WindowSeconds: 1, BusyRatio: 1, QueueLength: 24,
+			ReadsPerSecond: reads, ReadBytesPerSecond: reads * readSize, ReadAwaitSeconds: snapshot.Some(20 * ms),
+			WritesPerSecond: writes, WrittenBytesPerSecond: writes * writeSize, WriteAwaitSeconds: snapshot.Some(20 * ms),
+		}, &k.base, k.now)
+	}
+	return k
+}
+
+// What a disk was merely asked for is not what it carries.
+func TestKneeFull(t *testing.T) {
+	const small, large = 4 << 10, 256 << 10
+	// full fails unless these are known to be all.
+	full := func(t *testing.T, k *kneeTest, read, write [2]bool) {
+		t.Helper()
+		assert.Equal(t, read, [2]bool{k.Read.FullIOPS, k.Read.FullBytes}, "requests and bytes read")
+		assert.Equal(t, write, [2]bool{k.Write.FullIOPS, k.Write.FullBytes}, "requests and bytes written")
+		c := k.capacity("vda")
+		assert.Equal(t, read[1], c.ReadBytesPerSecond > 0)
+		assert.Equal(t, write[1], c.WrittenBytesPerSecond > 0)
+	}
+	none, requests, bytes, both := [2]bool{}, [2]bool{true, false}, [2]bool{false, true}, [2]bool{true, true}
+	t.Run("by reads, beside a journal", func(t *testing.T) {
+		full(t, watched(time.Millisecond).mix(60, 1000, large, 100, small), both, none)
+	})
+	t.Run("by writes after reads", func(t *testing.T) {
+		k := watched(time.Millisecond).mix(60, 1000, large, 0, 0)
+		full(t, k, both, none)
+		full(t, k.mix(60, 0, 0, 500, large), both, both)
+	})
+	t.Run("by a mix", func(t *testing.T) {
+		k := watched(time.Millisecond).mix(60, 500, large, 500, large)
+		require.True(t, k.atKnee())
+		full(t, k, none, none)
+		full(t, k.mix(60, 1000, large, 0, 0), both, none)
+	})
+	t.Run("by the requests of one direction and the bytes of the other", func(t *testing.T) {
+		k := watched(time.Millisecond).mix(60, 300, large, 1500, small)
+		require.True(t, k.atKnee())
+		full(t, k, none, none)
+	})
+	t.Run("by small requests, after large ones that it was merely asked for", func(t *testing.T) {
+		k := watched(time.Millisecond).run(60, simulated{iops: 3000, latency: ms, bytes: large, perSecond: 200})
+		full(t, k, none, none)
+		k.run(60, simulated{iops: 3000, latency: ms, bytes: small, inFlight: 24})
+		full(t, k, requests, none)
+		full(t, k.run(60, simulated{iops: 500, latency: ms, bytes: large, inFlight: 24}), both, none)
+		assert.InEpsilon(t, 500*large, k.capacity("vda").ReadBytesPerSecond, 0.01)
+	})
+	t.Run("by large requests, after small ones that it was merely asked for", func(t *testing.T) {
+		k := watched(time.Millisecond).run(60, simulated{iops: 3000, latency: ms, bytes: small, perSecond: 2000})
+		full(t, k.run(60, simulated{iops: 500, latency: ms, bytes: large, inFlight: 24}), bytes, none)
+	})
+	t.Run("by small requests, until large ones show more", func(t *testing.T) {
+		k := watched(time.Millisecond).run(60, simulated{iops: 3000, latency: ms, bytes: small, inFlight: 24})
+		full(t, k, both, none)
+		full(t, k.run(60, simulated{iops: 3000, latency: ms, bytes: large, perSecond: 200}), none, none)
+	})
+	t.Run("after a fall, only what is seen again", func(t *testing.T) {
+		k := watched(time.Millisecond).mix(60, 1000, large, 0, 0).mix(60, 0, 0, 1000, large)
+		full(t, k, both, both)
+		full(t, k.mix(120, 100, large, 0, 0), both, none)
+		assert.Equal(t, 1, k.Falls)
+		full(t, k.mix(60, 0, 0, 100, large), both, both)
+	})
+	t.Run("until the disk becomes faster", func(t *testing.T) {
+		k := watched(time.Millisecond).mix(60, 1000, large, 0, 0).mix(60, 0, 0, 1000, large)
+		full(t, k.mix(60, 2000, large, 0, 0), both, none)
 	})
 }
 
@@ -136,7 +213,7 @@ func TestKneeBurst(t *testing.T) {
 			assert.InEpsilon(t, 100, k.Read.IOPS, 0.2, "right after two minutes")
 			assert.InEpsilon(t, 100*use.bytes, k.Read.BytesPerSecond, 0.2)
 			assert.Equal(t, before, k.Before.Read)
-			assert.True(t, k.Full)
+			assert.True(t, k.Read.FullIOPS && k.Read.FullBytes)
 			assert.Equal(t, 1, k.capacity("vda").Falls)
 			assert.Less(t, k.Before.Until.Sub(ended), 2*time.Minute)
 			k.run(3600, use)

@@ -5,8 +5,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
-// Carried is the most that a disk carries, zero where that is not learned, and how often it has
-// fallen.
+// Carried is the most that a disk carries, zero in a direction of which that is not learned, and
+// how often it has fallen.
 type Carried struct {
 	Rates
 	Falls int
@@ -63,10 +63,17 @@ func (in *Input) followFall(t Target, c Throttle) Throttle {
 		return c // what it carries is not known
 	}
 	if of.Falls > c.Falls {
-		c.Base = in.within(t, c.Base)
+		if c.Base = in.within(t, c.Base); !of.knows(c.Base) {
+			return c // a direction follows once it is known what the disk carries of it
+		}
 	}
 	c.Falls = of.Falls
 	return c
+}
+
+// knows what the disk carries in each direction that was used.
+func (of Carried) knows(used Rates) bool {
+	return (used.Read == 0 || of.Read > 0) && (used.Write == 0 || of.Write > 0)
 }
 
 // through is how many times more a workload used before it was throttled at all, as far as

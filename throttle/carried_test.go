@@ -42,6 +42,17 @@ func TestCarried(t *testing.T) {
 		list = round(list, 3, 100e6)
 		assert.InDelta(t, 16e6, limit(list).Read, 1)
 	})
+	t.Run("in each direction, once it is known", func(t *testing.T) {
+		list := round(nil, 0, 100e6)
+		falls++
+		list = round(list, 1, 20e6)
+		assert.Equal(t, Rates{Read: 20e6, Write: 10e6}, list[target].Base, "of writes it is not known")
+		for _, write := range []float64{2e6, 1e6} {
+			in.Carried = map[string]Carried{"vda": {Rates{Read: 20e6, Write: write}, falls}}
+			list = Next(list, in)
+			assert.Equal(t, Rates{Read: 20e6, Write: 2e6}, list[target].Base, "one fall lowers it once")
+		}
+	})
 	t.Run("what the disk does under the limit is no fall", func(t *testing.T) {
 		list := round(round(nil, 0, 300e6), 10, 268e6)
 		assert.InDelta(t, 300e6, list[target].Base.Read, 1)

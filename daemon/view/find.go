@@ -175,7 +175,7 @@ func (s *State) Knees(device string) (list []Knee) {
 		if d.now.IOPS <= 0 {
 			continue
 		}
-		k := Knee{Direction: d.name, Text: atLeast(c.Full) + carries(d.now), How: "seen since " + Stamp(c.Since) + " UTC"}
+		k := Knee{Direction: d.name, Text: carries(d.now), How: "seen since " + Stamp(c.Since) + " UTC"}
 		if d.now.AwaitSeconds > 0 {
 			k.How = "at " + Seconds(d.now.AwaitSeconds) + ", " + k.How
 		}

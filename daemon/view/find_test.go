@@ -9,6 +9,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
@@ -73,4 +74,15 @@ func TestDecisionsAbout(t *testing.T) {
 	assert.Len(t, view.DecisionsAbout(contended, sufferer.Cgroup, ""), 1, "as a sufferer")
 	assert.Len(t, view.DecisionsOn(contended, "nvme0n1"), 1)
 	assert.Empty(t, view.DecisionsOn(contended, "sdb"))
+}
+
+// What a disk was merely asked for is the least that it carries.
+func TestKneesAtLeast(t *testing.T) {
+	s := scenes.Contended()
+	read, write := plugins.Carry{IOPS: 3000, BytesPerSecond: 12e6, FullIOPS: true}, plugins.Carry{IOPS: 40, BytesPerSecond: 125e6, FullBytes: true}
+	s.Levels.Disks = []plugins.DiskCapacity{{Device: "vda", Knee: plugins.Knee{Read: read, Write: write}}}
+	list := s.Knees("vda")
+	require.Len(t, list, 2)
+	assert.Equal(t, "3000 requests/s, at least 12.0 MB/s", list[0].Text)
+	assert.Equal(t, "at least 40 requests/s, 125 MB/s", list[1].Text)
 }

@@ -12,7 +12,7 @@ type Knee struct {
 	Text, How string
 }
 
-// atLeast of a disk that was never asked for all that it carries.
+// atLeast of what is not known to be all.
 func atLeast(full bool) string {
 	if full {
 		return ""
@@ -21,5 +21,5 @@ func atLeast(full bool) string {
 }
 
 func carries(c plugins.Carry) string {
-	return Number(c.IOPS) + " requests/s, " + ByteRate(c.BytesPerSecond)
+	return atLeast(c.FullIOPS) + Number(c.IOPS) + " requests/s, " + atLeast(c.FullBytes) + ByteRate(c.BytesPerSecond)
 }

@@ -56,9 +56,8 @@ func Contended() *view.State {
 	list := st.Levels.Verdicts
 	st.Levels.Verdicts = []plugins.Verdict{list[0], disk("nvme0n1", plugins.Soft, 0.031, 40*time.Second), disk("sda", plugins.None, 0.014, 3*time.Hour), disk("sdb", plugins.None, 0.004, 3*time.Hour), list[len(list)-1]}
 	st.Levels.Disks = []plugins.DiskCapacity{{Device: "nvme0n1", Knee: plugins.Knee{
-		Full: true,
-		Read: plugins.Carry{IOPS: 3000, BytesPerSecond: 125e6, AwaitSeconds: 0.008}, Since: s.Time.Add(-20 * time.Minute),
-		Before: plugins.Before{Read: plugins.Carry{IOPS: 16000, BytesPerSecond: 500e6, AwaitSeconds: 0.002}, Until: s.Time.Add(-20 * time.Minute)},
+		Read: plugins.Carry{IOPS: 3000, BytesPerSecond: 125e6, AwaitSeconds: 0.008, FullIOPS: true, FullBytes: true}, Since: s.Time.Add(-20 * time.Minute),
+		Before: plugins.Before{Read: plugins.Carry{IOPS: 16000, BytesPerSecond: 500e6, AwaitSeconds: 0.002, FullIOPS: true, FullBytes: true}, Until: s.Time.Add(-20 * time.Minute)},
 	}, ReadBytesPerSecond: 125e6, AtKnee: true}}
 	known := map[string]pods.Pod{}
 	for i, n := range neighbours() {
