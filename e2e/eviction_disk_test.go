@@ -26,7 +26,7 @@ func TestEvictDiskHangsUrgentMemory(t *testing.T) {
 	eventually(t, "the disk hangs", func() error { return syscall.Mkfifo(half, 0o600) })
 	w.press(true)
 	d := w.decided("it evicts nobody whom it cannot remember", func(d evict.Decision) bool { return d.Code == evict.CodeState })
-	assert.Contains(t, d.Reason, "state: write timed out")
+	assert.Contains(t, d.Reason, "state: the disk does not answer in time")
 	eventually(t, "the node is tainted", func() error { return w.tainted(corev1.TaintEffectNoSchedule) })
 	require.NoError(t, w.unharmed(presser))
 

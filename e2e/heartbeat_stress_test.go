@@ -29,7 +29,8 @@ import (
 
 // Everything that is not the heartbeat is in trouble at once: all cores are
 // busy, the agent stalls for memory in a cgroup at its limit, a plugin never
-// answers, a kernel file and a mount hang, and nobody reads what the agent writes.
+// answers, a kernel file hangs, so does the mount that has the agent's state, from its
+// start on, and nobody reads what the agent writes.
 func TestHeartbeatDelayedByNothing(t *testing.T) {
 	// So long that a heartbeat which stops within the first three seconds is found.
 	interval, length := time.Second, 10*time.Second
@@ -66,7 +67,7 @@ state: {dir: %q}
 lease: {interval: %s, duration: %s}
 eviction: {round: 1s}
 plugins: {dirs: [%q], deadline: 1s}
-`, proc, dead, kubeconfig, node, filepath.Join(dir, "state"), interval, 4*interval, plugins)))
+`, proc, dead, kubeconfig, node, filepath.Join(dead, "state"), interval, 4*interval, plugins)))
 	read, fill := unread(t, a)
 	before := deadline.Start() // the load of this test lengthens no bound
 	a.start()

@@ -26,8 +26,9 @@ type write struct {
 	done chan error
 }
 
-// ErrTimeout says that a write was not completed in time. It may still complete later.
-var ErrTimeout = errors.New("state: write timed out")
+// ErrTimeout says that the disk did not answer in time. What was asked of it may still
+// complete later.
+var ErrTimeout = errors.New("state: the disk does not answer in time")
 
 // Do queues a write and waits for its result, at most so long, and not at all
 // where the current write has already taken as long. The error is that of do, or
@@ -54,6 +55,27 @@ func (w *Writer) Do(wait time.Duration, do func() error) error {
 	case <-late.C:
 		return ErrTimeout
 	}
+}
+
+// Read returns what do returns, or ErrTimeout where that takes longer than wait, as on a
+// disk that hangs. do is run by the writer, so nothing is written before it ends, and it
+// ends even if its result is not waited for any more.
+func Read[T any](w *Writer, wait time.Duration, do func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	read := make(chan result, 1)
+	if err := w.Do(wait, func() error {
+		value, err := do()
+		read <- result{value, err}
+		return nil
+	}); err != nil {
+		var none T
+		return none, err
+	}
+	r := <-read
+	return r.value, r.err
 }
 
 // Flush waits until all queued writes are done, at most so long; else ErrTimeout.

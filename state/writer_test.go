@@ -34,6 +34,27 @@ func TestWriterHungDiskTimesOutOnce(t *testing.T) {
 	})
 }
 
+// What is written later waits for what is read, though its reader does not any more.
+func TestReadHungDiskTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Writer
+		disk := make(chan struct{})
+		var order []string
+		start := time.Now()
+		got, err := Read(&w, 3*time.Second, func() (int, error) { <-disk; order = append(order, "read"); return 7, nil })
+		require.ErrorIs(t, err, ErrTimeout)
+		assert.Zero(t, got)
+		assert.Equal(t, 3*time.Second, time.Since(start))
+		require.ErrorIs(t, w.Do(time.Second, func() error { order = append(order, "written"); return nil }), ErrTimeout)
+		close(disk)
+		require.NoError(t, w.Flush(time.Second))
+		assert.Equal(t, []string{"read", "written"}, order)
+		got, err = Read(&w, time.Second, func() (int, error) { return 7, errFull })
+		require.ErrorIs(t, err, errFull)
+		assert.Equal(t, 7, got, "what there is with an error")
+	})
+}
+
 func TestWriterFlushWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Writer

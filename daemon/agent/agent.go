@@ -102,6 +102,9 @@ type Agent struct {
 
 // New prepares what can fail: the kernel's files. It starts nothing; the agent
 // is standalone until Join.
+//
+// A state directory whose disk hangs delays the start by some stateTimeout and no longer:
+// the agent then begins without what an earlier one saved, since the heartbeat comes first.
 func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error) {
 	c := file.Current()
 	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}, c.Workloads.Roots)
@@ -112,6 +115,8 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	if err != nil {
 		return nil, err
 	}
+	until := time.Now().Add(stateTimeout)
+	wait := func() time.Duration { return max(time.Until(until), saveTimeout) }
 	a := &Agent{
 		Config: file, Log: log, host: host, config: c,
 		history:     &snapshot.History{},
@@ -130,10 +135,10 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	if a.boot = bootID(c.Paths.Procfs); a.boot == "" {
 		a.boot = "unknown" // then boots are told apart by uptime alone
 	}
-	a.set = plugins.NewSet(c.Plugins.Inner, a.baselines.load(log))
-	a.decisions.Restore(a.records.load(log))
+	a.set = plugins.NewSet(c.Plugins.Inner, a.baselines.load(wait(), log))
+	a.decisions.Restore(a.records.load(wait(), log))
 	a.containerRuntime = &cri.Reader{Root: host.Root, Settings: a.containerRuntimeSettings, Log: log}
-	a.movers, a.throttles = newMoverBudget(c.State.Dir, log), newThrottles(c.State.Dir, bootID(c.Paths.Procfs), host, log)
+	a.movers, a.throttles = newMoverBudget(c.State.Dir, wait(), log), newThrottles(c.State.Dir, bootID(c.Paths.Procfs), wait(), host, log)
 	a.outer = newOuterHost(c, a.Config.Current, a.Log)
 	a.triggers = newTriggers(c, a.Config.Current, func() { wake(a.pace.woken) })
 	a.sampled()
@@ -146,6 +151,10 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	}
 	return a, nil
 }
+
+// stateTimeout is how long a start waits for the disk of the state directory, by each of
+// its three steps: the lock, what is loaded in any case, and the state of evictions.
+const stateTimeout = 3 * time.Second
 
 // NodeName is the name of the Node that is this host.
 func NodeName(c *config.Agent) (string, error) {
@@ -183,7 +192,7 @@ func (a *Agent) Join() error {
 		return now.MaxTerminationGrace + now.OverdueAfter
 	}
 	cl.needsReclaimed = func() bool { return a.Config.Current().Plugins.ReclaimedOvercommit.Enabled }
-	if a.savedState, err = cl.store.Load(); err != nil {
+	if a.savedState, err = state.Read(&cl.writer, stateTimeout, cl.store.Load); err != nil {
 		a.savedState = evict.NoSavedState(time.Now().UTC(), c.Eviction)
 		if errors.Is(err, state.ErrNoState) {
 			a.Log.Info("no saved eviction state; starting empty")

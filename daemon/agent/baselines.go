@@ -40,9 +40,9 @@ func SavedBaselines(dir string) (plugins.Baselines, error) {
 	return learned, err
 }
 
-// load returns the baselines of an earlier agent.
-func (u *baselineStore) load(log *slog.Logger) plugins.Baselines {
-	learned, err := u.file.Load()
+// load returns the baselines of an earlier agent, for which it waits no longer than wait.
+func (u *baselineStore) load(wait time.Duration, log *slog.Logger) plugins.Baselines {
+	learned, err := state.Read(new(state.Writer), wait, u.file.Load)
 	if err != nil && !errors.Is(err, state.ErrNoState) {
 		log.Warn("cannot read saved disk baselines; learning them again", "reason", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/evict"
@@ -34,17 +35,27 @@ func newRecords(c config.State) *decisionStore {
 	return &decisionStore{requests: ring("evictions"), others: ring("decisions"), writer: state.Writer{MaxQueued: maxQueuedRecords}}
 }
 
-// load returns the decisions of earlier agents, oldest first.
-func (r *decisionStore) load(log *slog.Logger) (all []evict.Decision) {
+// savedDecisions are those of a ring, and how many could not be read.
+type savedDecisions struct {
+	list    []evict.Decision
+	spoiled int
+}
+
+// load returns the decisions of earlier agents, oldest first. It waits no longer than wait
+// for each half of them.
+func (r *decisionStore) load(wait time.Duration, log *slog.Logger) (all []evict.Decision) {
 	for _, ring := range []*state.Ring[evict.Decision]{&r.others, &r.requests} {
-		list, spoiled, err := ring.Load()
+		saved, err := state.Read(&r.writer, wait, func() (s savedDecisions, err error) {
+			s.list, s.spoiled, err = ring.Load()
+			return s, err
+		})
 		if err != nil {
 			log.Warn("cannot read saved decisions; starting without them", "reason", err)
 		}
-		if spoiled > 0 {
-			log.Warn("dropped unreadable saved decisions", "lost", spoiled, "read", len(list), "dir", ring.Dir)
+		if saved.spoiled > 0 {
+			log.Warn("dropped unreadable saved decisions", "lost", saved.spoiled, "read", len(saved.list), "dir", ring.Dir)
 		}
-		all = append(all, list...)
+		all = append(all, saved.list...)
 	}
 	slices.SortStableFunc(all, func(a, b evict.Decision) int { return a.Time.Compare(b.Time) })
 	return all

@@ -23,7 +23,7 @@ func TestDecisionsSurviveRestart(t *testing.T) {
 	c := config.Default().State
 	c.Dir = t.TempDir()
 	first := newRecords(c)
-	require.Empty(t, first.load(log))
+	require.Empty(t, first.load(time.Minute, log))
 	relief := 5.0
 	made := evict.Decision{
 		ID: "a", Code: evict.CodeEvicted, Reason: "shop/web: it presses",
@@ -42,7 +42,7 @@ func TestDecisionsSurviveRestart(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, append(b, "0badc0de {\"id\":"...), 0o600))
 	c.Decisions = 2
 	next := newRecords(c)
-	assert.Equal(t, []evict.Decision{made, later}, next.load(log))
+	assert.Equal(t, []evict.Decision{made, later}, next.load(time.Minute, log))
 	assert.Contains(t, said.String(), "dropped unreadable saved decisions")
 	assert.Contains(t, said.String(), "lost=1 read=2")
 
@@ -50,13 +50,13 @@ func TestDecisionsSurviveRestart(t *testing.T) {
 		other := evict.Decision{ID: "o", Time: time.Unix(int64(i+1), 0).UTC(), Causes: []evict.Cause{{Scope: fmt.Sprint(i)}}}
 		next.append(other, log)
 	}
-	kept := newRecords(c).load(log)
+	kept := newRecords(c).load(time.Minute, log)
 	assert.Equal(t, []evict.Decision{made, later}, kept[:2], "the oldest first")
 	assert.Less(t, len(kept), 4*writesPerDecision*c.Decisions)
 
 	said.Reset()
 	blocked := newRecords(config.State{Dir: file, Decisions: 1, DecisionsSize: 1 << 20})
-	assert.Empty(t, blocked.load(log))
+	assert.Empty(t, blocked.load(time.Minute, log))
 	blocked.append(made, log)
 	assert.Contains(t, said.String(), "cannot save a decision; a restart will forget it")
 }

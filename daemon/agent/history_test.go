@@ -128,7 +128,7 @@ func TestHistoryKeeper(t *testing.T) {
 		}
 		a.end()
 		assert.Contains(t, a.log.String(), "cannot save the history")
-		assert.Contains(t, a.log.String(), "timed out")
+		assert.Contains(t, a.log.String(), "does not answer in time")
 		r, err := os.Open(filepath.Join(dir, "history.half")) // the write goes on
 		require.NoError(t, err)
 		defer r.Close()

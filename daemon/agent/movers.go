@@ -28,10 +28,11 @@ type moverBudget struct {
 	shown atomic.Pointer[view.DataMovers]
 }
 
-// newMoverBudget takes over the budget of an earlier agent.
-func newMoverBudget(dir string, log *slog.Logger) *moverBudget {
+// newMoverBudget takes over the budget of an earlier agent, for which it waits no longer
+// than wait.
+func newMoverBudget(dir string, wait time.Duration, log *slog.Logger) *moverBudget {
 	m := &moverBudget{log: log, saveTimeout: saveTimeout, file: state.File[vgdp.Budget]{Path: filepath.Join(dir, "budget.json"), UntilBoot: true}}
-	kept, err := m.file.Load()
+	kept, err := state.Read(&m.writer, wait, m.file.Load)
 	if err != nil && !errors.Is(err, state.ErrNoState) {
 		log.Warn("cannot read the saved data mover budget; it begins as configured", "file", m.file.Path, "error", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 // outerHost asks the outer plugins and keeps their eviction grace periods.
@@ -25,7 +26,7 @@ type outerHost struct {
 // newOuterHost creates the default plugin directory, writable for root only.
 func newOuterHost(c *config.Agent, current func() *config.Agent, log *slog.Logger) *outerHost {
 	if len(c.Plugins.Dirs) == 0 {
-		if err := os.MkdirAll(PluginDirs(c)[0], 0o711); err != nil {
+		if _, err := state.Read(new(state.Writer), saveTimeout, func() (_ struct{}, err error) { return struct{}{}, os.MkdirAll(PluginDirs(c)[0], 0o711) }); err != nil {
 			log.Warn("cannot create the plugin directory; no outer plugin can register", "error", err)
 		}
 	}

@@ -22,9 +22,10 @@ var ErrOtherAgent = errors.New("another agent runs on this node, and two would d
 
 // LockStateDir keeps other agents away from the state directory until the lock is
 // released. Without a writable directory nothing is locked: other agents see this one
-// only in the Lease, by an ID that it has until it ends.
+// only in the Lease, by an ID that it has until it ends. So it is where the disk does not
+// answer within stateTimeout.
 func LockStateDir(dir string, log *slog.Logger) (*state.Lock, error) {
-	lock, err := state.Acquire(dir, time.Now(), StartedBy())
+	lock, err := state.Read(new(state.Writer), stateTimeout, func() (*state.Lock, error) { return state.Acquire(dir, time.Now(), StartedBy()) })
 	switch {
 	case errors.Is(err, state.ErrLocked):
 		return nil, fmt.Errorf("%w: %w", err, ErrOtherAgent)

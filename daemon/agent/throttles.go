@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,7 +20,6 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
-	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 	"github.com/plimsoll-dev/plimsoll/state"
 	"github.com/plimsoll-dev/plimsoll/throttle"
@@ -36,6 +34,8 @@ type throttles struct {
 	log         *slog.Logger
 	file        state.File[savedThrottles]
 	writer      state.Writer // of file
+	// late brings what an earlier agent saved, once the disk answers; nil: it is known.
+	late        <-chan savedThrottles
 	journal     throttle.Journal
 	tree        throttle.Tree // of the journal
 	resizes     resizes
@@ -78,55 +78,6 @@ type announced struct {
 	name   string
 }
 
-// savedThrottles is the part that is saved across restarts.
-type savedThrottles struct {
-	Boot      string           `json:"boot,omitempty"`
-	Throttles []savedThrottle  `json:"throttles,omitempty"`
-	Limits    []throttle.Limit `json:"limits,omitempty"`
-}
-
-type savedThrottle struct {
-	throttle.Target
-	throttle.Throttle
-	// Told: it was announced, DryRun: as one of a dry run, and Name is its pod's.
-	Told   bool   `json:"told,omitempty"`
-	DryRun bool   `json:"dryRun,omitempty"`
-	Name   string `json:"name,omitempty"`
-}
-
-// expirySlack is how old a saved expiry may be: saving each renewal is not
-// worth a write.
-const expirySlack = time.Minute
-
-// throttlesFile is the file in the directory of the state.
-const throttlesFile = "throttles.json"
-
-// newThrottles takes over the throttles of an earlier agent of this boot.
-func newThrottles(dir, boot string, host *probes.Host, log *slog.Logger) *throttles {
-	m := &throttles{log: log, boot: boot, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile), UntilBoot: true}, list: map[throttle.Target]throttle.Throttle{}, told: map[throttle.Target]announced{}}
-	m.tree.IO.Dir, m.tree.IO.V1 = host.CgroupHierarchy("blkio")
-	m.tree.CPU.Dir, m.tree.CPU.V1 = host.CgroupHierarchy("cpu")
-	m.tree.Memory.Dir, m.tree.Memory.V1 = host.CgroupHierarchy("memory")
-	m.journal = throttle.Journal{Files: m.tree, Timeout: saveTimeout, Save: func([]throttle.Limit) error { return m.save() }}
-	kept, err := m.file.Load()
-	if err != nil && !errors.Is(err, state.ErrNoState) {
-		log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, until the next boot, or until io.max, cpu.max and memory.high are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", err)
-	}
-	m.saved = kept
-	if kept.Boot != "" && boot != "" && kept.Boot != boot { // its limits ended with their cgroups
-		kept = savedThrottles{}
-	}
-	m.journal.Limits = kept.Limits
-	for _, c := range kept.Throttles {
-		m.list[c.Target] = c.Throttle
-		if c.Told {
-			m.told[c.Target] = announced{c.DryRun, c.Name}
-		}
-	}
-	m.publishCgroups()
-	return m
-}
-
 // expire removes what an earlier agent left, once all of it has expired: this agent may end
 // before its first round.
 func (m *throttles) expire(now, booted time.Time) {
@@ -149,6 +100,9 @@ func (m *throttles) needPods(s *view.State) bool {
 
 // round decides from the newest sample and applies the limits, but those of the API.
 func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
+	if !m.read() {
+		return
+	}
 	workloads := c.Throttleable(s.Snapshot, list, m.ofNamespace)
 	m.devices, m.titles = deviceNumbers(s.Snapshot), titles(s.Snapshot)
 	in := throttle.NewInput(s.Snapshot, s.Levels, workloads, m.list)

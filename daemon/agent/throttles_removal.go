@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -27,7 +28,7 @@ func RemoveLimits(c *config.Agent, out io.Writer, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	m := newThrottles(c.State.Dir, bootID(c.Paths.Procfs), host, log)
+	m := newThrottles(c.State.Dir, bootID(c.Paths.Procfs), time.Minute, host, log)
 	clear(m.list)
 	err = errors.Join(m.journal.Set(nil), m.saveIfChanged()) // those of an earlier boot ended with it
 	for _, k := range m.journal.Restored {

@@ -94,7 +94,7 @@ func (h *throttleFixture) start() {
 	h.t.Helper()
 	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys", Cgroupfs: h.dir}, nil)
 	require.NoError(h.t, err)
-	h.throttles = newThrottles(h.state, h.boot, host, slog.New(slog.NewTextHandler(&h.log, nil)))
+	h.throttles = newThrottles(h.state, h.boot, time.Minute, host, slog.New(slog.NewTextHandler(&h.log, nil)))
 	require.Equal(h.t, saveTimeout, h.throttles.journal.Timeout)
 	h.throttles.saveTimeout = time.Minute // on a busy machine, too
 	h.throttles.ofNamespace = func(namespace string) string { return h.labels[namespace] }
@@ -163,6 +163,30 @@ func TestMoverLimitSurvivesRestart(t *testing.T) {
 	h.start()
 	h.now = h.now.Add(time.Minute)
 	h.throttles.round(h.seen(plugins.None, true), &h.config, h.pods)
+	assert.Equal(t, free, h.read())
+}
+
+// While the disk does not tell what an earlier agent has limited nothing is changed; then it is
+// taken over.
+func TestMoverLimitReadLate(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Soft)
+	kept := h.throttles.saved
+	h.start()
+	late := make(chan savedThrottles, 1)
+	h.throttles.late = late
+	h.throttles.take(savedThrottles{})
+	clear(h.throttles.list)
+	h.round(10, plugins.Hard)
+	assert.Equal(t, fourOf, h.read(), "another agent's limit looks like another program's")
+	assert.Empty(t, h.throttles.list)
+	late <- kept
+	h.round(10, plugins.None)
+	assert.Len(t, h.throttles.list, 1)
+	assert.Equal(t, 1, strings.Count(h.log.String(), "the saved limits of throttled pods are read"))
+	for range 20 {
+		h.round(30, plugins.None)
+	}
 	assert.Equal(t, free, h.read())
 }
 
@@ -474,7 +498,7 @@ func FuzzMoverState(f *testing.F) {
 			require.NoError(t, os.WriteFile(path, b, 0o600))
 		}
 		for range 2 {
-			m := newThrottles(dir, "boot", host, slog.New(slog.DiscardHandler))
+			m := newThrottles(dir, "boot", time.Minute, host, slog.New(slog.DiscardHandler))
 			m.journal.Files = gone{}
 			m.lift(t.Context())
 			require.Empty(t, m.journal.Limits)

@@ -28,6 +28,6 @@ func WaitAll(ctx context.Context, g *errgroup.Group) error {
 		if why := context.Cause(ctx); !errors.Is(why, context.Canceled) {
 			return why // the reason for the shutdown matters more than what hangs
 		}
-		return fmt.Errorf("shutdown timed out after %s: a read of a kernel file or a write of state hangs", StopTimeout)
+		return fmt.Errorf("shutdown timed out after %s: a kernel file or the disk of the state hangs", StopTimeout)
 	}
 }

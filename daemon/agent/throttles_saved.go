@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll/probes"
+	"github.com/plimsoll-dev/plimsoll/state"
+	"github.com/plimsoll-dev/plimsoll/throttle"
+)
+
+// savedThrottles is the part that is saved across restarts.
+type savedThrottles struct {
+	Boot      string           `json:"boot,omitempty"`
+	Throttles []savedThrottle  `json:"throttles,omitempty"`
+	Limits    []throttle.Limit `json:"limits,omitempty"`
+}
+
+type savedThrottle struct {
+	throttle.Target
+	throttle.Throttle
+	// Told: it was announced, DryRun: as one of a dry run, and Name is its pod's.
+	Told   bool   `json:"told,omitempty"`
+	DryRun bool   `json:"dryRun,omitempty"`
+	Name   string `json:"name,omitempty"`
+}
+
+// expirySlack is how old a saved expiry may be: saving each renewal is not
+// worth a write.
+const expirySlack = time.Minute
+
+// throttlesFile is the file in the directory of the state.
+const throttlesFile = "throttles.json"
+
+// newThrottles takes over the throttles of an earlier agent of this boot. If the disk has not
+// answered after wait, a later round does.
+func newThrottles(dir, boot string, wait time.Duration, host *probes.Host, log *slog.Logger) *throttles {
+	m := &throttles{log: log, boot: boot, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile), UntilBoot: true}, list: map[throttle.Target]throttle.Throttle{}, told: map[throttle.Target]announced{}}
+	m.tree.IO.Dir, m.tree.IO.V1 = host.CgroupHierarchy("blkio")
+	m.tree.CPU.Dir, m.tree.CPU.V1 = host.CgroupHierarchy("cpu")
+	m.tree.Memory.Dir, m.tree.Memory.V1 = host.CgroupHierarchy("memory")
+	m.journal = throttle.Journal{Files: m.tree, Timeout: saveTimeout, Save: func([]throttle.Limit) error { return m.save() }}
+	late := make(chan savedThrottles, 1)
+	kept, err := state.Read(&m.writer, wait, func() (savedThrottles, error) {
+		kept, err := m.file.Load()
+		late <- kept
+		return kept, err
+	})
+	switch {
+	case errors.Is(err, state.ErrTimeout):
+		log.Warn("cannot read the saved limits of throttled pods: the disk of the state directory hangs; no pod is throttled until it answers", "file", m.file.Path)
+		m.late = late
+	case err != nil && !errors.Is(err, state.ErrNoState):
+		log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, until the next boot, or until io.max, cpu.max and memory.high are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", err)
+	}
+	m.take(kept)
+	return m
+}
+
+// take takes over what an earlier agent saved.
+func (m *throttles) take(kept savedThrottles) {
+	m.saved = kept
+	if kept.Boot != "" && m.boot != "" && kept.Boot != m.boot { // its limits ended with their cgroups
+		kept = savedThrottles{}
+	}
+	m.journal.Limits = kept.Limits
+	for _, c := range kept.Throttles {
+		m.list[c.Target] = c.Throttle
+		if c.Told {
+			m.told[c.Target] = announced{c.DryRun, c.Name}
+		}
+	}
+	m.publishCgroups()
+}
+
+// read takes over what the disk had not told when the agent started, and reports whether
+// it is known by now.
+func (m *throttles) read() bool {
+	select {
+	case kept := <-m.late:
+		m.late = nil
+		m.take(kept)
+		m.log.Info("the saved limits of throttled pods are read; pods are throttled again", "limits", len(kept.Limits))
+	default:
+	}
+	return m.late == nil
+}
