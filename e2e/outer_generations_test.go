@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -245,6 +246,19 @@ func (w *playing) hasRival(t *testing.T) {
 	require.NoError(t, rival.Process.Kill())
 	_ = rival.Wait() // it was killed
 	require.NoError(t, os.Remove(seen))
+	eventually(t, "it may be starting anew", func() error {
+		p, err := w.plugin("")
+		if err == nil && (p.Outer == nil || !strings.Contains(p.Outer.Problem, "counts as there until")) {
+			err = fmt.Errorf("%+v", p.Outer)
+		}
+		return err
+	})
+	text, err := os.ReadFile(w.config)
+	require.NoError(t, err)
+	write(t, w.config, strings.Replace(string(text), w.rules, w.rules+"  beside: act\n", 1))
+	status, body, err := w.agent.local(http.MethodPost, "/-/reload")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, status, body)
 	w.up("recorded")
 	calls := w.raw.Calls()
 	require.Greater(t, len(calls), asked)

@@ -107,7 +107,7 @@ const (
 	CodeNoCandidate Code = "no-candidate" // the plugin lacks a measurement and names no pod
 	CodeStale       Code = "stale"        // the pods, the Node or the measurements are out of date
 	CodeKubelet     Code = "kubelet"      // the kubelet evicts pods itself, or has just done so
-	CodeReportOnly  Code = "report-only"  // the rule is new or was changed: report-only
+	CodeReportOnly  Code = "report-only"  // the rule is new or was changed, or its plugin may evict no pod
 	CodeGrace       Code = "grace"        // eviction grace period of the plugin
 	CodeRelief      Code = "relief"       // pods were throttled: waiting for the effect
 	CodeTaint       Code = "taint"        // the taint is not yet acknowledged

@@ -83,8 +83,8 @@ func evictsNothing(in Input, m State, v plugins.Verdict) suppression {
 			return suppression{CodeKubelet, why, true}
 		}
 	}
-	if v.Beside == plugins.BesideMark {
-		return suppression{CodeReportOnly, "another process may ask this plugin, too, and plugins.beside is mark: its verdicts evict no pod", true}
+	if why := in.excluded(v); why != "" {
+		return suppression{CodeReportOnly, why, true}
 	}
 	if code, why := reportOnly(in, m.Rules, v); code != "" {
 		return suppression{code, why, true}

@@ -126,6 +126,9 @@ type Input struct {
 	Contention []snapshot.Contention
 	// Relief is the throttling that is tried before an eviction.
 	Relief []Relief
+	// Standings are those of the plugins of NamingPlugins, by name. One without keeps the
+	// limit that its names had.
+	Standings map[string]Standing
 	// State is the state that the round before left.
 	State State
 
@@ -135,6 +138,15 @@ type Input struct {
 	whole   *plugins.Levels
 	// terminated are candidates of this round that no longer exist.
 	terminated []Considered
+}
+
+// Standing is what an outer plugin may do at present, whether it is registered or has
+// ended: it may have named pods under another configuration, or before a rival came.
+type Standing struct {
+	// Beside limits its verdicts.
+	Beside plugins.Beside
+	// Excluded is why no pod is evicted for it, not even a forced one; empty: pods may be.
+	Excluded string
 }
 
 // Cluster is the state of the cluster in this round.
@@ -169,6 +181,32 @@ func CandidatePods(in Input) (uids []string) {
 		uids = append(uids, f.UID)
 	}
 	return uids
+}
+
+// excluded is why no pod is evicted for a plugin, whatever it says or said; empty: pods
+// may be.
+func (in Input) excluded(v plugins.Verdict) string {
+	if why := in.Standings[v.Plugin].Excluded; why != "" {
+		return "no pod is evicted for this plugin: " + why
+	}
+	if v.Beside == plugins.BesideMark {
+		return "another process may ask this plugin, too, and plugins.beside is mark: its verdicts evict no pod"
+	}
+	return ""
+}
+
+// NamingPlugins returns the outer plugins that name candidates, or named pods before.
+func NamingPlugins(in Input) (list []string) {
+	for _, v := range in.Levels.Verdicts {
+		if len(v.Candidates) > 0 && !slices.Contains(plugins.Names(), v.Plugin) {
+			list = append(list, v.Plugin)
+		}
+	}
+	for _, n := range in.State.Named {
+		list = append(list, n.Plugin)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // ReadNode extracts what a round needs from a Node object, or from the error of

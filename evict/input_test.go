@@ -54,3 +54,13 @@ func TestCandidatePods(t *testing.T) {
 	in.State.Named = []NamedPod{{UID: "f"}}
 	assert.Equal(t, []string{"b", "a", "c", "f"}, CandidatePods(in))
 }
+
+func TestNamingPlugins(t *testing.T) {
+	q := namingTop("a")
+	q.Plugin = "q"
+	in := round(0, nil, pressing(named("a", 1)), says(plugins.Soft), q, forcing("b"))
+	in.State.Named = []NamedPod{{Plugin: "z"}, {Plugin: "q"}, {Plugin: "z"}}
+	assert.Equal(t, []string{"p", "q", "z"}, NamingPlugins(in))
+	in = round(0, nil, says(plugins.Soft))
+	assert.Empty(t, NamingPlugins(in))
+}

@@ -24,7 +24,8 @@ const (
 // GetEvictPods (forced) or of GetTopEvictionPods (for a threshold). Some plugins
 // name a pod once only, so it stays named while its eviction is blocked: until it
 // has terminated, its eviction was accepted or refused, its threshold is not met
-// any more, or the name was withdrawn or expired.
+// any more, or the name was withdrawn or expired. It is worth what the plugin is worth
+// now (Standing), not what it was when it named the pod.
 type NamedPod struct {
 	Plugin string `json:"plugin"`
 	// Scope of the threshold that it was named for; plugins.ScopeNamed: its eviction
@@ -35,7 +36,7 @@ type NamedPod struct {
 	Why   string `json:"why"`
 	// GraceSeconds that the plugin asks for, if it does.
 	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
-	// Beside of the verdict that named it last.
+	// Beside of the verdict that named it last, where the plugin's Standing is not known.
 	Beside plugins.Beside `json:"beside,omitempty"`
 	// At is when it was named last, to a minute.
 	At time.Time `json:"at"`
@@ -63,7 +64,7 @@ func RecallNamed(in Input) (*plugins.Levels, State) {
 	if len(m.Named) == 0 {
 		return in.Levels, m
 	}
-	return recalled(in.Levels, m.Named), m
+	return recalled(in, m.Named), m
 }
 
 // newestOf bounds the names that are kept, also of plugins that register under ever
@@ -167,15 +168,15 @@ func withName(list []NamedPod, now time.Time, v plugins.Verdict, c plugins.Candi
 
 // recalled returns the levels of a round with all named pods. One that is named
 // for a threshold is added where the plugin has just reported it as met.
-func recalled(levels *plugins.Levels, list []NamedPod) *plugins.Levels {
-	l := &plugins.Levels{Time: levels.Time, Verdicts: slices.Clone(levels.Verdicts)}
+func recalled(in Input, list []NamedPod) *plugins.Levels {
+	l := &plugins.Levels{Time: in.Levels.Time, Verdicts: slices.Clone(in.Levels.Verdicts)}
 	for _, n := range list {
 		i := slices.IndexFunc(l.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == n.Plugin && v.Scope == n.Scope })
 		if i < 0 {
 			if !n.forced() {
 				continue
 			}
-			l.Verdicts = append(l.Verdicts, plugins.Verdict{Plugin: n.Plugin, Scope: plugins.ScopeNamed, Since: n.At, Beside: n.Beside})
+			l.Verdicts = append(l.Verdicts, plugins.Verdict{Plugin: n.Plugin, Scope: plugins.ScopeNamed, Since: n.At, Beside: n.beside(in)})
 			i = len(l.Verdicts) - 1
 		}
 		v := &l.Verdicts[i]
@@ -188,6 +189,14 @@ func recalled(levels *plugins.Levels, list []NamedPod) *plugins.Levels {
 		v.Candidates = append(slices.Clip(v.Candidates), n.candidate())
 	}
 	return l
+}
+
+// beside is the limit of a verdict that is only recalled.
+func (n *NamedPod) beside(in Input) plugins.Beside {
+	if s, known := in.Standings[n.Plugin]; known {
+		return s.Beside
+	}
+	return n.Beside
 }
 
 // force raises a verdict of GetEvictPods that names fewer pods than are forced.

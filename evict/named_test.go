@@ -2,6 +2,7 @@ package evict
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -257,7 +258,7 @@ func recallKeepsCurrentVerdict(t *testing.T) {
 	other.Plugin = "q"
 	own.Reason, own.Condition = "so it says", "C"
 	in := Input{Levels: &plugins.Levels{Verdicts: []plugins.Verdict{other, says(plugins.Soft), own}}}
-	got := recalled(in.Levels, f).Verdicts
+	got := recalled(in, f).Verdicts
 	require.Len(t, got, 3)
 	assert.Equal(t, other, got[0])
 	assert.Equal(t, says(plugins.Soft), got[1])
@@ -266,7 +267,7 @@ func recallKeepsCurrentVerdict(t *testing.T) {
 	require.Len(t, got[2].Candidates, 2)
 	own.Level, own.MetLevel, own.Candidates = plugins.None, plugins.None, nil
 	in.Levels.Verdicts = []plugins.Verdict{own}
-	got = recalled(in.Levels, f).Verdicts
+	got = recalled(in, f).Verdicts
 	assert.Empty(t, got[0].Condition, "it is not met")
 	assert.Contains(t, got[0].Reason, "the plugin forced the eviction of ns/a")
 }
@@ -423,6 +424,58 @@ func TestForcedByLatePlugin(t *testing.T) {
 			d, _ := play(in, &a)
 			assert.Equal(t, name == "nothing holds it up", d.Code == CodeEvicted, d.Reason)
 		})
+	}
+}
+
+// A name is worth what its plugin is worth now, whether that is registered or has ended.
+func TestStandingOfNamingPlugin(t *testing.T) {
+	silent := without(forcing(), func(v *plugins.Verdict) { v.Absent = "no answer" })
+	heard := map[string][]plugins.Verdict{"answers": {forcing("a")}, "is silent": {silent}, "starts anew": {says(plugins.None)}, "has ended": nil}
+	for name, row := range map[string]struct {
+		standings map[string]Standing
+		code      Code
+		reason    string
+	}{
+		"may evict":      {map[string]Standing{"p": {}}, CodeEvicted, ""},
+		"is not known":   {nil, CodeEvicted, ""},
+		"is another":     {map[string]Standing{"q": {Excluded: "not listed"}}, CodeEvicted, ""},
+		"is excluded":    {map[string]Standing{"p": {Excluded: "not listed"}}, CodeReportOnly, "no pod is evicted for this plugin: not listed"},
+		"only marks now": {map[string]Standing{"p": {Beside: plugins.BesideMark}}, CodeReportOnly, "plugins.beside is mark"},
+		"only reports":   {map[string]Standing{"p": {Beside: plugins.BesideReport}}, CodeWouldEvict, ""},
+	} {
+		for what, verdicts := range heard {
+			t.Run(name+" and "+what, func(t *testing.T) {
+				in, a, log := round(0, []pods.Pod{pod("a")}, forcing("a")), api{}, Log{Max: 2}
+				in.Levels, in.State = RecallNamed(in)
+				_, in.State = Mark(in)
+				d, m := Decide(in) // it is chosen, and not evicted yet
+				require.Equal(t, CodeNext, d.Code, d.Reason)
+				next := func(standings map[string]Standing) {
+					in = then(in, 5, restarted(t, m))
+					in.Standings, in.Levels.Verdicts = standings, slices.Clone(verdicts)
+					for i := range in.Levels.Verdicts {
+						in.Levels.Verdicts[i].Beside = standings["p"].Beside
+					}
+					in.Levels, in.State = RecallNamed(in)
+					var list []Decision
+					list, m = both(t, in, &a)
+					d = list[len(list)-1]
+				}
+				next(row.standings)
+				require.Equal(t, row.code, d.Code, d.Reason)
+				assert.Equal(t, row.code == CodeEvicted, len(a.asked) > a.dryRuns)
+				if row.code != CodeReportOnly {
+					return
+				}
+				assert.Contains(t, d.Reason, row.reason)
+				assert.Equal(t, map[string]Code{"a": CodeReportOnly}, codes(d))
+				require.True(t, log.Add(d))
+				next(row.standings)
+				assert.False(t, log.Add(d), "it is recorded once")
+				next(map[string]Standing{"p": {}})
+				assert.Equal(t, CodeEvicted, d.Code, d.Reason)
+			})
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // withdrawn is why an EvictionRequest does not stand any more.
-const withdrawn = "the EvictionRequest is withdrawn: the pressure ended before the pod did"
+const withdrawn = "the EvictionRequest is withdrawn: no rule that may evict asks for it any more"
 
 // Withdrawals returns the EvictionRequests to withdraw, in order: those of pods that are gone,
 // that count as refused, or whose eviction relieves nothing any more. The latter are no
@@ -43,12 +43,12 @@ func (l *Chosen) stands() bool {
 }
 
 // stillRequested reports whether a pod's eviction is still wanted: it was forced, or a
-// threshold that it was chosen for is still met.
+// threshold that it was chosen for is still met, and pods are evicted for its plugin.
 func (l *Chosen) stillRequested(in Input) bool {
 	if in.Config.Via != ViaRequest || in.Config.DryRun || !in.Config.Enabled {
 		return false
 	}
 	return len(l.Met) == 0 || slices.ContainsFunc(in.Levels.Verdicts, func(v plugins.Verdict) bool {
-		return v.MetLevel > plugins.None && slices.Contains(l.Met, verdictKey(v))
+		return v.MetLevel > plugins.None && slices.Contains(l.Met, verdictKey(v)) && in.excluded(v) == "" && !in.Config.isDryRun(v)
 	})
 }

@@ -24,6 +24,7 @@ func requesting(t *testing.T, in Input) (Decision, State) {
 func TestWithdrawals(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30), named("b", 20)))
 	in.Config.Via = ViaRequest
+	excluded := map[string]Standing{"memory-stall": {Excluded: "not listed"}}
 	uids := func(list []Victim) []string {
 		all := []string{}
 		for _, v := range list {
@@ -44,6 +45,9 @@ func TestWithdrawals(t *testing.T) {
 		"it terminates":              {5, func(in *Input, _ *State) { in.Cluster.Pods.Pods[0].TerminatesBy = at(30) }, []string{"a"}},
 		"a dry run begins":           {5, func(in *Input, _ *State) { in.Config.DryRun = true }, []string{"a"}},
 		"evictions are switched off": {5, func(in *Input, _ *State) { in.Config.Enabled = false }, []string{"a"}},
+		"its plugin is excluded":     {5, func(in *Input, _ *State) { in.Standings = excluded }, []string{"a"}},
+		"its plugin only marks":      {5, func(in *Input, _ *State) { in.Levels.Verdicts[0].Beside = plugins.BesideMark }, []string{"a"}},
+		"its plugin only reports":    {5, func(in *Input, _ *State) { in.Levels.Verdicts[0].Beside = plugins.BesideReport }, []string{"a"}},
 		"the agent evicts itself":    {5, func(in *Input, _ *State) { in.Config.Via = ViaDirect }, []string{"a"}},
 		"the answer was lost":        {5, func(_ *Input, m *State) { m.Victims[0].Outcome = UnknownOutcome }, []string{}},
 		"the agent was killed":       {5, func(_ *Input, m *State) { m.Victims[0].Outcome = "" }, []string{}},
@@ -84,7 +88,7 @@ func TestWithdrawals(t *testing.T) {
 		}
 		d = log.List()[0]
 		assert.Equal(t, CodeEnded, d.Code)
-		assert.Equal(t, "the EvictionRequest is withdrawn: the pressure ended before the pod did", d.Candidates[0].Reason)
+		assert.Equal(t, "the EvictionRequest is withdrawn: no rule that may evict asks for it any more", d.Candidates[0].Reason)
 		assert.Empty(t, m.Victims)
 		m = m.Withdrawn("a")
 		in = then(in, int(DefaultConfig().Cooldown/time.Second), m)

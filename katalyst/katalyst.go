@@ -27,6 +27,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	wire "github.com/plimsoll-dev/plimsoll/katalyst/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 )
 
 // ErrOtherKind means that the socket belongs to another kind of plugin.
@@ -40,15 +41,22 @@ func CheckInfo(info *registration.PluginInfo) error {
 		return fmt.Errorf("%w: type %q, want %q", ErrOtherKind, Clip(info.GetType()), wire.PluginType)
 	case !slices.Contains(info.GetSupportedVersions(), wire.Version):
 		return fmt.Errorf("versions %q, want %s", Clip(strings.Join(info.GetSupportedVersions(), ",")), wire.Version)
-	case !validName(info.GetName()):
-		return fmt.Errorf("name %q: want up to 128 letters, digits, and . _ - /, and no part that is ., .. or empty", Clip(info.GetName()))
 	}
-	return nil
+	return CheckName(info.GetName())
 }
 
-// validName: a name is also the path of a file, that of its token; each file has one name.
-func validName(name string) bool {
-	return path.Clean(name) == name && regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$`).MatchString(name)
+var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$`)
+
+// CheckName says why no outer plugin can register under a name. A name is also the path
+// of a file, that of its token; each file has one name.
+func CheckName(name string) error {
+	switch {
+	case path.Clean(name) != name || !pluginName.MatchString(name):
+		return fmt.Errorf("name %q: want up to 128 letters, digits, and . _ - /, and no part that is ., .. or empty", Clip(name))
+	case slices.Contains(plugins.Names(), name):
+		return fmt.Errorf("name %q is taken by a built-in plugin", name)
+	}
+	return nil
 }
 
 // MaxText is the longest text of a plugin that is kept, in bytes.

@@ -37,7 +37,7 @@ func newOuterHost(c *config.Agent, current func() *config.Agent, log *slog.Logge
 			of.Dirs = PluginDirs(c)
 			return of
 		},
-		Reserved: plugins.Names(), Procfs: c.Paths.Procfs, Log: log,
+		Procfs: c.Paths.Procfs, Log: log,
 	}}
 }
 
@@ -47,6 +47,16 @@ func PluginDirs(c *config.Agent) []string {
 		return c.Plugins.Dirs
 	}
 	return []string{filepath.Join(filepath.Dir(c.State.Dir), "plugins")}
+}
+
+// standings are those of these plugins.
+func (s *outerHost) standings(names []string) map[string]evict.Standing {
+	list := map[string]evict.Standing{}
+	for _, name := range names {
+		beside, excluded := s.host.Standing(name)
+		list[name] = evict.Standing{Beside: beside, Excluded: excluded}
+	}
+	return list
 }
 
 // Reported implements outer.GraceTimer.

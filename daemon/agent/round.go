@@ -150,6 +150,7 @@ func (a *Agent) observe(ctx context.Context, said []plugins.Verdict) evict.Input
 		a.adoptResizes()
 		in.State = a.cluster.cnr.adopt(ctx, in)
 	}
+	in.Standings = a.outer.standings(evict.NamingPlugins(in))
 	return in
 }
 

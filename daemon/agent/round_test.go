@@ -17,6 +17,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
@@ -30,6 +31,16 @@ func TestRoundKnowsContention(t *testing.T) {
 	in := a.observe(t.Context(), nil)
 	assert.Equal(t, s.Snapshot.Contention, in.Contention)
 	assert.False(t, a.hasNewLevels(), "each sample is used once")
+}
+
+func TestRoundKnowsStandings(t *testing.T) {
+	file, err := config.Open("", nil)
+	require.NoError(t, err)
+	a := &Agent{Config: file, throttles: &throttles{}, outer: &outerHost{host: &outer.Host{Settings: outer.DefaultConfig}}}
+	a.state.Store(scenes.Calm())
+	a.savedState.Named = []evict.NamedPod{{Plugin: "p"}}
+	in := a.observe(t.Context(), nil)
+	assert.Equal(t, "no plugin of this name has registered since the agent started", in.Standings["p"].Excluded)
 }
 
 // What is switched off is told, and after a round no condition is waited for.

@@ -92,7 +92,7 @@ func appendOuter(b []byte, o *view.OuterPlugins) []byte {
 	return appendFamilies(b, o.Rivals, func(b []byte, r *outer.Rival) []byte {
 		return appendLabels(b, "dir", r.Dir, "pid", strconv.Itoa(r.PID))
 	}, []family[outer.Rival]{{
-		"plimsoll_plugin_rival", gauge, "Always 1: another process watches this plugin directory; plugins.beside says what becomes of its plugins.",
+		"plimsoll_plugin_rival", gauge, "Always 1: another process watches this plugin directory, or did within the last 6 minutes; plugins.beside says what becomes of its plugins.",
 		func(b []byte, _ *outer.Rival) []byte { return appendFloat(b, 1) },
 	}})
 }

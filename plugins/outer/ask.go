@@ -2,7 +2,9 @@ package outer
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -16,6 +18,20 @@ type callOption = grpc.CallOption
 type callError struct {
 	method string
 	err    error
+	// late: the call took its time limit, or almost, since the plugin's clock may be
+	// ahead. Its status does not tell: a plugin may return DeadlineExceeded at once,
+	// for a call of its own.
+	late bool
+}
+
+func newCallError(method string, err error, begun time.Time, limit time.Duration) *callError {
+	return &callError{method, err, time.Since(begun) > limit*9/10}
+}
+
+// isLate reports whether a plugin let a call wait until its time limit.
+func isLate(err error) bool {
+	var failed *callError
+	return errors.As(err, &failed) && failed.late
 }
 
 func (e *callError) Error() string { return e.method + ": " + short(e.err).Error() }

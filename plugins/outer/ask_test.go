@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
@@ -345,6 +347,29 @@ func TestOuterSleeperDelaysNoOther(t *testing.T) {
 	}
 	assert.Equal(t, map[string]int{"GetEvictPods DeadlineExceeded": failuresToOpen, "ThresholdMet OK": failuresToOpen}, calls,
 		"a failed call costs its own answer only; after three failed rounds there are none")
+}
+
+// A plugin may return DeadlineExceeded of a call of its own: it did not let the round
+// wait, so its threshold counts as after any other error.
+func TestOuterQuickDeadlineExceeded(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	f := newFake("p")
+	f.threshold = thresholdOf(hardMet("s"))
+	f.named = func(*wire.GetEvictPodsRequest) (*wire.GetEvictPodsResponse, error) {
+		return nil, status.Error(codes.DeadlineExceeded, "my own backend")
+	}
+	f.top = func(*wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		return nil, status.Error(codes.DeadlineExceeded, "my own backend")
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	for i := range failuresToOpen + 2 {
+		v := verdict(t, w.round("a"), "s")
+		require.Equal(t, plugins.Hard, v.Level, "round %d", i)
+		require.Contains(t, v.Absent, "my own backend")
+	}
+	assert.Equal(t, "closed", w.Status(time.Now())[0].Breaker)
 }
 
 func TestOuterLateAnswerNextRound(t *testing.T) {

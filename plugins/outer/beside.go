@@ -47,9 +47,13 @@ func listenerOf(procfs string, l *connection) listener {
 	return listener{pid, cgroupOf(filepath.Join(procfs, strconv.Itoa(pid)))}
 }
 
+// rivalReturn is how long a rival that has ended counts as there: it may be starting
+// anew, with which a kubelet waits for up to five minutes (CrashLoopBackOff).
+const rivalReturn = 6 * time.Minute
+
 // knownRivals is what the search for rivals has found so far. It never changes.
 type knownRivals struct {
-	byDir map[string][]Rival
+	byDir map[string][]Rival // those that have ended come last
 	// searched are the directories for which all processes were examined, and unfinished
 	// is why others are not.
 	searched   map[string]bool
@@ -62,10 +66,60 @@ func (k knownRivals) list(listeners map[string][]listener) []Rival {
 	var list []Rival
 	for _, dir := range slices.Sorted(maps.Keys(k.byDir)) {
 		for _, r := range k.byDir[dir] {
-			other := func(by listener) bool { return !by.same(listener{r.PID, r.Cgroup}) }
-			if len(listeners[dir]) == 0 || slices.ContainsFunc(listeners[dir], other) {
+			if !onlyListener(r, listeners[dir]) {
 				list = append(list, r)
 			}
+		}
+	}
+	return list
+}
+
+// onlyListener reports whether a rival listens itself on all sockets that are known of a
+// directory.
+func onlyListener(r Rival, known []listener) bool {
+	return len(known) > 0 && !slices.ContainsFunc(known, func(by listener) bool { return !r.listens(by) })
+}
+
+// withEnded adds to the rivals found those of before that have ended since, for a time:
+// while a host starts anew another must neither take its plugins nor begin to act by
+// them.
+func withEnded(found, before map[string][]Rival, listeners map[string][]listener, now time.Time, wait time.Duration) map[string][]Rival {
+	all := map[string][]Rival{}
+	for dir, list := range found {
+		all[dir] = withAlone(list, before[dir], listeners[dir])
+	}
+	for dir, list := range before {
+		if ended := endedOf(list, found[dir], now, wait); len(ended) > 0 {
+			all[dir] = append(all[dir], ended...)
+		}
+	}
+	return all
+}
+
+// withAlone notes which rivals of a directory are plugins that watch it.
+func withAlone(found, before []Rival, known []listener) []Rival {
+	list := slices.Clone(found)
+	for i, r := range list {
+		was := func(o Rival) bool { return o.PID == r.PID && o.alone }
+		list[i].alone = onlyListener(r, known) || len(known) == 0 && slices.ContainsFunc(before, was)
+	}
+	return list
+}
+
+// endedOf returns those rivals of a directory that have ended and still count, maxRivals at
+// most: no plugin that watched its own directory, and no program of which there is a process
+// again.
+func endedOf(before, found []Rival, now time.Time, wait time.Duration) (list []Rival) {
+	for _, r := range before {
+		back := func(o Rival) bool { return r.listens(listener{o.PID, o.Cgroup}) }
+		if r.alone || slices.ContainsFunc(found, back) {
+			continue
+		}
+		if r.Ended.IsZero() {
+			r.Ended, r.Until = now, now.Add(wait)
+		}
+		if now.Before(r.Until) && len(list) < maxRivals {
+			list = append(list, r)
 		}
 	}
 	return list
@@ -80,7 +134,7 @@ func (k knownRivals) unsearched(dirs []string) bool {
 // its socket and is not the plugin itself.
 func (k knownRivals) of(path string, by listener) (Rival, bool) {
 	for _, r := range k.byDir[filepath.Dir(path)] {
-		if !by.same(listener{r.PID, r.Cgroup}) {
+		if !r.listens(by) {
 			return r, true
 		}
 	}
@@ -98,8 +152,11 @@ func (k knownRivals) leave(beside, path string, by listener) error {
 	if beside != BesideExclusive {
 		return nil
 	}
-	if r, is := k.of(path, by); is {
+	switch r, is := k.of(path, by); {
+	case is && r.Ended.IsZero():
 		return fmt.Errorf("%w: %s and may ask this plugin, too; stop it, or set plugins.beside", errRefused, r)
+	case is:
+		return fmt.Errorf("%w: %s; wait, or set plugins.beside", errRefused, r)
 	}
 	if !k.searched[filepath.Dir(path)] {
 		return fmt.Errorf("%w: %s", errSearching, cmp.Or(k.unfinished, "its directory is new"))
@@ -143,12 +200,13 @@ func (w *rivalWatch) known() knownRivals {
 
 // update looks for rivals, and reports whether those or the searched directories have
 // changed.
-func (w *rivalWatch) update(ctx context.Context, procfs string, c Config, listeners map[string][]listener, log *slog.Logger, limit time.Duration) (changed bool) {
+func (w *rivalWatch) update(ctx context.Context, procfs string, c Config, known func() map[string][]listener, log *slog.Logger, limit time.Duration) (changed bool) {
 	self := filepath.Join(procfs, strconv.Itoa(selfIn(procfs)))
 	w.search.procfs, w.search.skip = procfs, func(process string) bool { return process == self }
 	before, at := w.known(), discover(c.Dirs)
 	w.search.look(ctx, at.dirs, limit)
-	now := knownRivals{byDir: w.search.found, searched: map[string]bool{}, unfinished: w.search.unfinished()}
+	listeners := known() // also of plugins that the look found before they were connected to
+	now := knownRivals{byDir: withEnded(w.search.found, before.byDir, listeners, time.Now(), rivalReturn), searched: map[string]bool{}, unfinished: w.search.unfinished()}
 	for _, p := range w.search.searched {
 		now.searched[p.dir] = true
 	}
@@ -200,7 +258,9 @@ func untilSearched(beside string) string {
 
 // sameRivals compares them without their commands.
 func sameRivals(a, b []Rival) bool {
-	return slices.EqualFunc(a, b, func(a, b Rival) bool { return a.Dir == b.Dir && a.PID == b.PID && a.Cgroup == b.Cgroup })
+	return slices.EqualFunc(a, b, func(a, b Rival) bool {
+		return a.Dir == b.Dir && a.PID == b.PID && a.Cgroup == b.Cgroup && a.Ended.Equal(b.Ended)
+	})
 }
 
 // logRivals logs the rivals when they have changed. While no socket of a directory is
@@ -212,8 +272,13 @@ func (w *rivalWatch) logRivals(list []Rival, at scanResult, listeners map[string
 	}
 	w.logged = list
 	for _, r := range list {
-		log.Warn("another process watches a plugin directory; what becomes of its plugins is plugins.beside",
-			"rival", r.String(), "beside", beside)
+		if r.Ended.IsZero() {
+			log.Warn("another process watches a plugin directory; what becomes of its plugins is plugins.beside",
+				"rival", r.String(), "beside", beside)
+		} else {
+			log.Info("another process that watched a plugin directory has ended, and may be starting anew; for a time plugins.beside still decides about its plugins",
+				"rival", r.String(), "beside", beside)
+		}
 	}
 	if len(list) == 0 {
 		log.Info("no other process watches a plugin directory any more")

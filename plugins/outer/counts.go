@@ -19,12 +19,10 @@ type counts struct {
 	ended map[string]ended // by name
 }
 
-// ended is when a plugin was unregistered, where its socket was, and who listened
-// there.
+// ended is a plugin that was unregistered, and when.
 type ended struct {
-	at       time.Time
-	socket   string
-	listener listener
+	at     time.Time
+	plugin *plugin
 }
 
 // forgetAfter is how long the counts of an unregistered plugin are kept: longer
@@ -82,13 +80,13 @@ func (c *counts) keep(name string) {
 }
 
 // unregistered notes that the plugin was unregistered.
-func (c *counts) unregistered(name, socket string, by listener, now time.Time) {
+func (c *counts) unregistered(p *plugin, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended == nil {
 		c.ended = map[string]ended{}
 	}
-	c.ended[name] = ended{now, socket, by}
+	c.ended[p.name] = ended{now, p}
 }
 
 // forget removes the plugins unregistered before a time.
@@ -99,6 +97,13 @@ func (c *counts) forget(before time.Time) {
 			delete(c.ended, name)
 		}
 	}
+}
+
+// lastOf is the plugin that was unregistered last under a name; nil: none.
+func (c *counts) lastOf(name string) *plugin {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended[name].plugin
 }
 
 // oldestUnregistered is the plugin that was unregistered first; empty if there is
@@ -170,7 +175,7 @@ func (c *counts) all(now time.Time, left func(socket string, by listener) bool) 
 		e, gone := c.ended[name]
 		out[name] = Counts{
 			Calls: maps.Clone(o.Calls), Seconds: o.Seconds, Within: slices.Clone(o.Within), Refused: maps.Clone(o.Refused),
-			Scopes: slices.Clone(o.Scopes), LeftToRival: gone && left(e.socket, e.listener),
+			Scopes: slices.Clone(o.Scopes), LeftToRival: gone && left(e.plugin.socket.path, e.plugin.listener),
 		}
 	}
 	return out

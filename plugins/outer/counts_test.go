@@ -23,8 +23,8 @@ func TestCountsForgottenWithPlugin(t *testing.T) {
 		c.keep(name)
 		c.call(name, "ThresholdMet", "OK", time.Millisecond)
 	}
-	c.unregistered("gone", "/p/gone.sock", listener{}, now)
-	c.unregistered("back", "/p/back.sock", listener{}, now)
+	c.unregistered(was("gone", "/p/gone.sock", listener{}), now)
+	c.unregistered(was("back", "/p/back.sock", listener{}), now)
 	c.keep("back")
 	assert.Len(t, c.all(now.Add(forgetAfter), never), 3, "others see for a while that it has gone")
 	left := c.all(now.Add(forgetAfter+time.Second), never)
@@ -41,8 +41,8 @@ func TestCountsLeftToRival(t *testing.T) {
 	for _, name := range []string{"up", "taken", "down"} {
 		c.keep(name)
 	}
-	c.unregistered("taken", "/shared/taken.sock", listener{}, time.Now())
-	c.unregistered("down", "/own/down.sock", listener{}, time.Now())
+	c.unregistered(was("taken", "/shared/taken.sock", listener{}), time.Now())
+	c.unregistered(was("down", "/own/down.sock", listener{}), time.Now())
 	all := c.all(time.Now(), func(socket string, _ listener) bool { return strings.HasPrefix(socket, "/shared/") })
 	assert.True(t, all["taken"].LeftToRival)
 	assert.False(t, all["down"].LeftToRival)
@@ -57,7 +57,7 @@ func TestCountsOfManyNewNames(t *testing.T) {
 	for i := range 10 * maxPlugins {
 		name := fmt.Sprint("new-", i)
 		c.keep(name)
-		c.unregistered(name, "/p/new.sock", listener{}, now.Add(time.Duration(i)))
+		c.unregistered(was(name, "/p/new.sock", listener{}), now.Add(time.Duration(i)))
 	}
 	left := c.all(now, never)
 	assert.Len(t, left, maxPlugins)
@@ -96,6 +96,11 @@ func TestCountsCallBuckets(t *testing.T) {
 	assert.InDelta(t, 10.305, got.Seconds, 1e-9)
 }
 
+// was a plugin.
+func was(name, path string, by listener) *plugin {
+	return &plugin{name: name, socket: &socket{path: path}, listener: by}
+}
+
 func TestCountsOldestUnregistered(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c := counts{ended: map[string]ended{"b": {at: now.Add(1)}, "a": {at: now}, "c": {at: now.Add(2)}}}
@@ -112,7 +117,7 @@ func TestCountsLeftToItself(t *testing.T) {
 	h := newPluginEnv(t).Host
 	plugin := listener{pid: 17, cgroup: "/pods/plugin"}
 	h.registry.counts.keep("p")
-	h.registry.counts.unregistered("p", "/p/p.sock", plugin, time.Now())
+	h.registry.counts.unregistered(was("p", "/p/p.sock", plugin), time.Now())
 	for what, c := range map[string]struct {
 		rival Rival
 		left  bool

@@ -192,7 +192,7 @@ func newPluginEnv(t testing.TB, change ...func(*Config)) *pluginEnv {
 	for _, c := range change {
 		c(&w.config)
 	}
-	w.Host = &Host{Settings: func() Config { return w.config }, Reserved: []string{"memory-stall"}, Procfs: "/proc", Log: slog.New(slog.DiscardHandler)}
+	w.Host = &Host{Settings: func() Config { return w.config }, Procfs: "/proc", Log: slog.New(slog.DiscardHandler)}
 	return w
 }
 

@@ -3,6 +3,7 @@ package outer
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -33,8 +34,6 @@ const (
 type Host struct {
 	// Settings returns the current configuration; Dirs must be absolute.
 	Settings func() Config
-	// Reserved are the names of the inner plugins.
-	Reserved []string
 	// Procfs is the host's /proc, in which another plugin host is found.
 	Procfs string
 	Log    *slog.Logger
@@ -43,6 +42,7 @@ type Host struct {
 	rivals   rivalWatch
 
 	// Used by Run only.
+	settings    Config    // of the last scan
 	limitLogged bool      // the scan limits were exceeded and logged
 	looked      time.Time // when it looked for rivals
 	idle        bool      // the last scan found no socket
@@ -132,6 +132,10 @@ func (h *Host) scan(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 		h.updateRivals(ctx, firstRivalTime)
 	}
 	h.idle = len(now.sockets) == 0
+	if !reflect.DeepEqual(c, h.settings) { // what was refused may be allowed now
+		h.settings = c
+		h.registry.retryAll()
+	}
 	h.registry.endMissing(c, now.sockets)
 	rest = h.registry.startNew(now.sockets, func(path string, file fileIdentity) *socket {
 		s := newSocket(ctx, h, path, file)
@@ -145,7 +149,7 @@ func (h *Host) scan(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 // directories have changed.
 func (h *Host) updateRivals(ctx context.Context, limit time.Duration) {
 	h.looked = time.Now()
-	if h.rivals.update(ctx, h.Procfs, h.Settings(), h.registry.listeners(), h.Log, limit) {
+	if h.rivals.update(ctx, h.Procfs, h.Settings(), h.registry.listeners, h.Log, limit) {
 		h.registry.retryAll()
 	}
 }

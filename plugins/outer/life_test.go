@@ -2,10 +2,12 @@ package outer
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -21,6 +24,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -285,7 +289,7 @@ func TestNameOfPluginThatRefusesInfo(t *testing.T) {
 	f.serve(t, w.path("p.sock"))
 	w.run().waitFor("p")
 	p := w.registry.plugins()[0]
-	for _, code := range []codes.Code{codes.ResourceExhausted, codes.Unavailable, codes.Internal} {
+	for _, code := range []codes.Code{codes.ResourceExhausted, codes.Unavailable, codes.Internal, codes.DeadlineExceeded} {
 		f.refuseInfo.Store(status.New(code, "not now"))
 		assert.False(t, p.isDead(t.Context(), time.Minute), code)
 	}
@@ -322,6 +326,63 @@ func TestOuterConfigRemovesPlugin(t *testing.T) {
 			assert.Empty(t, w.round())
 		})
 	}
+}
+
+// A plugin that was refused is asked again as soon as the configuration has changed,
+// however long it would have waited.
+func TestOuterConfigAdmitsPlugin(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	s := newSocket(t.Context(), w.Host, w.path("p.sock"), fileIdentity{})
+	scan := func() {
+		w.registry.sockets = map[string]*socket{s.path: s}
+		w.scan(t.Context(), nil, new(sync.WaitGroup))
+	}
+	scan()
+	for len(s.wake) > 0 {
+		<-s.wake
+	}
+	scan()
+	require.Empty(t, s.wake, "nothing has changed")
+	w.config.Uids = append(slices.Clone(w.config.Uids), "4711")
+	scan()
+	assert.Len(t, s.wake, 1)
+}
+
+// What a plugin may do follows the configuration and its rivals, also when it has ended.
+func TestStandingOfPlugin(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	before := w.config
+	link := &connection{peer: &unix.Ucred{}}
+	p := &plugin{host: w.Host, name: "p", socket: &socket{host: w.Host, path: w.path("p.sock")}, link: link, endpoint: link}
+	w.registry.registered = map[string]*plugin{"p": p}
+	searched := map[string]bool{w.dir: true}
+	w.rivals.newest.Store(&knownRivals{searched: searched})
+	standing := func(name string) string {
+		beside, excluded := w.Standing(name)
+		return fmt.Sprintf("%q %q", beside, excluded)
+	}
+	for _, what := range []string{"registered", "ended"} {
+		if what == "ended" {
+			delete(w.registry.registered, "p")
+			w.registry.counts.unregistered(p.remains(), time.Now())
+		}
+		assert.Equal(t, `"" ""`, standing("p"), what)
+		w.config.Uids = []string{"4711"}
+		assert.Equal(t, `"" "user 0 is not in plugins.uids"`, standing("p"), what)
+		w.config = before
+		w.config.Strict = true
+		assert.Equal(t, `"" "plugins.strict wants a token, and it presented none"`, standing("p"), what)
+		w.config = before
+		w.config.Beside = BesideMark
+		w.rivals.newest.Store(&knownRivals{searched: searched, byDir: map[string][]Rival{w.dir: {{Dir: w.dir, PID: 1 << 30}}}})
+		assert.Equal(t, `"mark" ""`, standing("p"), what)
+		w.config = before
+		assert.Contains(t, standing("p"), "may ask this plugin, too", what)
+		w.rivals.newest.Store(&knownRivals{searched: searched})
+	}
+	assert.Equal(t, `"" "no plugin of this name has registered since the agent started"`, standing("q"))
 }
 
 func TestDiscoverLaterDirectory(t *testing.T) {
@@ -401,11 +462,105 @@ func TestBesideARival(t *testing.T) {
 				assert.Equal(t, map[string]plugins.Beside{"shared": want, "ours": ""}, w.beside())
 			}
 			require.NoError(t, rival.Process.Kill())
-			w.waitFor("ours", "shared") // at the next search
-			eventually(t, "it may act", func() bool { return len(w.Rivals()) == 0 })
-			assert.Equal(t, map[string]plugins.Beside{"shared": "", "ours": ""}, w.beside())
+			eventually(t, "seen to have ended", func() bool { return !w.Rivals()[0].Ended.IsZero() })
+			if beside == BesideExclusive {
+				assert.Equal(t, []string{"ours"}, w.names(), "it may be starting anew")
+				assert.Empty(t, shared.calls())
+			} else {
+				assert.Equal(t, map[string]plugins.Beside{"shared": want, "ours": ""}, w.beside())
+			}
 		})
 	}
+}
+
+// A rival that ends counts as there until it has been away for a time.
+func TestBesideARivalThatEnded(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	var log bytes.Buffer
+	w.Log = slog.New(slog.NewTextHandler(&log, nil))
+	w.Procfs = t.TempDir()
+	place := locationOf(t, w.dir)
+	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", place.device)
+	process(t, w.Procfs, "1", "init", host)
+	process(t, w.Procfs, "17", "katalyst-agent", host, watching(t, place))
+	s := newSocket(t.Context(), w.Host, w.path("p.sock"), fileIdentity{})
+	w.registry.sockets = map[string]*socket{s.path: s}
+	p := &plugin{host: w.Host, socket: s, listener: listener{pid: 1 << 30}}
+	leave := func(beside string) error { return w.rivals.known().leave(beside, s.path, p.listener) }
+	w.Host.updateRivals(t.Context(), time.Minute)
+	require.ErrorContains(t, leave(BesideExclusive), "watches the plugin directory")
+	require.NoError(t, os.RemoveAll(filepath.Join(w.Procfs, "17")))
+
+	w.Host.updateRivals(t.Context(), time.Minute)
+	list := w.Rivals()
+	require.Len(t, list, 1)
+	assert.Equal(t, rivalReturn, list[0].Until.Sub(list[0].Ended))
+	require.ErrorIs(t, leave(BesideExclusive), errRefused)
+	assert.EqualError(t, leave(BesideExclusive), fmt.Sprintf("refused: process 17 (katalyst-agent, cgroup /of/17) does not watch the plugin directory %s any more; "+
+		"it may be starting anew, so it counts as there until %s; wait, or set plugins.beside", w.dir, list[0].Until.UTC().Format("15:04:05 UTC")))
+	for beside, want := range map[string]plugins.Beside{BesideReport: plugins.BesideReport, BesideMark: plugins.BesideMark, BesideAct: ""} {
+		assert.Equal(t, want, w.rivals.known().beside(beside, s.path, p.listener), beside)
+		assert.NoError(t, leave(beside))
+	}
+	w.Host.updateRivals(t.Context(), time.Minute)
+	assert.Equal(t, list, w.Rivals(), "it counts from the look that first missed it")
+
+	for len(s.wake) > 0 {
+		<-s.wake
+	}
+	known := w.rivals.known()
+	known.byDir = map[string][]Rival{w.dir: {list[0]}}
+	known.byDir[w.dir][0].Until = time.Now()
+	w.rivals.newest.Store(&known)
+	w.Host.updateRivals(t.Context(), time.Minute)
+	assert.Empty(t, w.Rivals())
+	assert.NoError(t, leave(BesideExclusive))
+	assert.Empty(t, p.beside())
+	assert.Len(t, s.wake, 1, "the socket that was left to it")
+	assert.Equal(t, 3, strings.Count(log.String(), "\n"), log.String()) // it watches, it has ended, none is there any more
+}
+
+func TestWithEnded(t *testing.T) {
+	now := time.Now()
+	const dir = "/p"
+	rival := Rival{Dir: dir, PID: 17, Cgroup: "/pods/rival"}
+	ended := rival
+	ended.Ended, ended.Until = now, now.Add(time.Minute)
+	plugin := rival
+	plugin.alone = true
+	other := Rival{Dir: dir, PID: 18, Cgroup: "/pods/other"}
+	anew := Rival{Dir: dir, PID: 18, Cgroup: "/pods/rival"}
+	of := func(list ...Rival) map[string][]Rival { return map[string][]Rival{dir: list} }
+	its, another := listener{17, "/pods/rival"}, listener{19, "/pods/plugin"}
+	for what, c := range map[string]struct {
+		found, before []Rival
+		listeners     []listener
+		at            time.Duration
+		want          []Rival
+	}{
+		"one that has ended":                                 {nil, []Rival{rival}, nil, 0, []Rival{ended}},
+		"it listens beside others":                           {nil, []Rival{rival}, []listener{its, another}, 0, []Rival{ended}},
+		"one that ended earlier":                             {nil, []Rival{ended}, nil, time.Minute - 1, []Rival{ended}},
+		"one that ended long ago":                            {nil, []Rival{ended}, nil, time.Minute, nil},
+		"it is there again":                                  {[]Rival{rival}, []Rival{ended}, nil, 0, []Rival{rival}},
+		"its program is there again":                         {[]Rival{anew}, []Rival{ended}, nil, 0, []Rival{anew}},
+		"another is there":                                   {[]Rival{other}, []Rival{rival}, nil, 0, []Rival{other, ended}},
+		"a plugin that watched its directory":                {nil, []Rival{plugin}, nil, 0, nil},
+		"a plugin's socket is known":                         {[]Rival{rival}, nil, []listener{its}, 0, []Rival{plugin}},
+		"its socket is known no more":                        {[]Rival{rival}, []Rival{plugin}, nil, 0, []Rival{plugin}},
+		"it listens alone no more, so another's is its, too": {[]Rival{rival}, []Rival{plugin}, []listener{its, another}, 0, []Rival{rival}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			got := withEnded(of(c.found...), of(c.before...), map[string][]listener{dir: c.listeners}, now.Add(c.at), time.Minute)
+			assert.Equal(t, c.want, got[dir])
+		})
+	}
+	many := []Rival{}
+	for pid := range 10 * maxRivals {
+		many = append(many, Rival{Dir: dir, PID: pid + 100})
+	}
+	assert.Len(t, withEnded(nil, of(many...), nil, now, time.Minute)[dir], maxRivals)
 }
 
 // leavesToRival: the plugin is not asked, and not told either, since it is registered

@@ -87,7 +87,6 @@ func DefaultConfig() Config {
 const (
 	maxConfiguredDirs = 20 // each is walked every 10 s
 	maxTop            = 100
-	maxPluginName     = 128
 	maxKeys           = 50 // of annotations: each costs memory for every pod
 )
 
@@ -104,7 +103,7 @@ func (c Config) Validate(at problems.Section) {
 		at.Element("uids", i).Must(err == nil, "want a user ID in digits, got "+problems.Quote(uid))
 	}
 	for i, name := range c.Names {
-		at.Element("names", i).Must(isPluginName(name), "want a plugin's name, got "+problems.Quote(name))
+		mustName(at.Element("names", i), name)
 	}
 	at.PathOrNone("tokenDir", c.TokenDir)
 	at.Must(!c.Strict || c.TokenDir != "", "strict needs a tokenDir: without it no plugin has a token", "strict", "tokenDir")
@@ -114,16 +113,28 @@ func (c Config) Validate(at problems.Section) {
 	at.Int("top", c.Top, 1, maxTop)
 	for i, pair := range c.NoExecute {
 		plugin, condition, found := cutLast(pair)
-		at.Element("noExecute", i).Must(found && plugin != "" && condition != "", "want plugin/condition, got "+problems.Quote(pair))
+		in := at.Element("noExecute", i)
+		in.Must(found && plugin != "" && condition != "", "want plugin/condition, got "+problems.Quote(pair))
+		if found && plugin != "" {
+			mustName(in, plugin)
+		}
+	}
+	for i, name := range c.ForceGraceZero {
+		mustName(at.Element("forceGraceZero", i), name)
 	}
 }
 
-func isPluginName(name string) bool { return name != "" && len(name) <= maxPluginName }
+// mustName refuses a name under which no outer plugin can register.
+func mustName(at problems.Section, name string, key ...string) {
+	if err := katalyst.CheckName(name); err != nil {
+		at.Must(false, "no outer plugin can have it: "+err.Error(), key...)
+	}
+}
 
 // Validate says which values must not be used, such as kubectl's last-applied annotation,
 // which repeats the whole pod with its environment.
 func (a Annotations) Validate(at problems.Section) {
-	at.Must(isPluginName(a.Plugin), "want a plugin's name, got "+problems.Quote(a.Plugin), "plugin")
+	mustName(at, a.Plugin, "plugin")
 	at.Must(len(a.Keys) > 0 && len(a.Keys) <= maxKeys, fmt.Sprintf("want 1 to %d keys, got %d", maxKeys, len(a.Keys)), "keys")
 	for i, key := range a.Keys {
 		in := at.Element("keys", i)

@@ -90,7 +90,12 @@ func (p *plugin) isDead(ctx context.Context, limit time.Duration) bool {
 	default:
 	}
 	_, err := getInfo(ctx, registration.NewRegistrationClient(p.link), limit)
-	return status.Code(err) == codes.DeadlineExceeded
+	return isLate(err)
+}
+
+// remains are what is kept of a plugin that has ended: that by which it is judged.
+func (p *plugin) remains() *plugin {
+	return &plugin{host: p.host, socket: p.socket, name: p.name, listener: p.listener, process: p.process, link: p.link, endpoint: p.endpoint}
 }
 
 func (p *plugin) closeEndpoint() {
@@ -174,7 +179,7 @@ func (p *plugin) round(ctx context.Context, r Round, shown katalyst.VisiblePods,
 		}
 	}
 	p.recordAnswer(&p.metAnswer, asked, true, func(was plugins.Verdict) plugins.Verdict { return since(v, was, r.Time) })
-	failed = status.Code(err) == codes.DeadlineExceeded || status.Code(topErr) == codes.DeadlineExceeded
+	failed = isLate(err) || isLate(topErr)
 	if err == nil {
 		err = topErr
 	}
@@ -301,7 +306,7 @@ func call[Request, Answer any](ctx context.Context, p *plugin, limit time.Durati
 	}
 	p.host.registry.counts.call(p.name, method, result(err), time.Since(begun))
 	if err != nil {
-		return nil, &callError{method, err}
+		return nil, newCallError(method, err, begun, limit)
 	}
 	return answer, nil
 }

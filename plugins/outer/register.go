@@ -75,11 +75,12 @@ func (s *socket) register() error {
 }
 
 func getInfo(ctx context.Context, client registration.RegistrationClient, limit time.Duration) (*registration.PluginInfo, error) {
+	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	info, err := client.GetInfo(ctx, &registration.InfoRequest{})
 	if err != nil {
-		return nil, &callError{"GetInfo", err}
+		return nil, newCallError("GetInfo", err, begun, limit)
 	}
 	return info, nil
 }
@@ -104,8 +105,6 @@ func (s *socket) admit(l *connection, by listener, info *registration.PluginInfo
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errRefused, err)
-	case slices.Contains(s.host.Reserved, info.GetName()):
-		return nil, fmt.Errorf("%w: name %q is taken by a built-in plugin", errRefused, info.GetName())
 	}
 	p := &plugin{host: s.host, socket: s, name: info.GetName(), since: time.Now(), uid: l.peer.Uid, listener: by, link: l, endpoint: l}
 	if err := p.allowed(c); err != nil {
@@ -149,6 +148,14 @@ func (p *plugin) allowed(c Config) error {
 		left = nil
 	}
 	return cmp.Or(p.link.allowed(c), p.endpoint.allowed(c), left)
+}
+
+// excluded is why a plugin that was registered may be so no more.
+func (p *plugin) excluded(c Config) error {
+	if c.Strict && p.process != byToken {
+		return fmt.Errorf("%w: plugins.strict wants a token, and it presented none", errRefused)
+	}
+	return p.allowed(c)
 }
 
 func (l *connection) allowed(c Config) error {

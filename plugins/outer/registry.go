@@ -39,6 +39,13 @@ func (r *registry) plugins() []*plugin {
 	return list
 }
 
+// newest is the plugin that is registered under a name, or was last; nil: none.
+func (r *registry) newest(name string) *plugin {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return cmp.Or(r.registered[name], r.counts.lastOf(name))
+}
+
 // down are the sockets of which no plugin is up, by path.
 func (r *registry) down(up map[*socket]bool) []Status {
 	r.mu.Lock()
@@ -58,7 +65,7 @@ func (r *registry) endMissing(c Config, now map[string]fileIdentity) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.registered {
-		if p.allowed(c) != nil || c.Strict && p.process != byToken {
+		if p.excluded(c) != nil {
 			p.cancel()
 		}
 	}
@@ -196,6 +203,7 @@ func (r *registry) take(p *plugin) (other *plugin, err error) {
 func (r *registry) release(p *plugin) {
 	r.mu.Lock()
 	delete(r.registered, p.name)
+	r.counts.unregistered(p.remains(), time.Now())
 	r.mu.Unlock()
 	r.retry(func(s *socket) bool { return s.wantedName == p.name || s.wantedPlace })
 	close(p.released)
@@ -204,6 +212,6 @@ func (r *registry) release(p *plugin) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.registered[p.name] == nil { // no other plugin has taken the name meanwhile
-		r.counts.unregistered(p.name, p.socket.path, p.listener, time.Now())
+		r.counts.unregistered(p.remains(), time.Now())
 	}
 }

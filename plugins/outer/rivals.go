@@ -40,11 +40,26 @@ type Rival struct {
 	Command string `json:"command"`
 	// Cgroup is its cgroup's path, of cgroup v2 if it has one.
 	Cgroup string `json:"cgroup"`
+	// Ended is the first look that did not find it any more, zero while it watches. It
+	// counts as there until Until.
+	Ended time.Time `json:"ended,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+
+	// alone: it listened on all sockets of the directory: a plugin that watches it.
+	alone bool
 }
 
 func (r Rival) String() string {
-	return fmt.Sprintf("process %d (%s, cgroup %s) watches the plugin directory %s", r.PID, katalyst.Clip(r.Command), katalyst.Clip(r.Cgroup), r.Dir)
+	process := fmt.Sprintf("process %d (%s, cgroup %s)", r.PID, katalyst.Clip(r.Command), katalyst.Clip(r.Cgroup))
+	if r.Ended.IsZero() {
+		return process + " watches the plugin directory " + r.Dir
+	}
+	return fmt.Sprintf("%s does not watch the plugin directory %s any more; it may be starting anew, so it counts as there until %s",
+		process, r.Dir, r.Until.UTC().Format("15:04:05 UTC"))
 }
+
+// listens reports whether it, or another process of its program, is this listener.
+func (r Rival) listens(by listener) bool { return by.same(listener{r.PID, r.Cgroup}) }
 
 // FindRivals finds the rivals of the host of plugins below these directories, in order,
 // without the processes that are skipped, and those that are the plugins there
@@ -205,7 +220,7 @@ func (s *rivalSearch) examine(pid int, examined map[int]error, mounted mountedBy
 	if err == nil {
 		places, err = watchedBy(process, places, until)
 		for _, p := range places {
-			s.add(p.dir, Rival{p.dir, pid, readLine(process, "comm"), cgroupOf(process)})
+			s.add(p.dir, Rival{Dir: p.dir, PID: pid, Command: readLine(process, "comm"), Cgroup: cgroupOf(process)})
 		}
 	}
 	if _, gone := os.Lstat(process); errors.Is(gone, os.ErrNotExist) {

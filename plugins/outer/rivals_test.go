@@ -285,7 +285,7 @@ func TestBesideAnUnfinishedSearch(t *testing.T) {
 				assert.NoError(t, left)
 			}
 			w.registry.counts.keep("p")
-			w.registry.counts.unregistered("p", s.path, p.listener, time.Now())
+			w.registry.counts.unregistered(was("p", s.path, p.listener), time.Now())
 			assert.False(t, w.Host.Counts()["p"].LeftToRival, "no rival is known")
 			w.Host.updateRivals(t.Context(), time.Minute)
 			assert.Empty(t, p.beside(), "it may act")

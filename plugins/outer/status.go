@@ -2,6 +2,7 @@ package outer
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/names"
@@ -66,6 +67,20 @@ func (h *Host) Unmarked(why map[string]string) {
 			h.Log.Warn("plugin reports more conditions or effects than the agent writes; it must report fewer", "plugin", p.name, "reason", why[p.name])
 		}
 	}
+}
+
+// Standing returns what a plugin may do at present, whether it is registered or has ended:
+// what limits its verdicts beside a rival, and why no pod may be evicted for it; empty: pods
+// may be.
+func (h *Host) Standing(name string) (beside plugins.Beside, excluded string) {
+	p := h.registry.newest(name)
+	if p == nil { // who it is, and where, is not known
+		return "", "no plugin of this name has registered since the agent started"
+	}
+	if err := p.excluded(h.Settings()); err != nil {
+		excluded = strings.TrimPrefix(err.Error(), errRefused.Error()+": ")
+	}
+	return p.beside(), excluded
 }
 
 // Counts returns the counts since the agent started, by plugin; for an hour
