@@ -29,8 +29,9 @@ type Recorder struct {
 	// directory.
 	StartedBy string
 
-	run   string
-	queue chan *snapshot.Sample
+	run     string
+	queue   chan *snapshot.Sample
+	started time.Time
 
 	mu     sync.Mutex // guards status, since and cause
 	status Status
@@ -79,7 +80,7 @@ const (
 func New(c Config, version, startedBy string, log *slog.Logger) *Recorder {
 	return &Recorder{
 		Config: c, Version: version, StartedBy: startedBy, Log: log, run: rand.Text(), queue: make(chan *snapshot.Sample, queued),
-		status: Status{Dir: c.Dir},
+		started: time.Now(), status: Status{Dir: c.Dir},
 	}
 }
 
@@ -175,7 +176,8 @@ func (r *Recorder) record(s *snapshot.Sample) {
 	r.measure()
 }
 
-// write appends to the present segment, or to the next one.
+// write appends to the present segment, or to the next one. Surplus is deleted first: it
+// may be what fills the disk.
 func (r *Recorder) write(s *snapshot.Sample) error {
 	if r.file != nil && r.file.Deleted() {
 		r.giveUp()
@@ -187,10 +189,16 @@ func (r *Recorder) write(s *snapshot.Sample) error {
 			return err
 		}
 	}
-	if err := r.begin(); err != nil {
+	if err := r.enter(); err != nil {
+		return err
+	}
+	if err := r.deleteSurplus(); err != nil {
 		return err
 	}
 	if err := available(r.Config.Dir, r.Config.MinAvailable); err != nil {
+		return err
+	}
+	if err := r.begin(); err != nil {
 		return err
 	}
 	if err := r.file.Add(s); err != nil {
@@ -200,15 +208,12 @@ func (r *Recorder) write(s *snapshot.Sample) error {
 	return r.deleteSurplus()
 }
 
-// begin creates the next segment unless one is open.
-func (r *Recorder) begin() error {
+// enter locks the directory and lists its segments, unless one is open.
+func (r *Recorder) enter() error {
 	if r.file != nil {
 		return nil
 	}
 	if err := os.MkdirAll(r.Config.Dir, 0o700); err != nil {
-		return err
-	}
-	if err := available(r.Config.Dir, r.Config.MinAvailable); err != nil {
 		return err
 	}
 	if r.lock == nil {
@@ -226,8 +231,13 @@ func (r *Recorder) begin() error {
 		r.number = max(r.number, s.Number)
 	}
 	r.older = older
-	if err := r.deleteSurplus(); err != nil {
-		return err
+	return nil
+}
+
+// begin creates the next segment, unless one is open.
+func (r *Recorder) begin() (err error) {
+	if r.file != nil {
+		return nil
 	}
 	r.number++
 	r.begun, r.added = time.Now(), false
@@ -236,14 +246,14 @@ func (r *Recorder) begin() error {
 	return err
 }
 
-// minRun is how long a segment is written before age counts: a clock that is set late
-// after a boot would otherwise age the whole recording.
+// minRun is how long the agent runs before age counts: a clock that is set late after a
+// boot would otherwise age the whole recording.
 const minRun = time.Minute
 
 // deleteSurplus deletes the oldest segments until the bounds hold.
 func (r *Recorder) deleteSurplus() error {
 	c := r.Config
-	if r.begun.IsZero() || time.Since(r.begun) < minRun { // the clock may not be set yet
+	if time.Since(r.started) < minRun { // the clock may not be set yet
 		c.MaxAge = math.MaxInt64
 	}
 	for range surplus(r.older, r.size(), time.Now(), c) {

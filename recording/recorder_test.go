@@ -160,6 +160,7 @@ func TestRecorder(t *testing.T) {
 		c := config(t.TempDir())
 		c.SegmentAge, c.MaxAge = time.Hour, 5*time.Hour
 		r, _ := recorder(c)
+		r.started = r.started.Add(-minRun)
 		for hour := range 10 {
 			r.record(sample(2 * hour))
 			r.record(sample(2*hour + 1))
@@ -280,10 +281,13 @@ func TestCannotRecord(t *testing.T) {
 		assert.Equal(t, uint64(3), s.Lost)
 		assert.Regexp(t, `too little space is available: \d+\.\d %, less than recording.minAvailable, 100.0 %; delete files there`, s.Failed)
 		assert.Contains(t, log, "level=WARN")
-		left, err := os.ReadDir(c.Dir)
-		require.NoError(t, err)
-		assert.Empty(t, left)
+		_, err := Segments(c.Dir)
+		assert.ErrorIs(t, err, ErrNoSegments)
 	})
+
+	t.Run("below that floor the other bounds hold, and nothing more is deleted", belowFloor)
+
+	t.Run("a recording that fills its disk beyond its bounds gives space back, and goes on", filledByItself)
 
 	t.Run("a full disk keeps what it has, and gets what comes once it has space", fullDisk)
 
@@ -298,6 +302,50 @@ func TestCannotRecord(t *testing.T) {
 	})
 
 	t.Run("a disk that hangs delays no caller, and is told", hangingDisk)
+}
+
+// addFour segments of one size, written at a time.
+func addFour(t *testing.T, dir string, size int, written time.Time) {
+	t.Helper()
+	for i := range uint64(4) {
+		path := filepath.Join(dir, segmentName(i+1, written))
+		require.NoError(t, os.WriteFile(path, make([]byte, size), 0o600))
+		require.NoError(t, os.Chtimes(path, written, written))
+	}
+}
+
+func belowFloor(t *testing.T) {
+	c := config(t.TempDir())
+	c.MinAvailable = 1
+	addFour(t, c.Dir, 1000, time.Now().Add(-2*time.Hour))
+	r, _ := recorder(c)
+	left := func() int {
+		r.retryAt = time.Time{}
+		r.record(sample(0))
+		require.Contains(t, r.Status().Failed, "too little space is available")
+		require.Equal(t, uint64(1000*r.Status().Segments), r.Status().Bytes)
+		return r.Status().Segments
+	}
+	assert.Equal(t, 4, left(), "nothing is deleted for what others may have written")
+	r.Config.MaxSize = 3000
+	assert.Equal(t, 3, left())
+	r.Config.MaxAge = time.Hour
+	assert.Equal(t, 3, left(), "the clock may not be set yet")
+	r.started = r.started.Add(-minRun)
+	assert.Zero(t, left())
+	_, err := Segments(c.Dir)
+	assert.ErrorIs(t, err, ErrNoSegments)
+}
+
+func filledByItself(t *testing.T) {
+	s := filesystemtest.New(t)
+	c := config(s.Enter(s.Mount("tmpfs", "r", "r", "size=512k")))
+	addFour(t, c.Dir, 100<<10, time.Now())
+	c.MinAvailable, c.MaxSize = 0.5, 250<<10 // as lowered by the user: two fit
+	status, _ := ran(t, c, 0, 3)
+	assert.Equal(t, uint64(3), status.Recorded)
+	assert.Zero(t, status.Lost)
+	assert.Equal(t, 3, status.Segments)
 }
 
 func fullDisk(t *testing.T) {
