@@ -194,7 +194,7 @@ const maxRefusalText = 500
 // refuse remembers that a write was refused, and publishes it.
 func (r *Reconciler) refuse(v *velero, w write, err error) {
 	b := &w.object.Backup
-	v.refused[b.UID] = refusal{b.Version, time.Now().Add(refusedFor)}
+	v.refused[b.UID] = refusal{b.Version, time.Now().Add(RefusedFor)}
 	why := err.Error()
 	why = strings.ToValidUTF8(why[:min(len(why), maxRefusalText)], "")
 	follows := ""
@@ -203,5 +203,5 @@ func (r *Reconciler) refuse(v *velero, w write, err error) {
 	}
 	r.Log.Warn("the api server refuses to change a backup; others go on; correct what refuses it, such as an admission policy, or delete the backup", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", why)
 	r.Events.Event(reference(w.object), corev1.EventTypeWarning, ReasonRefused,
-		fmt.Sprintf("the API server refuses to change it: %s%s; correct what refuses it, such as an admission policy, or delete the Backup; it is tried again after %s, or when it has changed", why, follows, problems.Duration(refusedFor)))
+		fmt.Sprintf("the API server refuses to change it: %s%s; correct what refuses it, such as an admission policy, or delete the Backup; it is tried again after %s, or when it has changed", why, follows, problems.Duration(RefusedFor)))
 }

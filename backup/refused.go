@@ -18,8 +18,9 @@ type refusal struct {
 	until   time.Time // nothing is written to it, unless it has another version
 }
 
-// refusedFor is how long a Backup is left alone.
-const refusedFor = 5 * time.Minute
+// RefusedFor is how long a Backup that the API server refuses to change is left alone, unless
+// it changes. An Event of the reason ReasonRefused tells of each try.
+const RefusedFor = 5 * time.Minute
 
 // refusalsPerRound bounds how many a round finds: where the API server refuses every write,
 // few are tried.

@@ -55,13 +55,13 @@ func TestRefusedStopsNoOther(t *testing.T) {
 				assert.Equal(t, Queued, s.phase("same"))
 				assert.Equal(t, 1, s.said())
 				assert.Contains(t, s.events.lines, `BackupChangeRefused: the API server refuses to change it: Backup.velero.io "bad" is invalid; it does not start, and Backups behind it that share a namespace with it wait for it; correct what refuses it, such as an admission policy, or delete the Backup; it is tried again after 5m, or when it has changed`)
-				s.pass(refusedFor)
+				s.pass(RefusedFor)
 				assert.Equal(t, 2, s.said())
 				s.put(s.now["bad"]) // as its owner edits it
 				s.pass(time.Second)
 				assert.Equal(t, 3, s.said())
 				s.refuse = nil
-				s.pass(refusedFor + 3*time.Second)
+				s.pass(RefusedFor + 3*time.Second)
 				for range 2 {
 					require.True(t, s.become(Ready, InProgress))
 					require.True(t, s.become(InProgress, "Completed"))
@@ -116,12 +116,12 @@ func TestRefusedIsNotHandedBack(t *testing.T) {
 		versions := len(s.history)
 		s.pass(time.Minute)
 		assert.Equal(t, time.Minute, s.pause, "nothing is left to hand back")
-		s.pass(refusedFor)
+		s.pass(RefusedFor)
 		assert.Equal(t, 2, s.said(), "it is tried again")
 		assert.Equal(t, Ready, s.phase("new"))
 		assert.Len(t, s.history, versions, "what is not ours stays as it is")
 		s.refuse = nil
-		s.pass(refusedFor)
+		s.pass(RefusedFor)
 		assert.False(t, s.read["bad"].Annotated)
 		assert.Equal(t, []int{2, 3, 4}, s.positions("bad", "y", "z"))
 		assert.Equal(t, Ready, s.phase("new"))
@@ -148,7 +148,7 @@ func TestLeadersRefusedStartInOrder(t *testing.T) {
 				c.step()
 				require.NoError(t, s.wrong, "seed %d", seed)
 			}
-			time.Sleep(refusedFor)
+			time.Sleep(RefusedFor)
 			require.NoError(t, c.drain(), "seed %d", seed)
 			require.NoError(t, s.wrong, "seed %d", seed)
 		})

@@ -30,7 +30,7 @@ func explainBackupCommand() *cobra.Command {
 func askBackup(ctx context.Context, file *config.FileOf[config.Controller], clients *controller.Clients, namespace, name string, now time.Time) (*explain.Backup, error) {
 	of := explain.Of{
 		Backups: clients.Dynamic.Resource(backup.Resource()).Namespace(namespace), Schedules: clients.Dynamic.Resource(backup.ScheduleResource()).Namespace(namespace),
-		Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
+		Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), Events: clients.Core,
 	}
 	return explain.AskBackup(ctx, of, namespace, name, file.Current().Backups, now)
 }

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 
 	"github.com/plimsoll-dev/plimsoll/backup"
@@ -33,6 +34,10 @@ type Backup struct {
 	Waiting *backup.Waiting `json:"waiting,omitempty"`
 	// AnnotationError is what is wrong with its annotations.
 	AnnotationError string `json:"odd,omitempty"`
+	// Refused is the Event that says why the API server refuses to change it; nil: none is
+	// known. RefusedUnknown is why Events are not known.
+	Refused        *Event `json:"refused,omitempty"`
+	RefusedUnknown string `json:"refusedUnknown,omitempty"`
 	// Place in the queue; nil: it does not wait.
 	Place *backup.QueuedBackup `json:"place,omitempty"`
 	// Wanted of it; nil: deadlines are not enabled, or it has ended.
@@ -70,6 +75,7 @@ const backupTimeout = 30 * time.Second
 type Of struct {
 	Backups, Schedules dynamic.ResourceInterface
 	Namespaces         metadata.Getter
+	Events             corev1client.EventsGetter
 }
 
 // AskBackup reads a Backup and decides about its queue as the controller with
@@ -109,9 +115,12 @@ func AskBackup(ctx context.Context, of Of, namespace, name string, s backup.Sett
 		return nil, fmt.Errorf("%s/%s: %w", namespace, name, ErrNoBackup)
 	}
 	in := backup.Input{Time: now, Config: s.Config, Namespaces: backup.NewNamespaces(names), Backups: backup.Backups(objects)}
+	refused := readRefusals(ctx, of.Events, namespace)
+	refused.mark(&in, s.Resync)
 	aims := backup.WithDeadlines(&in, s.Deadlines, objects, schedules, annotations)
 	b := backupOf(objects[at], backup.NewReport(namespace, in, backup.Decide(in)))
 	if i := slices.IndexFunc(in.Backups, func(b backup.Backup) bool { return b.Name == name }); i >= 0 {
+		refused.add(b, &in.Backups[i])
 		if a, followed := aims[in.Backups[i].UID]; followed {
 			b.Wanted = wantedOf(a, &in.Backups[i])
 			b.AnnotationError = "" // one of Problems
@@ -185,6 +194,7 @@ func WriteBackup(w io.Writer, b *Backup, now time.Time) error {
 	if b.Waiting != nil {
 		t.line("The controller wrote: %s, for %s.", b.Waiting.Reason, age(now, b.Waiting.Since))
 	}
+	b.writeRefused(&t)
 	if b.AnnotationError != "" {
 		t.line("%s.", b.AnnotationError)
 	}
