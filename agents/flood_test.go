@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -100,15 +99,10 @@ func (n fixtureNode) Get(_ context.Context, name string, _ metav1.GetOptions) (*
 }
 
 func (n fixtureNode) Patch(_ context.Context, name string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Node, error) {
-	n.s.marked = append(n.s.marked, name)
-	return nil, nil
-}
-
-func (n fixtureNode) ApplyStatus(_ context.Context, is *applycorev1.NodeApplyConfiguration, _ metav1.ApplyOptions) (*corev1.Node, error) {
 	if n.s.nodeFails != nil {
 		return nil, n.s.nodeFails
 	}
-	n.s.marked = append(n.s.marked, *is.Name)
+	n.s.marked = append(n.s.marked, name)
 	return nil, nil
 }
 

@@ -153,6 +153,9 @@ func heardByTheController(t *testing.T, b *bare) {
 }
 
 func keptReady(t *testing.T, b *bare) {
+	_, err := b.c.Client.CoreV1().Nodes().Patch(t.Context(), b.node, types.StrategicMergePatchType,
+		[]byte(`{"status":{"conditions":[{"type":"Ready","$patch":"delete"}]}}`), metav1.PatchOptions{}, "status")
+	require.NoError(t, err, "a kubelet's would be left to it")
 	b.begin()
 	eventually(t, "the agent says that it is ready", func() error {
 		if r := b.readiness(); r.Reason != "AgentBeats" {

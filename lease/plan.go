@@ -3,67 +3,103 @@ package lease
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// otherWriterGone is how long after another client wrote Ready the agent leaves it alone: twice
+// the kubelet's nodeStatusReportFrequency.
+const otherWriterGone = 10 * time.Minute
+
 // nodeConditions is the Node's conditions when it was last read or written.
 type nodeConditions struct {
 	// conditions of the Node, ours and others'.
 	conditions []corev1.NodeCondition
-	// owned are the types of those that we applied.
-	owned []string
-}
-
-// ours reports whether a condition is ours: by its prefix, whatever the managed
-// fields, which any client that may write the Node can clear; and those that we
-// applied, such as Ready.
-func (k *nodeConditions) ours(t corev1.NodeConditionType) bool {
-	return IsOurs(t) || slices.Contains(k.owned, string(t))
+	// version is the Node's resourceVersion.
+	version string
 }
 
 func nodeConditionsOf(node *corev1.Node) *nodeConditions {
-	return &nodeConditions{conditions: node.Status.Conditions, owned: ownedTypes(node.ManagedFields)}
+	return &nodeConditions{conditions: node.Status.Conditions, version: node.ResourceVersion}
 }
 
-// plan returns the conditions to apply, and why; why is empty if there is nothing to
-// write. A condition's lastTransitionTime changes only with its status, its
-// lastHeartbeatTime with every write.
-func plan(k *nodeConditions, want []Condition, now time.Time, reportEvery time.Duration) ([]corev1.NodeCondition, Write) {
+// change is one write of a Node's conditions.
+type change struct {
+	why     Write // empty: nothing to write
+	set     []corev1.NodeCondition
+	removed []corev1.NodeConditionType
+	// version is the resourceVersion that the Node must have; empty: any.
+	version string
+}
+
+// plan returns how to write the agent's own conditions. Those with our prefix that are not
+// wanted are removed, and no others: managed fields are not proof, since any client that may
+// write the Node can change them.
+func plan(k *nodeConditions, want []Condition, now time.Time, reportEvery time.Duration) change {
+	c := k.update(want, now, reportEvery)
+	for _, is := range k.conditions {
+		wanted := func(w Condition) bool { return w.Type == string(is.Type) }
+		if IsOurs(is.Type) && !slices.ContainsFunc(want, wanted) {
+			c.why, c.removed = Changed, append(c.removed, is.Type)
+		}
+	}
+	if c.why == "" {
+		return change{}
+	}
+	return c
+}
+
+// planReady returns how to write Ready, if it is wanted. other is Ready as another client, such
+// as a kubelet, wrote it, while the agent leaves it to that client: two that write it would
+// overwrite each other for ever. Unknown is the node lifecycle controller's, and the agent's to
+// change. Ready is never removed: it becomes Unknown when the Node's Lease expires.
+func planReady(k *nodeConditions, want []Condition, now time.Time, reportEvery time.Duration) (c change, other *corev1.NodeCondition) {
+	if len(want) == 0 {
+		return change{}, nil
+	}
+	is := k.find(want[0].Type)
+	if is != nil && is.Reason != want[0].Reason && is.Status != corev1.ConditionUnknown && now.Sub(is.LastHeartbeatTime.Time).Abs() < otherWriterGone {
+		return change{}, is
+	}
+	if c = k.update(want, now, reportEvery); c.why == "" {
+		return change{}, nil
+	}
+	c.version = k.version // that client may write at the same moment
+	return c, nil
+}
+
+// update sets conditions, and tells why that is to be written, if it is. A condition's
+// lastTransitionTime changes only with its status, its lastHeartbeatTime with every write.
+func (k *nodeConditions) update(want []Condition, now time.Time, reportEvery time.Duration) (c change) {
 	stamp := metav1.NewTime(now.UTC().Truncate(time.Second))
-	conditions := []corev1.NodeCondition{}
 	changed, due := false, false
 	given := map[string]bool{}
 	for _, w := range want {
 		if given[w.Type] {
-			continue // the API server refuses a list that names a type twice
+			continue // a list has each type once
 		}
 		given[w.Type] = true
-		c := corev1.NodeCondition{
+		is := corev1.NodeCondition{
 			Type: corev1.NodeConditionType(w.Type), Status: w.Status, Reason: w.Reason, Message: w.Message,
 			LastHeartbeatTime: stamp, LastTransitionTime: stamp,
 		}
 		was := k.find(w.Type)
 		if was != nil && was.Status == w.Status && !was.LastTransitionTime.IsZero() {
-			c.LastTransitionTime = was.LastTransitionTime
+			is.LastTransitionTime = was.LastTransitionTime
 		}
 		changed = changed || was == nil || was.Status != w.Status || was.Reason != w.Reason
 		due = due || was == nil || overdue(was.LastHeartbeatTime.Time, now, reportEvery)
-		conditions = append(conditions, c)
-	}
-	for _, c := range k.conditions {
-		changed = changed || k.ours(c.Type) && !given[string(c.Type)]
+		c.set = append(c.set, is)
 	}
 	switch {
 	case changed:
-		return conditions, Changed
+		c.why = Changed
 	case due:
-		return conditions, Report
+		c.why = Report
 	}
-	return nil, ""
+	return c
 }
 
 // overdue reports whether a heartbeat is old. One ahead of our clock counts as old,
@@ -80,32 +116,21 @@ func (k *nodeConditions) find(conditionType string) *corev1.NodeCondition {
 	return &k.conditions[i]
 }
 
-// ownedTypes returns the conditions that we applied, from a Node's managed fields, in
-// the form of structured-merge-diff's fieldpath: a member "f:name", an element of a
-// keyed list `k:{"type":"Ready"}`. client-go's extraction would need the schema of
-// the whole API in RAM.
-func ownedTypes(entries []metav1.ManagedFieldsEntry) []string {
-	var types []string
-	for _, e := range entries {
-		if e.Manager != fieldManager || e.Operation != metav1.ManagedFieldsOperationApply || e.Subresource != "status" || e.FieldsV1 == nil {
-			continue
-		}
-		var fields struct {
-			Status struct {
-				Conditions map[string]json.RawMessage `json:"f:conditions"`
-			} `json:"f:status"`
-		}
-		if json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
-			continue
-		}
-		for key := range fields.Status.Conditions {
-			var element struct{ Type string }
-			keyed, ok := strings.CutPrefix(key, "k:")
-			if ok && json.Unmarshal([]byte(keyed), &element) == nil && element.Type != "" {
-				types = append(types, element.Type)
-			}
-		}
+// body is the change as a strategic merge patch, which leaves all other conditions as they are.
+func (c change) body() ([]byte, error) {
+	list := []map[string]any{}
+	for _, is := range c.set {
+		list = append(list, map[string]any{
+			"type": is.Type, "status": is.Status, "reason": is.Reason, "message": is.Message,
+			"lastHeartbeatTime": is.LastHeartbeatTime, "lastTransitionTime": is.LastTransitionTime,
+		})
 	}
-	slices.Sort(types)
-	return types
+	for _, t := range c.removed {
+		list = append(list, map[string]any{"type": t, "$patch": "delete"})
+	}
+	patch := map[string]any{"status": map[string]any{"conditions": list}}
+	if c.version != "" {
+		patch["metadata"] = map[string]string{"resourceVersion": c.version}
+	}
+	return json.Marshal(patch)
 }

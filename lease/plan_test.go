@@ -30,59 +30,61 @@ func TestStatusWrittenWhenMeaningful(t *testing.T) {
 		have = []corev1.NodeCondition
 		want = []Condition
 	)
-	calm := Condition{"p/Mem", nay, "Calm", "m"}
+	calm := Condition{"plimsoll.dev/Mem", nay, "Calm", "m"}
 	for _, c := range []struct {
-		name  string
-		have  have
-		owned []string
-		want  want
-		write Write
-		then  have
+		name    string
+		have    have
+		want    want
+		write   Write
+		then    have
+		removed []corev1.NodeConditionType
 	}{
-		{"nothing of ours", have{on("Ready", yes, "r", 1, 2)}, nil, nil, "", nil},
-		{"a new condition", have{on("Ready", yes, "r", 1, 2)}, nil, want{calm}, Changed, have{on("p/Mem", nay, "Calm", 1000, 1000)}},
-		{"nothing changed", have{on("p/Mem", nay, "Calm", 5, 990)}, []string{"p/Mem"}, want{calm}, "", nil},
-		{"only the message changed", have{on("p/Mem", nay, "Calm", 5, 990)}, []string{"p/Mem"}, want{{"p/Mem", nay, "Calm", "other"}}, "", nil},
-		{"the status changed", have{on("p/Mem", nay, "Calm", 5, 990)}, []string{"p/Mem"}, want{{"p/Mem", yes, "Stall", "m"}}, Changed, have{on("p/Mem", yes, "Stall", 1000, 1000)}},
-		{"only the reason changed", have{on("p/Mem", yes, "Soft", 5, 990)}, []string{"p/Mem"}, want{{"p/Mem", yes, "Hard", "m"}}, Changed, have{on("p/Mem", yes, "Hard", 5, 1000)}},
-		{"it is time for a report", have{on("p/Mem", nay, "Calm", 5, 760)}, []string{"p/Mem"}, want{calm}, Report, have{on("p/Mem", nay, "Calm", 5, 1000)}},
-		{"a second before it", have{on("p/Mem", nay, "Calm", 5, 761)}, []string{"p/Mem"}, want{calm}, "", nil},
-		{"a heartbeat ahead of our clock", have{on("p/Mem", nay, "Calm", 5, 5000)}, []string{"p/Mem"}, want{calm}, Report, have{on("p/Mem", nay, "Calm", 5, 1000)}},
+		{"nothing of ours", have{on("Ready", yes, "r", 1, 2)}, nil, "", nil, nil},
+		{"a new condition", have{on("Ready", yes, "r", 1, 2)}, want{calm}, Changed, have{on("plimsoll.dev/Mem", nay, "Calm", 1000, 1000)}, nil},
+		{"nothing changed", have{on("plimsoll.dev/Mem", nay, "Calm", 5, 990)}, want{calm}, "", nil, nil},
+		{"only the message changed", have{on("plimsoll.dev/Mem", nay, "Calm", 5, 990)}, want{{"plimsoll.dev/Mem", nay, "Calm", "other"}}, "", nil, nil},
+		{"the status changed", have{on("plimsoll.dev/Mem", nay, "Calm", 5, 990)}, want{{"plimsoll.dev/Mem", yes, "Stall", "m"}}, Changed, have{on("plimsoll.dev/Mem", yes, "Stall", 1000, 1000)}, nil},
+		{"only the reason changed", have{on("plimsoll.dev/Mem", yes, "Soft", 5, 990)}, want{{"plimsoll.dev/Mem", yes, "Hard", "m"}}, Changed, have{on("plimsoll.dev/Mem", yes, "Hard", 5, 1000)}, nil},
+		{"it is time for a report", have{on("plimsoll.dev/Mem", nay, "Calm", 5, 760)}, want{calm}, Report, have{on("plimsoll.dev/Mem", nay, "Calm", 5, 1000)}, nil},
+		{"a second before it", have{on("plimsoll.dev/Mem", nay, "Calm", 5, 761)}, want{calm}, "", nil, nil},
+		{"a heartbeat ahead of our clock", have{on("plimsoll.dev/Mem", nay, "Calm", 5, 5000)}, want{calm}, Report, have{on("plimsoll.dev/Mem", nay, "Calm", 5, 1000)}, nil},
 		{
 			"one of two changed: both are applied",
-			have{on("p/Mem", nay, "Calm", 5, 990), on("p/Disk", nay, "Calm", 6, 990)},
-			[]string{"p/Disk", "p/Mem"},
-			want{calm, {"p/Disk", yes, "Wait", "m"}},
+			have{on("plimsoll.dev/Mem", nay, "Calm", 5, 990), on("plimsoll.dev/Disk", nay, "Calm", 6, 990)},
+			want{calm, {"plimsoll.dev/Disk", yes, "Wait", "m"}},
 			Changed,
-			have{on("p/Mem", nay, "Calm", 5, 1000), on("p/Disk", yes, "Wait", 1000, 1000)},
+			have{on("plimsoll.dev/Mem", nay, "Calm", 5, 1000), on("plimsoll.dev/Disk", yes, "Wait", 1000, 1000)},
+			nil,
 		},
 		{
 			"the first of two changed, and the Node has them in another order",
-			have{on("p/Disk", nay, "Calm", 6, 990), on("p/Mem", nay, "Calm", 5, 990)},
-			[]string{"p/Disk", "p/Mem"},
-			want{{"p/Mem", yes, "Stall", "m"}, {"p/Disk", nay, "Calm", "m"}},
+			have{on("plimsoll.dev/Disk", nay, "Calm", 6, 990), on("plimsoll.dev/Mem", nay, "Calm", 5, 990)},
+			want{{"plimsoll.dev/Mem", yes, "Stall", "m"}, {"plimsoll.dev/Disk", nay, "Calm", "m"}},
 			Changed,
-			have{on("p/Mem", yes, "Stall", 1000, 1000), on("p/Disk", nay, "Calm", 6, 1000)},
+			have{on("plimsoll.dev/Mem", yes, "Stall", 1000, 1000), on("plimsoll.dev/Disk", nay, "Calm", 6, 1000)},
+			nil,
 		},
 		{
 			"it is time for a report of the first of two",
-			have{on("p/Mem", nay, "Calm", 5, 760), on("p/Disk", nay, "Calm", 6, 990)},
-			[]string{"p/Disk", "p/Mem"},
-			want{calm, {"p/Disk", nay, "Calm", "m"}},
+			have{on("plimsoll.dev/Mem", nay, "Calm", 5, 760), on("plimsoll.dev/Disk", nay, "Calm", 6, 990)},
+			want{calm, {"plimsoll.dev/Disk", nay, "Calm", "m"}},
 			Report,
-			have{on("p/Mem", nay, "Calm", 5, 1000), on("p/Disk", nay, "Calm", 6, 1000)},
+			have{on("plimsoll.dev/Mem", nay, "Calm", 5, 1000), on("plimsoll.dev/Disk", nay, "Calm", 6, 1000)},
+			nil,
 		},
-		{"one is given no more", have{on("p/Mem", nay, "Calm", 5, 990), on("p/Disk", nay, "Calm", 6, 990)}, []string{"p/Disk", "p/Mem"}, want{calm}, Changed, have{on("p/Mem", nay, "Calm", 5, 1000)}},
-		{"none is given any more", have{on("p/Mem", nay, "Calm", 5, 990)}, []string{"p/Mem"}, nil, Changed, have{}},
-		{"one of somebody else is none of ours", have{on("q", yes, "x", 5, 6)}, []string{}, nil, "", nil},
-		{"somebody else set ours to Unknown", have{on("p/Mem", corev1.ConditionUnknown, "Silent", 900, 990)}, []string{"p/Mem"}, want{calm}, Changed, have{on("p/Mem", nay, "Calm", 1000, 1000)}},
-		{"a type given twice counts once", nil, nil, want{calm, {"p/Mem", yes, "x", "m"}}, Changed, have{on("p/Mem", nay, "Calm", 1000, 1000)}},
-		{"no time of transition is known", have{{Type: "p/Mem", Status: nay, Reason: "Calm", LastHeartbeatTime: sec(1)}}, []string{"p/Mem"}, want{calm}, Report, have{on("p/Mem", nay, "Calm", 1000, 1000)}},
+		{"one is given no more", have{on("plimsoll.dev/Mem", nay, "Calm", 5, 990), on("plimsoll.dev/Disk", nay, "Calm", 6, 990)}, want{calm}, Changed, have{on("plimsoll.dev/Mem", nay, "Calm", 5, 1000)}, []corev1.NodeConditionType{"plimsoll.dev/Disk"}},
+		{"none is given any more", have{on("plimsoll.dev/Mem", nay, "Calm", 5, 990)}, nil, Changed, nil, []corev1.NodeConditionType{"plimsoll.dev/Mem"}},
+		{"one of somebody else is none of ours", have{on("q", yes, "x", 5, 6)}, nil, "", nil, nil},
+		{"somebody else set ours to Unknown", have{on("plimsoll.dev/Mem", corev1.ConditionUnknown, "Silent", 900, 990)}, want{calm}, Changed, have{on("plimsoll.dev/Mem", nay, "Calm", 1000, 1000)}, nil},
+		{"a type given twice counts once", nil, want{calm, {"plimsoll.dev/Mem", yes, "x", "m"}}, Changed, have{on("plimsoll.dev/Mem", nay, "Calm", 1000, 1000)}, nil},
+		{"no time of transition is known", have{{Type: "plimsoll.dev/Mem", Status: nay, Reason: "Calm", LastHeartbeatTime: sec(1)}}, want{calm}, Report, have{on("plimsoll.dev/Mem", nay, "Calm", 1000, 1000)}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, why := plan(&nodeConditions{c.have, c.owned}, c.want, time.Unix(1000, 999), 4*time.Minute)
-			assert.Equal(t, c.write, why)
-			assert.Empty(t, cmp.Diff(c.then, got))
+			got := plan(&nodeConditions{c.have, "7"}, c.want, time.Unix(1000, 999), 4*time.Minute)
+			assert.Equal(t, c.write, got.why)
+			assert.Empty(t, cmp.Diff(c.then, got.set))
+			assert.Equal(t, c.removed, got.removed)
+			assert.Empty(t, got.version, "no other client writes them")
 		})
 	}
 }
@@ -93,42 +95,41 @@ func TestStatusReportTimeAheadOfClock(t *testing.T) {
 	assert.True(t, overdue(now.Add(time.Second+1), now, time.Minute))
 }
 
-func TestOwnedConditionsFromManagedFields(t *testing.T) {
-	const ours = `{"f:status":{"f:conditions":{"k:{\"type\":\"p/Mem\"}":{".":{},"f:type":{}},"k:{\"type\":\"p/Disk\"}":{},".":{}}}}`
-	entry := func(manager string, op metav1.ManagedFieldsOperationType, sub, fields string) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{Manager: manager, Operation: op, Subresource: sub, FieldsV1: metav1.NewFieldsV1(fields)}
-	}
-	const apply, update = metav1.ManagedFieldsOperationApply, metav1.ManagedFieldsOperationUpdate
-	for _, c := range []struct {
-		name  string
-		entry metav1.ManagedFieldsEntry
-		want  []string
+func TestReadyWrittenByOneClient(t *testing.T) {
+	const ready, now = "Ready", 100_000
+	wanted := []Condition{{ready, corev1.ConditionTrue, "AgentBeats", "m"}}
+	written := on(ready, corev1.ConditionTrue, "AgentBeats", now, now)
+	for name, c := range map[string]struct {
+		is    []corev1.NodeCondition
+		write Write
+		since int64
+		left  bool
 	}{
-		{"ours", entry("plimsoll-agent", apply, "status", ours), []string{"p/Disk", "p/Mem"}},
-		{"the kubelet's", entry("kubelet", update, "status", ours), nil},
-		{"applied by another", entry("kubelet", apply, "status", ours), nil},
-		{"ours, by patch", entry("plimsoll-agent", update, "status", ours), nil},
-		{"ours, not of the status", entry("plimsoll-agent", apply, "", ours), nil},
-		{"no fields", metav1.ManagedFieldsEntry{Manager: "plimsoll-agent", Operation: apply, Subresource: "status"}, nil},
-		{"broken", entry("plimsoll-agent", apply, "status", `{"f:status":[]}`), nil},
-		{"broken keys", entry("plimsoll-agent", apply, "status", `{"f:status":{"f:conditions":{"k:{":{},"k:{\"name\":\"x\"}":{},"v:1":{}}}}`), nil},
+		"there is none":                           {nil, Changed, now, false},
+		"ours, lately":                            {[]corev1.NodeCondition{on(ready, corev1.ConditionTrue, "AgentBeats", 5, now-1)}, "", 0, false},
+		"ours, and a report is due":               {[]corev1.NodeCondition{on(ready, corev1.ConditionTrue, "AgentBeats", 5, now-240)}, Report, 5, false},
+		"the node lifecycle controller's":         {[]corev1.NodeCondition{on(ready, corev1.ConditionUnknown, "NodeStatusUnknown", now-9, now-50)}, Changed, now, false},
+		"a kubelet's":                             {[]corev1.NodeCondition{on(ready, corev1.ConditionTrue, "KubeletReady", 5, now-299)}, "", 0, true},
+		"a kubelet's that is not ready":           {[]corev1.NodeCondition{on(ready, corev1.ConditionFalse, "KubeletNotReady", 5, now-599)}, "", 0, true},
+		"a kubelet's that has stopped":            {[]corev1.NodeCondition{on(ready, corev1.ConditionFalse, "KubeletNotReady", 5, now-600)}, Changed, now, false},
+		"a kubelet's that has stopped, and ready": {[]corev1.NodeCondition{on(ready, corev1.ConditionTrue, "KubeletReady", 5, now-600)}, Changed, 5, false},
+		"a kubelet's, and the clock was set back": {[]corev1.NodeCondition{on(ready, corev1.ConditionFalse, "KubeletNotReady", 5, now+600)}, Changed, now, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			assert.Equal(t, c.want, ownedTypes([]metav1.ManagedFieldsEntry{c.entry}))
+		t.Run(name, func(t *testing.T) {
+			k := &nodeConditions{append(c.is, on("plimsoll.dev/Mem", corev1.ConditionTrue, "Soft", 5, 6)), "7"}
+			got, other := planReady(k, wanted, time.Unix(now, 0), 4*time.Minute)
+			assert.Equal(t, c.left, other != nil)
+			if c.write == "" {
+				assert.Equal(t, change{}, got)
+				return
+			}
+			written.LastTransitionTime = sec(c.since)
+			assert.Equal(t, change{why: c.write, set: []corev1.NodeCondition{written}, version: "7"}, got)
 		})
 	}
-}
-
-func FuzzManagedFields(f *testing.F) {
-	f.Add([]byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"p/Mem\"}":{}}}}`))
-	f.Add([]byte(`{"f:status":{"f:conditions":{"k:{}":null}}}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		for _, kind := range ownedTypes([]metav1.ManagedFieldsEntry{{
-			Manager: fieldManager, Operation: metav1.ManagedFieldsOperationApply, Subresource: "status", FieldsV1: metav1.NewFieldsV1(string(raw)),
-		}}) {
-			require.NotEmpty(t, kind)
-		}
-	})
+	got, other := planReady(&nodeConditions{[]corev1.NodeCondition{written}, "7"}, nil, time.Unix(now, 0), time.Minute)
+	assert.Equal(t, change{}, got, "what is not wanted any more is not removed")
+	assert.Nil(t, other)
 }
 
 // Each second is held against what an observer of the Node would have seen if
@@ -140,16 +141,15 @@ func TestLastTransitionTime(t *testing.T) {
 	var since int64
 	for i := range statuses {
 		now := int64(1000 + i)
-		c := Condition{Type: "p/x", Status: corev1.ConditionFalse, Reason: reasons[i : i+1]}
+		c := Condition{Type: "plimsoll.dev/x", Status: corev1.ConditionFalse, Reason: reasons[i : i+1]}
 		if statuses[i] == 'T' {
 			c.Status = corev1.ConditionTrue
 		}
 		if i == 0 || statuses[i] != statuses[i-1] {
 			since = now
 		}
-		got, why := plan(&k, []Condition{c}, time.Unix(now, 0), 5*time.Second)
-		if why != "" {
-			k = nodeConditions{got, []string{"p/x"}}
+		if got := plan(&k, []Condition{c}, time.Unix(now, 0), 5*time.Second); got.why != "" {
+			k.conditions = got.set
 		}
 		require.Len(t, k.conditions, 1)
 		is := k.conditions[0]

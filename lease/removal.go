@@ -2,7 +2,9 @@ package lease
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,5 +35,18 @@ func Withdraw(ctx context.Context, leases coordinationv1client.LeasesGetter, nod
 // fails if their positions have changed. Ready is not removed: where an agent wrote
 // it, Kubernetes' node lifecycle controller takes it over.
 func RemovalPatch(node *corev1.Node) (patch []byte, some bool, err error) {
-	return removalOf(node.Status.Conditions, func(c corev1.NodeCondition) bool { return IsOurs(c.Type) })
+	type op struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value,omitempty"`
+	}
+	var list []op
+	for i, c := range slices.Backward(node.Status.Conditions) { // removing one moves those after it
+		if IsOurs(c.Type) {
+			at := fmt.Sprintf("/status/conditions/%d", i)
+			list = append(list, op{Op: "test", Path: at + "/type", Value: c.Type}, op{Op: "remove", Path: at})
+		}
+	}
+	patch, err = json.Marshal(list)
+	return patch, len(list) > 0, err
 }

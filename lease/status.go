@@ -5,10 +5,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
@@ -32,13 +29,13 @@ const (
 	minReportInterval, reportSpread = 4 * time.Minute, 45 * time.Second
 	// statusCallTimeout bounds each call to the API server.
 	statusCallTimeout = 5 * time.Second
-	// fieldManager owns our conditions in server-side apply.
+	// fieldManager is the agent's name in managed fields.
 	fieldManager = "plimsoll-agent"
 )
 
 // Condition is one condition of the Node as it should be now.
 type Condition struct {
-	// Type is a qualified name, such as plimsoll.dev/MemoryContention.
+	// Type is a qualified name, such as plimsoll.dev/MemoryContention, or Ready.
 	Type   string
 	Status corev1.ConditionStatus
 	// Reason is one word in UpperCamelCase. A change of Status or Reason is
@@ -46,10 +43,10 @@ type Condition struct {
 	Reason, Message string
 }
 
-// Status keeps the agent's conditions on its Node up to date (a reconcile loop). It
-// writes them by server-side apply, so foreign ones stay and those no longer wanted
-// are removed. It writes when a status or reason has changed, else every
-// ReportEvery.
+// Status keeps the agent's conditions on its Node up to date (a reconcile loop). Those
+// with our prefix that are no longer wanted are removed, and those of others stay. It
+// writes when a status or reason has changed, else every ReportEvery. Ready, where it is
+// wanted, has a patch of its own, and is left to another client that writes it.
 type Status struct {
 	// Node is the name of the Node. If it does not exist, nothing is written.
 	Node  string
@@ -68,6 +65,7 @@ type Status struct {
 	known       *nodeConditions // nil until the Node was read, and after a failed write
 	reread      atomic.Bool     // known is out of date
 	loggedError string          // the last logged error; empty after a success
+	loggedReady string          // the last logged reason why Ready is not written
 	mu          sync.Mutex      // guards writes
 	writes      map[Write]uint64
 }
@@ -147,23 +145,44 @@ func (s *Status) reconcile(ctx context.Context) {
 		}
 		s.known = nodeConditionsOf(node)
 	}
-	conditions, why := plan(s.known, s.Conditions(), time.Now(), s.reportEvery())
-	if why == "" {
-		s.logError(ctx, nil)
-		return
-	}
-	node, err := s.write(ctx, conditions)
-	if err != nil {
+	own, ready := splitReady(s.Conditions())
+	err := s.write(ctx, plan(s.known, own, time.Now(), s.reportEvery()))
+	s.logError(ctx, err)
+	c, other := planReady(s.known, ready, time.Now(), s.reportEvery())
+	errReady := s.write(ctx, c) // a refusal, for want of a right, refuses no other condition
+	s.logReady(ctx, errReady, other, len(ready) > 0)
+	if err != nil || errReady != nil {
 		s.known = nil // it may have been written or not: read it again
+	}
+}
+
+// splitReady separates Ready from the agent's own conditions.
+func splitReady(all []Condition) (own, ready []Condition) {
+	for _, c := range all {
+		if c.Type == string(corev1.NodeReady) {
+			ready = append(ready, c)
+		} else {
+			own = append(own, c)
+		}
+	}
+	return own, ready
+}
+
+// write makes a change, if there is one.
+func (s *Status) write(ctx context.Context, c change) error {
+	if c.why == "" {
+		return nil
+	}
+	node, err := patchStatus(ctx, s.Nodes, s.Node, c)
+	if err != nil {
 		if ctx.Err() == nil {
 			s.count(WriteFailed)
 		}
-		s.logError(ctx, fmt.Errorf("apply node status: %w", err))
-		return
+		return err
 	}
 	s.known = nodeConditionsOf(node)
-	s.count(why)
-	s.logError(ctx, nil)
+	s.count(c.why)
+	return nil
 }
 
 // logError logs an error once, until it changes or a pass succeeds.
@@ -180,71 +199,51 @@ func (s *Status) logError(ctx context.Context, err error) {
 	}
 }
 
+// logReady logs why Ready is not written once, until the reason changes or ends.
+func (s *Status) logReady(ctx context.Context, err error, other *corev1.NodeCondition, wanted bool) {
+	why := ""
+	switch {
+	case err != nil:
+		why = err.Error()
+	case other != nil:
+		why = "another client writes it"
+	}
+	if ctx.Err() != nil || why == s.loggedReady {
+		return
+	}
+	s.loggedReady = why
+	switch {
+	case apierrors.IsForbidden(err):
+		s.Log.Warn("the API server refused the Node's Ready condition, and no other; retrying; apply deploy/rbac-lease-node.yaml, or set lease.target: agent", "node", s.Node, "error", err)
+	case err != nil:
+		s.Log.Warn("failed to write the Node's Ready condition; retrying", "node", s.Node, "error", err)
+	case other != nil:
+		s.Log.Warn("another client, such as a kubelet, writes the Node's Ready condition; the agent does not write it until that client has stopped for a time; if a kubelet runs here, set lease.target: agent",
+			"node", s.Node, "time", otherWriterGone, "status", other.Status, "reason", other.Reason)
+	case wanted:
+		s.Log.Info("the agent writes the Node's Ready condition again", "node", s.Node)
+	}
+}
+
 func (s *Status) read(ctx context.Context) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
 	defer cancel()
 	return s.Nodes.Nodes().Get(ctx, s.Node, metav1.GetOptions{})
 }
 
-func (s *Status) apply(ctx context.Context, conditions []corev1.NodeCondition) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
-	defer cancel()
-	// Force: take back conditions of ours that another client wrote.
-	return s.Nodes.Nodes().ApplyStatus(ctx, applycorev1.Node(s.Node).WithStatus(statusOf(conditions)),
-		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-}
-
-// write applies these conditions and removes all others of ours. An empty list is
-// not applied: that would also remove conditions without an owner in the managed
-// fields, such as the kubelet's after these were cleared.
-func (s *Status) write(ctx context.Context, conditions []corev1.NodeCondition) (*corev1.Node, error) {
-	first := s.read
-	if len(conditions) > 0 {
-		first = func(ctx context.Context) (*corev1.Node, error) { return s.apply(ctx, conditions) }
-	}
-	node, err := first(ctx)
+// patchStatus writes a change to a Node, and returns the Node after it.
+func patchStatus(ctx context.Context, nodes corev1client.NodesGetter, name string, c change) (*corev1.Node, error) {
+	body, err := c.body()
 	if err != nil {
-		return nil, err
-	}
-	k := nodeConditionsOf(node)
-	patch, some, err := removalOf(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		given := func(g corev1.NodeCondition) bool { return g.Type == c.Type }
-		return k.ours(c.Type) && !slices.ContainsFunc(conditions, given)
-	})
-	if err != nil || !some {
-		return node, err
+		return nil, fmt.Errorf("encode node status: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
 	defer cancel()
-	return s.Nodes.Nodes().Patch(ctx, s.Node, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
-}
-
-// removalOf is the JSON patch that removes conditions by index, the last first.
-func removalOf(conditions []corev1.NodeCondition, which func(corev1.NodeCondition) bool) (patch []byte, some bool, err error) {
-	type op struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value,omitempty"`
+	node, err := nodes.Nodes().Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, "status")
+	if err != nil {
+		return nil, fmt.Errorf("patch node status: %w", err)
 	}
-	var list []op
-	for i, c := range slices.Backward(conditions) {
-		if which(c) {
-			at := fmt.Sprintf("/status/conditions/%d", i)
-			list = append(list, op{Op: "test", Path: at + "/type", Value: c.Type}, op{Op: "remove", Path: at})
-		}
-	}
-	patch, err = json.Marshal(list)
-	return patch, len(list) > 0, err
-}
-
-func statusOf(conditions []corev1.NodeCondition) *applycorev1.NodeStatusApplyConfiguration {
-	status := applycorev1.NodeStatus()
-	for _, c := range conditions {
-		status.WithConditions(applycorev1.NodeCondition().WithType(c.Type).WithStatus(c.Status).
-			WithReason(c.Reason).WithMessage(c.Message).
-			WithLastHeartbeatTime(c.LastHeartbeatTime).WithLastTransitionTime(c.LastTransitionTime))
-	}
-	return status
+	return node, nil
 }
 
 func (s *Status) reportEvery() time.Duration {

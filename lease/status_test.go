@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,17 +22,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// node is an API server that knows one Node, if any, and takes applied
-// conditions as ours.
+// node is an API server that knows one Node, if any.
 type node struct {
 	corev1client.NodeInterface
 	mu     sync.Mutex // guards all below
 	node   *corev1.Node
 	broken error
+	refuse error // for a patch of Ready
 	reads  int
 	writes []time.Time
 }
@@ -53,57 +52,40 @@ func (n *node) Get(ctx context.Context, name string, _ metav1.GetOptions) (*core
 	return n.node.DeepCopy(), nil
 }
 
-func (n *node) ApplyStatus(ctx context.Context, a *applycorev1.NodeApplyConfiguration, o metav1.ApplyOptions) (*corev1.Node, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.broken != nil {
-		return nil, n.broken
-	}
-	if n.node == nil {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, *a.Name)
-	}
-	n.writes = append(n.writes, time.Now())
-	n.node.Status.Conditions = slices.DeleteFunc(n.node.Status.Conditions, func(c corev1.NodeCondition) bool { return strings.HasPrefix(string(c.Type), "p/") })
-	keys := []string{}
-	for _, c := range a.Status.Conditions {
-		n.node.Status.Conditions = append(n.node.Status.Conditions, corev1.NodeCondition{
-			Type: *c.Type, Status: *c.Status, Reason: *c.Reason, Message: *c.Message,
-			LastHeartbeatTime: *c.LastHeartbeatTime, LastTransitionTime: *c.LastTransitionTime,
-		})
-		keys = append(keys, fmt.Sprintf(`"k:{\"type\":\"%s\"}":{}`, *c.Type))
-	}
-	n.node.ManagedFields = []metav1.ManagedFieldsEntry{{
-		Manager: o.FieldManager, Operation: metav1.ManagedFieldsOperationApply, Subresource: "status",
-		FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{` + strings.Join(keys, ",") + `}}}`),
-	}}
-	return n.node.DeepCopy(), nil
-}
-
 func (n *node) Patch(_ context.Context, name string, kind types.PatchType, patch []byte, _ metav1.PatchOptions, sub ...string) (*corev1.Node, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.broken != nil {
+	nodes := schema.GroupResource{Resource: "nodes"}
+	var head struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	if err := json.Unmarshal(patch, &head); err != nil {
+		return nil, err
+	}
+	switch {
+	case n.broken != nil:
 		return nil, n.broken
-	}
-	if kind != types.JSONPatchType || !slices.Equal(sub, []string{"status"}) || n.node == nil {
+	case n.node == nil:
+		return nil, apierrors.NewNotFound(nodes, name)
+	case kind != types.StrategicMergePatchType || !slices.Equal(sub, []string{"status"}):
 		return nil, fmt.Errorf("%s of %s of %s is not known here", kind, sub, name)
+	case head.Metadata.ResourceVersion != "" && head.Metadata.ResourceVersion != n.node.ResourceVersion:
+		return nil, apierrors.NewConflict(nodes, name, errors.New("it has changed"))
+	case n.refuse != nil && strings.Contains(string(patch), `"Ready"`):
+		return nil, n.refuse
 	}
-	n.writes = append(n.writes, time.Now())
 	before, err := json.Marshal(n.node)
 	if err != nil {
 		return nil, err
 	}
-	ops, err := jsonpatch.DecodePatch(patch)
-	if err != nil {
-		return nil, err
-	}
-	after, err := ops.Apply(before)
+	after, err := strategicpatch.StrategicMergePatch(before, patch, corev1.Node{})
 	if err != nil {
 		return nil, err
 	}
 	n.node = &corev1.Node{}
 	err = json.Unmarshal(after, n.node)
-	n.node.ManagedFields = nil // nothing of ours is left
+	n.writes = append(n.writes, time.Now())
+	n.node.ResourceVersion = strconv.Itoa(len(n.writes))
 	return n.node.DeepCopy(), err
 }
 
@@ -157,7 +139,7 @@ func counts(changed, report, failed uint64) map[Write]uint64 {
 }
 
 func pressed(reason string) Condition {
-	return Condition{Type: "p/Mem", Status: corev1.ConditionTrue, Reason: reason, Message: reason}
+	return Condition{Type: "plimsoll.dev/Mem", Status: corev1.ConditionTrue, Reason: reason, Message: reason}
 }
 
 func TestStatusUnchangedWrittenSeldom(t *testing.T) {
@@ -208,7 +190,7 @@ func TestStatusAfterRestart(t *testing.T) {
 		heard := metav1.NewTime(time.Now().Add(-time.Minute).Truncate(time.Second))
 		n, g := &node{node: &corev1.Node{}}, &given{}
 		n.node.Status.Conditions = []corev1.NodeCondition{{
-			Type: "p/Mem", Status: corev1.ConditionTrue, Reason: "Stall", LastTransitionTime: began, LastHeartbeatTime: heard,
+			Type: "plimsoll.dev/Mem", Status: corev1.ConditionTrue, Reason: "Stall", LastTransitionTime: began, LastHeartbeatTime: heard,
 		}}
 		g.set(pressed("Stall"))
 		s, _ := running(t, n, g)
@@ -257,6 +239,116 @@ func TestStatusRetriesFromNode(t *testing.T) {
 		assert.Equal(t, counts(2, 0, 1), s.Writes())
 		require.Len(t, n.node.Status.Conditions, 1)
 		assert.Equal(t, "Floor", n.node.Status.Conditions[0].Reason)
+	})
+}
+
+// keptReady is the condition Ready of an agent that keeps its Node Ready.
+func keptReady() Condition {
+	return Condition{Type: "Ready", Status: corev1.ConditionTrue, Reason: "AgentBeats", Message: "m"}
+}
+
+// conditionOf the Node, or an empty one.
+func (n *node) conditionOf(kind corev1.NodeConditionType) corev1.NodeCondition {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.node.Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return corev1.NodeCondition{}
+}
+
+func (n *node) refuses(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refuse = err
+}
+
+// asKubelet writes Ready, and nothing else.
+func (n *node) asKubelet(status corev1.ConditionStatus, reason string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.writes = append(n.writes, time.Now())
+	n.node.ResourceVersion = strconv.Itoa(len(n.writes))
+	n.node.Status.Conditions = slices.DeleteFunc(n.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == "Ready" })
+	n.node.Status.Conditions = append(n.node.Status.Conditions, corev1.NodeCondition{
+		Type: "Ready", Status: status, Reason: reason, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+	})
+}
+
+func TestReadyRefused(t *testing.T) {
+	const mem = "plimsoll.dev/Mem"
+	synctest.Test(t, func(t *testing.T) {
+		n, g := &node{node: &corev1.Node{}}, &given{}
+		n.refuses(apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("a policy")))
+		g.set(pressed("Stall"), keptReady())
+		_, log := running(t, n, g)
+		assert.Equal(t, "Stall", n.conditionOf(mem).Reason, "a refusal of Ready refuses no other condition")
+		assert.Empty(t, n.conditionOf("Ready"))
+		g.set(pressed("Floor"), keptReady())
+		pass(time.Minute)
+		assert.Equal(t, "Floor", n.conditionOf(mem).Reason)
+		assert.Equal(t, 1, strings.Count(log.String(), "the API server refused the Node's Ready condition"), log)
+		assert.NotContains(t, log.String(), "failed to update node status")
+		n.refuses(nil)
+		pass(DefaultEvery + time.Second)
+		assert.Equal(t, "AgentBeats", n.conditionOf("Ready").Reason)
+		assert.Contains(t, log.String(), "the agent writes the Node's Ready condition again")
+	})
+}
+
+func TestReadyStaysWhenNotWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := &node{node: &corev1.Node{}}, &given{}
+		g.set(pressed("Stall"), keptReady())
+		s, log := running(t, n, g)
+		require.Equal(t, "AgentBeats", n.conditionOf("Ready").Reason)
+		n.refuses(errors.New("no right"))
+		for _, list := range [][]Condition{{pressed("Floor")}, nil} {
+			g.set(list...)
+			s.Reread()
+			pass(time.Minute)
+			assert.Equal(t, "AgentBeats", n.conditionOf("Ready").Reason)
+		}
+		assert.Empty(t, n.conditionOf("plimsoll.dev/Mem"))
+		assert.Empty(t, log.String())
+	})
+}
+
+// The agent reads the Node after each of its heartbeats then.
+func TestReadyLeftToKubelet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := &node{node: &corev1.Node{}}, &given{}
+		g.set(pressed("Stall"), keptReady())
+		s, log := running(t, n, g)
+		for range 30 { // as often as a kubelet reports, for 2.5 h
+			n.asKubelet(corev1.ConditionFalse, "KubeletNotReady")
+			for range 30 {
+				s.Reread()
+				pass(10 * time.Second)
+				require.Equal(t, "KubeletNotReady", n.conditionOf("Ready").Reason)
+			}
+		}
+		assert.Equal(t, 1, strings.Count(log.String(), "another client, such as a kubelet, writes the Node's Ready condition"), log)
+		for range 31 { // the kubelet has stopped
+			s.Reread()
+			pass(10 * time.Second)
+		}
+		assert.Equal(t, "AgentBeats", n.conditionOf("Ready").Reason)
+		assert.Contains(t, log.String(), "the agent writes the Node's Ready condition again")
+	})
+}
+
+func TestReadyWrittenBetweenReadAndWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := &node{node: &corev1.Node{}}, &given{}
+		g.set(keptReady())
+		s, _ := running(t, n, g)
+		n.asKubelet(corev1.ConditionTrue, "KubeletReady") // the agent does not know it when its report is due
+		pass(4*time.Minute + DefaultEvery)
+		assert.Equal(t, "KubeletReady", n.conditionOf("Ready").Reason)
+		assert.EqualValues(t, 1, s.Writes()[WriteFailed])
 	})
 }
 

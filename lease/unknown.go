@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/names"
@@ -33,37 +32,27 @@ func LastHeartbeat(conditions []corev1.NodeCondition) time.Time {
 	return last
 }
 
-// SetUnknown sets the conditions of a silent agent to Unknown. It writes with the
-// agent's field manager, so that the agent still owns them: its next write replaces
-// them all. Their lastHeartbeatTime is kept. The Node must be current, with its
-// managed fields: if it has changed, nothing is written and the error is a conflict
-// (optimistic concurrency).
+// SetUnknown sets the conditions of a silent agent to Unknown. Their lastHeartbeatTime is
+// kept. The Node must be current: if it has changed, nothing is written and the error is a
+// conflict (optimistic concurrency).
 func SetUnknown(ctx context.Context, nodes corev1client.NodesGetter, node *corev1.Node, message string) error {
-	conditions := asUnknown(nodeConditionsOf(node), message, time.Now())
+	conditions := asUnknown(node.Status.Conditions, message, time.Now())
 	if len(conditions) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, statusCallTimeout)
-	defer cancel()
-	_, err := nodes.Nodes().ApplyStatus(ctx, applycorev1.Node(node.Name).WithResourceVersion(node.ResourceVersion).WithStatus(statusOf(conditions)),
-		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-	if err != nil {
+	if _, err := patchStatus(ctx, nodes, node.Name, change{set: conditions, version: node.ResourceVersion}); err != nil {
 		return fmt.Errorf("set conditions of node %s to Unknown: %w", node.Name, err)
 	}
 	return nil
 }
 
 // asUnknown returns the agent's conditions with status Unknown; none if all are
-// Unknown already.
-func asUnknown(k *nodeConditions, message string, now time.Time) []corev1.NodeCondition {
+// Unknown already. Ready, where the agent keeps it, is the node lifecycle controller's to judge.
+func asUnknown(conditions []corev1.NodeCondition, message string, now time.Time) []corev1.NodeCondition {
 	var list []corev1.NodeCondition
 	changed := false
-	for _, c := range k.conditions {
-		if !k.ours(c.Type) {
-			continue
-		}
-		if !IsOurs(c.Type) { // Ready, where the agent keeps it: the node lifecycle controller's to judge
-			list = append(list, c)
+	for _, c := range conditions {
+		if !IsOurs(c.Type) {
 			continue
 		}
 		if c.Status != corev1.ConditionUnknown {

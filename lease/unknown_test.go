@@ -16,16 +16,12 @@ func TestUnknownChangesOnlyConditions(t *testing.T) {
 	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: kind, Status: status, Reason: reason, Message: "m", LastHeartbeatTime: long, LastTransitionTime: long}
 	}
-	k := &nodeConditions{
-		owned: []string{"plimsoll.dev/Disk", "plimsoll.dev/Memory", "Ready", "plimsoll.dev/NotThere"},
-		conditions: []corev1.NodeCondition{
-			condition("MemoryPressure", corev1.ConditionFalse, "Kubelet"),
-			condition("plimsoll.dev/Disk", corev1.ConditionFalse, "Clear"), condition("plimsoll.dev/Memory", corev1.ConditionTrue, "Hard"),
-			condition("plimsoll.dev/Net", corev1.ConditionUnknown, "NotSeen"), condition("Ready", corev1.ConditionTrue, "AgentBeats"),
-		},
-	}
-	got := asUnknown(k, "silence", now)
-	require.Len(t, got, 4)
+	got := asUnknown([]corev1.NodeCondition{
+		condition("MemoryPressure", corev1.ConditionFalse, "Kubelet"),
+		condition("plimsoll.dev/Disk", corev1.ConditionFalse, "Clear"), condition("plimsoll.dev/Memory", corev1.ConditionTrue, "Hard"),
+		condition("plimsoll.dev/Net", corev1.ConditionUnknown, "NotSeen"), condition("Ready", corev1.ConditionTrue, "AgentBeats"),
+	}, "silence", now)
+	require.Len(t, got, 3, "Ready is not the agent's to judge")
 	for i, kind := range []corev1.NodeConditionType{"plimsoll.dev/Disk", "plimsoll.dev/Memory", "plimsoll.dev/Net"} {
 		c := got[i]
 		assert.Equal(t, kind, c.Type)
@@ -34,9 +30,7 @@ func TestUnknownChangesOnlyConditions(t *testing.T) {
 	}
 	assert.Equal(t, now.Truncate(time.Second), got[1].LastTransitionTime.Time)
 	assert.Equal(t, long, got[2].LastTransitionTime, "it was Unknown before")
-	assert.Equal(t, k.conditions[4], got[3], "Ready stays as it is, and the agent's")
-	k.conditions = got
-	assert.Empty(t, asUnknown(k, "silence", now), "it was said")
+	assert.Empty(t, asUnknown(got, "silence", now), "it was said")
 }
 
 func TestLastHeartbeatOfOwnConditions(t *testing.T) {
@@ -56,7 +50,7 @@ func TestUnknownWrittenUntilAllSaySo(t *testing.T) {
 		{Type: "plimsoll.dev/Disk", Status: corev1.ConditionFalse, Reason: ReasonSilent},
 		{Type: "plimsoll.dev/Disk", Status: corev1.ConditionUnknown, Reason: "NotSeen"},
 	} {
-		got := asUnknown(&nodeConditions{conditions: []corev1.NodeCondition{other, said}}, "silence", time.Unix(1000, 0))
+		got := asUnknown([]corev1.NodeCondition{other, said}, "silence", time.Unix(1000, 0))
 		require.Len(t, got, 2, other)
 		assert.Equal(t, []string{"Unknown", ReasonSilent}, []string{string(got[0].Status), got[0].Reason})
 	}

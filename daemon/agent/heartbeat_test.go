@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -25,7 +26,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -174,8 +174,12 @@ func (c *conditioned) Get(context.Context, string, metav1.GetOptions) (*corev1.N
 	return c.node.DeepCopy(), nil
 }
 
-func (c *conditioned) ApplyStatus(_ context.Context, a *applycorev1.NodeApplyConfiguration, _ metav1.ApplyOptions) (*corev1.Node, error) {
-	c.set(*a.Status.Conditions[0].Status)
+func (c *conditioned) Patch(_ context.Context, _ string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Node, error) {
+	var patch corev1.Node
+	if err := json.Unmarshal(body, &patch); err != nil {
+		return nil, err
+	}
+	c.set(patch.Status.Conditions[0].Status)
 	return c.Get(context.Background(), "", metav1.GetOptions{})
 }
 
