@@ -63,16 +63,16 @@ func (c CPUContention) Threshold(v View) []Verdict {
 		out.Condition = conditionCPUContention
 	}
 	was := v.Was(out.Scope)
-	out.Latched, out.LowerMet = was.Latched, was.LowerMet
+	out.Latched, out.LowerMet, out.LowerSeen = was.Latched, was.LowerMet, was.LowerSeen
 	w, covered := v.Over(cpuWindow)
-	j, on := c.judge(v, w)
-	j.met, j.held = j.met && covered, j.held && covered
-	if j.met || j.held && was.RuleMetSince > 0 { // the upper threshold starts it, the lower one keeps it
+	j, on := c.judge(v, w, covered)
+	out.Observed = j.evidence[0].Observed
+	lower := whether(out.Observed, ">=", c.Waiting*lowerCPU)
+	if j.met || lower.met && was.RuleMetSince > 0 { // the upper threshold starts it, the lower one keeps it
 		out.RuleMetSince = cmp.Or(was.RuleMetSince, v.Monotonic)
 	}
-	out.Observed = j.evidence[0].Observed
 	lasted := j.met && j.compare(Soft, "met for", snapshot.Some((v.Monotonic-out.RuleMetSince).Seconds()), ">=", c.For.Seconds(), "seconds", "")
-	out.applyHysteresis(v, Soft, lasted && !v.WarmingUp, j.held && !v.WarmingUp, c.ClearFor)
+	out.applyHysteresis(v, Soft, lasted && !v.WarmingUp, out.stillHeld(v, Soft, lower) && !v.WarmingUp, c.ClearFor)
 	out.Evidence, out.Absent = j.evidence, j.absent
 	out.Reason = j.reason(out.Level, v.WarmingUp) + c.who(w, on)
 	return []Verdict{out}
@@ -80,10 +80,13 @@ func (c CPUContention) Threshold(v View) []Verdict {
 
 // judge makes the comparison. Contention is derived only when a workload may wait for
 // long enough.
-func (c CPUContention) judge(v View, w snapshot.Window) (j judgement, on *snapshot.Contention) {
+func (c CPUContention) judge(v View, w snapshot.Window, covered bool) (j judgement, on *snapshot.Contention) {
 	why := ""
-	if w.Pressure().CPU.Some.IsZero() {
+	switch {
+	case w.Pressure().CPU.Some.IsZero():
 		why = cmp.Or(v.Pressure.Totals.Absent["cpu"], "a ratio needs two samples")
+	case !covered:
+		why = v.unseen(w, cpuWindow)
 	}
 	longest, atMost := snapshot.CPUWait(v.Workloads, w)
 	waited := snapshot.Some(longest)
@@ -95,8 +98,7 @@ func (c CPUContention) judge(v View, w snapshot.Window) (j judgement, on *snapsh
 		waited = snapshot.Opt[float64]{}
 	}
 	j.met = j.compare(Soft, "a workload waits because of others over "+cpuWindow.String(), waited, ">=", c.Waiting, "ratio", why)
-	waiting, _ := waited.Get()
-	j.held, j.absent = waiting >= c.Waiting*lowerCPU, why
+	j.absent = why
 	return j, on
 }
 

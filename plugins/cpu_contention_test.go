@@ -164,7 +164,7 @@ func TestHealthyCPU(t *testing.T) {
 				}
 				v := n.next(now)
 				require.Equal(t, None, v.Level, v.Reason)
-				if i > 1 {
+				if i >= 10 { // all of the window was seen
 					require.Empty(t, v.Absent)
 				}
 			}
@@ -235,6 +235,46 @@ func TestCPUNotJudged(t *testing.T) {
 			assert.Contains(t, v.Reason, why)
 		})
 	}
+	t.Run("does not end a level at once", func(t *testing.T) {
+		n := newCPUNode(t)
+		require.Equal(t, Soft, n.seconds(75, contendedCPU()).Level)
+		n.noPSI = true
+		for range 300 {
+			v := n.next(contendedCPU())
+			require.Equal(t, Soft, v.Level, v.Reason)
+			require.Equal(t, None, v.MetLevel)
+			require.Equal(t, "no PSI", v.Absent)
+		}
+		v := n.seconds(40, contendedCPU())
+		assert.Equal(t, None, v.Level, "it does not stay on for ever")
+		assert.Equal(t, "no PSI", v.NotJudged())
+	})
+	t.Run("does not count towards the minute", func(t *testing.T) {
+		n := newCPUNode(t)
+		n.seconds(60, contendedCPU())
+		n.noPSI = true
+		n.seconds(20, contendedCPU())
+		n.noPSI = false
+		assert.Equal(t, None, n.seconds(50, contendedCPU()).Level)
+	})
+	t.Run("after a gap", func(t *testing.T) {
+		n := newCPUNode(t)
+		seen := func(level Level) {
+			n.sleep(time.Minute)
+			v := n.next(quietCPU())
+			require.Equal(t, level, v.Level)
+			require.Equal(t, "a ratio needs two samples", v.Absent)
+			v = n.seconds(4, quietCPU())
+			require.Equal(t, level, v.Level)
+			require.Equal(t, "4s of the last 10s seen so far", v.Absent)
+			require.Empty(t, n.seconds(6, quietCPU()).Absent)
+		}
+		n.seconds(20, quietCPU())
+		seen(None)
+		require.Equal(t, Soft, n.seconds(75, contendedCPU()).Level)
+		seen(Soft)
+		assert.Equal(t, None, n.seconds(35, quietCPU()).Level)
+	})
 	t.Run("is no matter while no workload can wait for long", func(t *testing.T) {
 		n := newCPUNode(t)
 		n.noThrottle = true

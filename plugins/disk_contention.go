@@ -106,7 +106,7 @@ func find(list []snapshot.Contention, device string) *snapshot.Contention {
 func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, covered bool, who func(string) *snapshot.Contention) Verdict {
 	out := Verdict{Resource: Disk, Scope: d.Name, Condition: conditionDiskContention, Unit: "seconds", Operator: ">=", Whole: snapshot.Some(1.0)}
 	was := v.Was(d.Name)
-	out.Latched, out.LowerMet = was.Latched, was.LowerMet
+	out.Latched, out.LowerMet, out.LowerSeen = was.Latched, was.LowerMet, was.LowerSeen
 	slow := diskAwait{}
 	if ceiling, named := p.ceiling(d.Name); named {
 		slow = ceiling.nearest(d, w)
@@ -114,15 +114,20 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 	} else {
 		slow = p.slowest(v, d, w)
 	}
+	slow.unseen = unseenOnDisk(v, d, w, covered)
 	out.Observed, out.Threshold = slow.await, snapshot.Some(slow.threshold)
 	out.Evidence = []Evidence{slow.evidence()}
-	var met, held bool
-	unnamed := ""
-	out.Reason = slow.text()
-	if await, ok := slow.await.Get(); ok && covered && await >= slow.threshold*lowerAwait {
+	met, lower, unnamed := false, maybe{}, ""
+	out.Absent, out.Reason = slow.unseen, slow.text()
+	switch await, ok := slow.await.Get(); {
+	case slow.unseen != "":
+		lower.may, out.Reason = true, "incomplete data: "+slow.unseen
+	case ok && await >= slow.threshold*lowerAwait:
 		c := who(d.Name)
-		held = c.State == snapshot.ContentionPresent
-		met = held && await >= slow.threshold
+		present := c.State == snapshot.ContentionPresent
+		// That it is in doubt what a measured stall is due to is no missing value.
+		lower = maybe{met: present, may: present || c.Absent["sufferers"] != ""}
+		met = lower.met && await >= slow.threshold
 		out.Evidence = append(out.Evidence, sufferersEvidence(c))
 		out.Absent = c.Unknown()
 		out.Reason, unnamed = contentionText(c)+"; "+out.Reason, p.unnamed(c, slow)
@@ -130,20 +135,31 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 	if c := capacityOf(v.Capacities, d.Name); c != nil && c.Slow != "" {
 		out.Reason, unnamed = out.Reason+"; "+c.Slow, cmp.Or(unnamed, c.Slow)
 	}
-	if covered { // no all-clear: whether a workload waits may not have been seen
-		out.Absent = cmp.Or(out.Absent, find(v.Contention, d.Name).Unknown())
-	}
+	// no all-clear: whether a workload waits may not have been seen
+	out.Absent = cmp.Or(out.Absent, find(v.Contention, d.Name).Unknown())
 	if met {
 		out.RuleMetSince = cmp.Or(was.RuleMetSince, v.Monotonic)
 	}
 	lasted := met && v.Monotonic-out.RuleMetSince >= p.For
-	out.applyHysteresis(v, Soft, lasted && !v.WarmingUp, held && !v.WarmingUp, p.ClearFor)
+	out.applyHysteresis(v, Soft, lasted && !v.WarmingUp, out.stillHeld(v, Soft, lower) && !v.WarmingUp, p.ClearFor)
 	out.Partial = v.WarmingUp || v.Monotonic-v.Since < p.For
 	p.explain(&out, v, met, lasted)
 	if out.Level > None {
 		out.Absent = cmp.Or(out.Absent, unnamed)
 	}
 	return out
+}
+
+// unseenOnDisk is why what the disk did in the window is not known; empty: it is, also where
+// it did too little to have an await.
+func unseenOnDisk(v View, d *snapshot.Disk, w snapshot.Window, covered bool) string {
+	switch {
+	case w.Disk(d).IsZero():
+		return "a rate needs two samples"
+	case !covered:
+		return v.unseen(w, diskWindow)
+	}
+	return ""
 }
 
 // explain adds to the reason of a verdict why the level is not what the comparisons say.
@@ -180,6 +196,7 @@ type diskAwait struct {
 	threshold float64
 	why       string // why there is no baseline
 	least     string // why the threshold is not lower, of a disk that says that it rotates
+	unseen    string // why it cannot be judged; empty: it can
 	// unit of await and threshold if they are of a ceiling; empty: seconds.
 	unit string
 }
@@ -228,10 +245,8 @@ func (s diskAwait) evidence() Evidence {
 	}
 	if await, ok := s.await.Get(); ok {
 		e.Met = await >= s.threshold
-	} else if s.unit != "" {
-		e.Absent = "a rate needs two samples"
 	} else {
-		e.Absent = fmt.Sprintf("fewer than %d requests", diskRequests)
+		e.Absent = cmp.Or(s.unseen, fmt.Sprintf("fewer than %d requests", diskRequests))
 	}
 	return e
 }

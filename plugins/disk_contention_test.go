@@ -125,6 +125,8 @@ func TestDiskContention(t *testing.T) {
 	t.Run("without baseline", diskContentionWithoutBaseline)
 	t.Run("unattributed", diskContentionUnattributed)
 	t.Run("without PSI", diskContentionWithoutPSI)
+	t.Run("missing input", diskContentionMissingInput)
+	t.Run("after gap", diskContentionAfterGap)
 	t.Run("warm up", diskContentionWarmUp)
 	t.Run("changed rule", diskContentionChangedRule)
 	t.Run("rotational", diskContentionRotational)
@@ -220,6 +222,51 @@ func diskContentionWithoutPSI(t *testing.T) {
 	n.noPSI = true
 	n.never(120, pressedHard())
 	assert.Contains(t, n.levels.Verdicts[0].Absent, "psi=1")
+}
+
+// That it is not known who waits does not end a level at once.
+func diskContentionMissingInput(t *testing.T) {
+	n := newDiskNode(t).learned()
+	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
+	n.noPSI = true
+	for range 300 {
+		v := n.second(pressedHard())
+		require.Equal(t, Soft, v.Level, v.Reason)
+		require.Equal(t, None, v.MetLevel)
+		require.Contains(t, v.Absent, "psi=1")
+		require.Empty(t, v.Candidates)
+	}
+	v := n.seconds(40, pressedHard())
+	assert.Equal(t, None, v.Level, "it does not stay on for ever")
+	assert.Contains(t, v.NotJudged(), "psi=1")
+
+	n.noPSI = false
+	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
+	n.noPSI = true
+	assert.Equal(t, None, n.seconds(50, calm()).Level, "a disk that is as fast as ever is clear, whoever waits")
+}
+
+func diskContentionAfterGap(t *testing.T) {
+	n := newDiskNode(t).learned()
+	n.never(60, diskSecond{})
+	require.Empty(t, n.levels.Verdicts[0].Absent, "a disk without requests is judged")
+	seen := func(level Level) {
+		n.at += time.Minute // no sample
+		v := n.second(calm())
+		require.Equal(t, level, v.Level)
+		require.Equal(t, "a rate needs two samples", v.Absent)
+		require.Contains(t, v.Reason, "incomplete data: a rate needs two samples")
+		require.Equal(t, v.Absent, v.Evidence[0].Absent)
+		v = n.seconds(4, calm())
+		require.Equal(t, level, v.Level)
+		require.Equal(t, "4s of the last 10s seen so far", v.Absent)
+		require.Empty(t, v.Candidates)
+		require.Empty(t, n.seconds(6, calm()).Absent)
+	}
+	seen(None)
+	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
+	seen(Soft)
+	assert.Equal(t, None, n.seconds(35, calm()).Level)
 }
 
 func diskContentionWarmUp(t *testing.T) {

@@ -22,20 +22,34 @@ type judgement struct {
 // not meet the threshold.
 func (j *judgement) compare(level Level, what string, observed snapshot.Opt[float64], op string, threshold float64, unit, why string) bool {
 	e := Evidence{Rule: level, What: what, Observed: observed, Operator: op, Threshold: threshold, Unit: unit}
-	o, ok := observed.Get()
-	switch {
-	case !ok:
+	e.Met = whether(observed, op, threshold).met
+	if observed.IsZero() {
 		e.Absent = why
-	case op == "<":
-		e.Met = o < threshold
-	case op == ">":
-		e.Met = o > threshold
-	default:
-		e.Met = o >= threshold
 	}
 	j.evidence = append(j.evidence, e)
 	return e.Met
 }
+
+// maybe is a condition some values of which may be missing: it is met by those that are
+// known, and it may be met, whatever the others are (three-valued logic).
+type maybe struct{ met, may bool }
+
+// whether compares a value with a threshold.
+func whether(observed snapshot.Opt[float64], op string, threshold float64) maybe {
+	o, known := observed.Get()
+	met := o >= threshold
+	switch op {
+	case "<":
+		met = o < threshold
+	case ">":
+		met = o > threshold
+	}
+	return maybe{met: known && met, may: !known || met}
+}
+
+func (m maybe) and(o maybe) maybe { return maybe{met: m.met && o.met, may: m.may && o.may} }
+
+func (m maybe) or(o maybe) maybe { return maybe{met: m.met || o.met, may: m.may || o.may} }
 
 // reason is the judgement in one sentence.
 func (j *judgement) reason(level Level, warmingUp bool) string {
@@ -121,6 +135,21 @@ func (v *Verdict) applyHysteresis(view View, level Level, met, held bool, cleare
 	if v.Latched[i] {
 		v.Level = max(v.Level, level)
 	}
+}
+
+// maxUnseen is how long a level stays on at most of which it is not known whether its lower
+// threshold is still met, counted from when that was last seen.
+const maxUnseen = 5 * time.Minute
+
+// stillHeld reports whether the lower threshold of a level counts as met: it is, or it may be
+// and was seen to be not long ago. A missing value does not end a level at once, and turns
+// none on.
+func (v *Verdict) stillHeld(view View, level Level, lower maybe) bool {
+	i := level - Soft
+	if lower.met || !v.Latched[i] {
+		v.LowerSeen[i] = view.Monotonic
+	}
+	return lower.met || lower.may && view.Monotonic-v.LowerSeen[i] < maxUnseen
 }
 
 // recordLasting records since when each of these workloads has met the rule without a break

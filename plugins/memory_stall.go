@@ -78,14 +78,14 @@ func (m MemoryStall) Threshold(v View) []Verdict {
 	soft := m.judge(v, Soft, m.Soft, softFloor*m.KubeletEvictionHard)
 	hard := m.judge(v, Hard, m.Hard, hardFloor*m.KubeletEvictionHard)
 	if v.WarmingUp {
-		soft.met, soft.held = false, false
+		soft.met, soft.lower = false, maybe{}
 	}
 	out := Verdict{Resource: Memory, Scope: "node", Condition: conditionMemoryContention, Unit: "ratio", Operator: ">="}
 	out.Evidence = append(hard.evidence, soft.evidence...)
 	was := v.Was(out.Scope)
-	out.Latched, out.LowerMet = was.Latched, was.LowerMet
-	out.applyHysteresis(v, Soft, soft.met, soft.held, m.ClearFor)
-	out.applyHysteresis(v, Hard, hard.met, hard.held, m.ClearFor)
+	out.Latched, out.LowerMet, out.LowerSeen = was.Latched, was.LowerMet, was.LowerSeen
+	out.applyHysteresis(v, Soft, soft.met, out.stillHeld(v, Soft, soft.lower), m.ClearFor)
+	out.applyHysteresis(v, Hard, hard.met, out.stillHeld(v, Hard, hard.lower), m.ClearFor)
 	shown, rule := soft, m.Soft
 	out.Absent = cmp.Or(hard.absent, soft.absent)
 	if out.Level == Hard { // what soft lacks, such as samples of half a minute, does not matter
@@ -123,6 +123,8 @@ func (m MemoryStall) Spare(s *snapshot.Snapshot) (bytes float64, known bool) {
 type stallJudgement struct {
 	judgement
 	stall snapshot.Opt[float64]
+	// lower is the rule with its lower thresholds (hysteresis).
+	lower maybe
 	// belowFloor: below the floor for the whole window, whatever the stall.
 	belowFloor bool
 }
@@ -133,7 +135,7 @@ func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) st
 	full, own, why := nodeStall(v.Snapshot, w)
 	j := stallJudgement{judgement: judgement{absent: why}, stall: full}
 	if !covered && !v.Pressure.Totals.Memory.Full.IsZero() { // without a total it never will be covered
-		j.absent = fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Round(time.Second), rule.Window)
+		j.absent = v.unseen(w, rule.Window)
 	}
 	scans := w.Memory().ScansPerSecond
 	what := "memory stall, full, over " + rule.Window.String()
@@ -142,12 +144,31 @@ func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) st
 	}
 	stalls := j.compare(level, what, full, ">=", rule.StallFull, "ratio", why)
 	little := j.compare(level, "memory available", v.Memory.AvailableRatio, "<", rule.Available, "ratio", "not in /proc/meminfo")
-	swapless := level == Hard && j.swapExhausted(v.Snapshot, w)
+	swapless := level == Hard && j.swapExhausted(v.Snapshot, w).met
 	moves := j.compare(level, "global reclaim, pages scanned per second", scans, ">", 0, "pages", "not in /proc/vmstat")
 	j.belowFloor = j.compare(level, "memory available throughout "+rule.Window.String(), float(w.MaxAvailable()), "<", float64(floor), "bytes", "not in /proc/meminfo")
 	j.met = covered && moves && (stalls && (little || swapless) || j.belowFloor)
-	j.held = m.lowerMet(v, level, rule, floor)
+	j.lower = m.lowerMet(v, level, rule, floor)
+	if !j.met { // else what is missing does not matter
+		j.absent = cmp.Or(j.absent, lackingOfMemory(v.Snapshot, w, floor))
+	}
 	return j
+}
+
+// lackingOfMemory is which input beside the stall is missing, and why; empty: none is.
+func lackingOfMemory(s *snapshot.Snapshot, w snapshot.Window, floor uint64) string {
+	const gap = "not measured throughout the window"
+	absent := s.Memory.Absent
+	available, _ := s.Memory.AvailableBytes.Get()
+	switch {
+	case s.Memory.AvailableRatio.IsZero():
+		return "memory available: " + cmp.Or(absent["meminfo"], absent["availableBytes"], absent["totalBytes"], "not measured")
+	case w.Memory().ScansPerSecond.IsZero():
+		return "pages scanned: " + cmp.Or(absent["vmstat"], gap)
+	case available < floor && w.MaxAvailable().IsZero(): // with more now it was not below throughout
+		return "memory available: " + gap
+	}
+	return ""
 }
 
 // swapFree is the share of free swap below which it counts as full.
@@ -155,29 +176,30 @@ const swapFree = 0.10
 
 // swapExhausted reports whether the swap is nearly full and pages are swapped in: pages
 // that are reclaimed next cannot be swapped out, however much seems available.
-func (j *stallJudgement) swapExhausted(s *snapshot.Snapshot, w snapshot.Window) bool {
+func (j *stallJudgement) swapExhausted(s *snapshot.Snapshot, w snapshot.Window) maybe {
 	total, ok1 := s.Memory.SwapTotalBytes.Get()
 	free, ok2 := s.Memory.SwapFreeBytes.Get()
 	if !ok1 || !ok2 || total == 0 {
-		return false
+		return maybe{}
 	}
+	ins := w.Memory().SwapInsPerSecond
 	full := j.compare(Hard, "swap free", snapshot.Some(float64(free)/float64(total)), "<", swapFree, "ratio", "")
-	back := j.compare(Hard, "pages swapped in per second", w.Memory().SwapInsPerSecond, ">", 0, "pages", "not in /proc/vmstat")
-	return full && back
+	back := j.compare(Hard, "pages swapped in per second", ins, ">", 0, "pages", "not in /proc/vmstat")
+	return maybe{met: full && back, may: full && (back || ins.IsZero())}
 }
 
 // lowerMet is the rule with its lower thresholds (hysteresis), over lowerWindow.
-func (m MemoryStall) lowerMet(v View, level Level, rule StallRule, floor uint64) bool {
+func (MemoryStall) lowerMet(v View, level Level, rule StallRule, floor uint64) maybe {
 	w, _ := v.Over(lowerWindow)
 	full, _, _ := nodeStall(v.Snapshot, w)
-	stall, ok1 := full.Get()
-	ratio, ok2 := v.Memory.AvailableRatio.Get()
-	available, ok3 := v.Memory.AvailableBytes.Get()
-	scans, _ := w.Memory().ScansPerSecond.Get() // absent: then nothing was met either
-	swapless := level == Hard && (&stallJudgement{}).swapExhausted(v.Snapshot, w)
-	stalls := ok1 && ok2 && stall >= rule.StallFull*lowerStall && (ratio < rule.Available*upperAvailable || swapless)
-	under := ok3 && float64(available) < float64(floor)*upperAvailable
-	return scans > 0 && (stalls || under)
+	moves := whether(w.Memory().ScansPerSecond, ">", 0)
+	stalls := whether(full, ">=", rule.StallFull*lowerStall)
+	little := whether(v.Memory.AvailableRatio, "<", rule.Available*upperAvailable)
+	if level == Hard {
+		little = little.or((&stallJudgement{}).swapExhausted(v.Snapshot, w))
+	}
+	under := whether(float(v.Memory.AvailableBytes), "<", float64(floor)*upperAvailable)
+	return moves.and(stalls.and(little).or(under))
 }
 
 // nodeStall is PSI memory full of the host without the stall of cgroups at their

@@ -33,7 +33,9 @@ type node struct {
 	pod       *snapshot.Workload
 	other     *snapshot.Workload
 	noPSI     bool
-	levels    *Levels
+	// noScans and noAvailable: /proc/vmstat and MemAvailable cannot be read.
+	noScans, noAvailable bool
+	levels               *Levels
 }
 
 func newNode(t *testing.T) *node {
@@ -63,6 +65,14 @@ func (n *node) second(stall float64, scans uint64) Verdict {
 		s.Pressure.Absent.Because("memory", "no PSI (kernel built without CONFIG_PSI)")
 	} else {
 		s.Pressure.Memory.Full = snapshot.Some(n.full)
+	}
+	if n.noScans {
+		s.Memory.ScansDirect, s.Memory.ScansKswapd = snapshot.Opt[uint64]{}, snapshot.Opt[uint64]{}
+		s.Memory.Absent.Because("vmstat", "permission denied")
+	}
+	if n.noAvailable {
+		s.Memory.AvailableBytes = snapshot.Opt[uint64]{}
+		s.Memory.Absent.Because("availableBytes", "not in /proc/meminfo")
 	}
 	for _, w := range []*snapshot.Workload{n.pod, n.other} {
 		if w != nil {
@@ -113,6 +123,9 @@ func TestMemoryStall(t *testing.T) {
 	t.Run("same config kept", memoryStallSameConfigKept)
 	t.Run("without PSI floors only", memoryStallWithoutPSIFloorsOnly)
 	t.Run("after gap", memoryStallAfterGap)
+	t.Run("missing input", memoryStallMissingInput)
+	t.Run("missing once", memoryStallMissingOnce)
+	t.Run("missing and clear", memoryStallMissingAndClear)
 	t.Run("largest first", memoryStallLargestFirst)
 	t.Run("unknown memory not named", memoryStallUnknownMemoryNotNamed)
 	t.Run("release target", memoryStallReleaseTarget)
@@ -330,6 +343,69 @@ func memoryStallAfterGap(t *testing.T) {
 	assert.Empty(t, v.Candidates)
 	n.available = 40 * gib
 	assert.InDelta(t, 30, n.until(None, 60, 0, 0), 1, "all of the cleared window must be seen")
+}
+
+// What is missing neither turns a level on nor ends one at once, and evicts no pod.
+func memoryStallMissingInput(t *testing.T) {
+	for absent, remove := range map[string]func(*node){
+		"pages scanned: permission denied":         func(n *node) { n.noScans = true },
+		"memory available: not in /proc/meminfo":   func(n *node) { n.noAvailable = true },
+		"no PSI (kernel built without CONFIG_PSI)": func(n *node) { n.noPSI = true },
+	} {
+		t.Run(absent, func(t *testing.T) {
+			n := newNode(t)
+			n.pod = &snapshot.Workload{Cgroup: "/a", Inode: 1, MemoryBytes: snapshot.Some(uint64(gib)), InactiveFileBytes: snapshot.Some(uint64(0))}
+			n.warm()
+			n.available = 2 * gib
+			v := n.seconds(20, 0.8, 9000)
+			require.Equal(t, Hard, v.Level)
+			require.NotEmpty(t, v.Candidates)
+			remove(n)
+			for range 300 {
+				v = n.second(0.8, 9000)
+				require.Equal(t, Hard, v.Level, v.Reason)
+				require.Equal(t, None, v.MetLevel)
+				require.Equal(t, absent, v.Absent)
+				require.Empty(t, v.Candidates)
+			}
+			assert.LessOrEqual(t, n.until(None, 60, 0.8, 9000), 40, "it does not stay on for ever")
+			for range 60 {
+				v = n.second(0.8, 9000)
+				require.Equal(t, None, v.Level, v.Reason)
+				require.Equal(t, absent, v.NotJudged(), "no all-clear")
+			}
+		})
+	}
+}
+
+// Of a window in which a value is missing once it is not known how it was throughout.
+func memoryStallMissingOnce(t *testing.T) {
+	n := newNode(t).warm()
+	n.available = 300 * mib
+	n.noAvailable = true
+	n.second(0, 100)
+	n.noAvailable = false
+	assert.Equal(t, "memory available: not measured throughout the window", n.seconds(10, 0, 100).Absent)
+	n.available = 32 * gib
+	assert.Empty(t, n.second(0, 100).Absent, "with so much now it was not below its floor throughout")
+
+	n.available = 2 * gib
+	require.Equal(t, Hard, n.seconds(20, 0.8, 9000).Level)
+	n.noScans = true
+	n.seconds(25, 0.8, 9000)
+	n.noScans, n.available = false, 40*gib
+	assert.InDelta(t, 30, n.until(None, 60, 0, 0), 1, "all of the time to clear must be seen")
+}
+
+// Where what is known is clear, what is missing does not matter.
+func memoryStallMissingAndClear(t *testing.T) {
+	n := newNode(t)
+	n.noPSI = true
+	n.warm()
+	n.available = 150 * mib
+	n.until(Hard, 10, 0, 100)
+	n.available = 40 * gib
+	assert.InDelta(t, 30, n.until(None, 60, 0, 100), 1)
 }
 
 func memoryStallLargestFirst(t *testing.T) {

@@ -148,6 +148,9 @@ type Verdict struct {
 	// LowerMet is, for each level from Soft on, when its lower threshold was last met:
 	// the state of the hysteresis.
 	LowerMet [2]time.Duration `json:"-"`
+	// LowerSeen is, for each level from Soft on, when its lower threshold was last seen to be
+	// met, or the level was not on. LowerMet may be later, while a value is missing.
+	LowerSeen [2]time.Duration `json:"-"`
 	// Latched is, for each level from Soft on, whether it is on (latched).
 	Latched [2]bool `json:"-"`
 	// MetSince is, for a rule about single workloads that must be met for some time

@@ -2,6 +2,8 @@ package plugins
 
 import (
 	"cmp"
+	"fmt"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
@@ -55,6 +57,11 @@ func (v *Verdict) NotJudged() string {
 		just = "the agent, the node or the rule has just started"
 	}
 	return cmp.Or(v.Absent, just)
+}
+
+// unseen is how much was seen of a window that is not covered yet.
+func (v View) unseen(w snapshot.Window, d time.Duration) string {
+	return fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Round(time.Second), d)
 }
 
 // resourcesOf are the resources that a node has to be judged by. What a filesystem

@@ -187,9 +187,9 @@ func (w *watch) holds(s *snapshot.Sample, at float64) {
 			w.unjudged[i] += w.saysSo(not)
 		}
 	}
-	gap := w.ours.snapshot.WindowSeconds == 0 // there is no rate after one
-	from := w.label.Load.From                 // of a pod that has just begun the quota is unknown
-	if at >= windowFills && !gap && (at < from || at >= from+windowFills) {
+	_, seen := w.ours.snapshot.Over(10 * time.Second) // not just after a gap
+	from := w.label.Load.From                         // of a pod that has just begun the quota is unknown
+	if at >= windowFills && seen && (at < from || at >= from+windowFills) {
 		unjudged := w.ours.levels.Unjudged(w.ours.snapshot)
 		require.False(w.t, slices.ContainsFunc(unjudged, func(u plugins.Unjudged) bool {
 			return u.Resource == plugins.CPU && u.Why != justStarted
