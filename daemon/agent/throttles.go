@@ -35,11 +35,11 @@ type throttles struct {
 	file        state.File[savedThrottles]
 	writer      state.Writer // of file
 	// late brings what an earlier agent saved, once the disk answers; nil: it is known.
-	late        <-chan savedThrottles
-	journal     throttle.Journal
-	tree        throttle.Tree // of the journal
-	resizes     resizes
-	list        map[throttle.Target]throttle.Throttle
+	late    <-chan savedThrottles
+	journal throttle.Journal
+	tree    throttle.Tree // of the journal
+	resizes resizes
+	list    map[throttle.Target]throttle.Throttle
 	// devices are the numbers of disks by name, and titles the names of workloads by
 	// cgroup, both of the newest sample.
 	devices, titles map[string]string
