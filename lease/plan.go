@@ -9,9 +9,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// otherWriterGone is how long after another client wrote Ready the agent leaves it alone: twice
-// the kubelet's nodeStatusReportFrequency.
-const otherWriterGone = 10 * time.Minute
+// otherWriterGone is for how long Ready must be as another client wrote it before the agent
+// takes it over: a kubelet writes it every 5 to 7.5 min by default, where nothing changes
+// (nodeStatusReportFrequency).
+const otherWriterGone = 20 * time.Minute
+
+// otherWriter is what another client wrote as Ready last, and since when the agent has seen
+// it so: the times in it are those of another machine's clock, which may be off.
+type otherWriter struct {
+	wrote corev1.NodeCondition
+	since time.Time
+}
+
+// gone reports whether the client has stopped, by what the Node has now.
+func (o *otherWriter) gone(is *corev1.NodeCondition, now time.Time) bool {
+	was := &o.wrote
+	if is.Status != was.Status || is.Reason != was.Reason || !is.LastHeartbeatTime.Equal(&was.LastHeartbeatTime) {
+		o.wrote, o.since = *is, now
+	}
+	return now.Sub(o.since) >= otherWriterGone
+}
 
 // nodeConditions is the Node's conditions when it was last read or written.
 type nodeConditions struct {
@@ -55,12 +72,12 @@ func plan(k *nodeConditions, want []Condition, now time.Time, reportEvery time.D
 // as a kubelet, wrote it, while the agent leaves it to that client: two that write it would
 // overwrite each other for ever. Unknown is the node lifecycle controller's, and the agent's to
 // change. Ready is never removed: it becomes Unknown when the Node's Lease expires.
-func planReady(k *nodeConditions, want []Condition, now time.Time, reportEvery time.Duration) (c change, other *corev1.NodeCondition) {
+func planReady(k *nodeConditions, want []Condition, by *otherWriter, now time.Time, reportEvery time.Duration) (c change, other *corev1.NodeCondition) {
 	if len(want) == 0 {
 		return change{}, nil
 	}
 	is := k.find(want[0].Type)
-	if is != nil && is.Reason != want[0].Reason && is.Status != corev1.ConditionUnknown && now.Sub(is.LastHeartbeatTime.Time).Abs() < otherWriterGone {
+	if is != nil && is.Reason != want[0].Reason && is.Status != corev1.ConditionUnknown && !by.gone(is, now) {
 		return change{}, is
 	}
 	if c = k.update(want, now, reportEvery); c.why == "" {

@@ -105,19 +105,18 @@ func TestReadyWrittenByOneClient(t *testing.T) {
 		since int64
 		left  bool
 	}{
-		"there is none":                           {nil, Changed, now, false},
-		"ours, lately":                            {[]corev1.NodeCondition{on(ready, corev1.ConditionTrue, "AgentBeats", 5, now-1)}, "", 0, false},
-		"ours, and a report is due":               {[]corev1.NodeCondition{on(ready, corev1.ConditionTrue, "AgentBeats", 5, now-240)}, Report, 5, false},
-		"the node lifecycle controller's":         {[]corev1.NodeCondition{on(ready, corev1.ConditionUnknown, "NodeStatusUnknown", now-9, now-50)}, Changed, now, false},
-		"a kubelet's":                             {[]corev1.NodeCondition{on(ready, corev1.ConditionTrue, "KubeletReady", 5, now-299)}, "", 0, true},
-		"a kubelet's that is not ready":           {[]corev1.NodeCondition{on(ready, corev1.ConditionFalse, "KubeletNotReady", 5, now-599)}, "", 0, true},
-		"a kubelet's that has stopped":            {[]corev1.NodeCondition{on(ready, corev1.ConditionFalse, "KubeletNotReady", 5, now-600)}, Changed, now, false},
-		"a kubelet's that has stopped, and ready": {[]corev1.NodeCondition{on(ready, corev1.ConditionTrue, "KubeletReady", 5, now-600)}, Changed, 5, false},
-		"a kubelet's, and the clock was set back": {[]corev1.NodeCondition{on(ready, corev1.ConditionFalse, "KubeletNotReady", 5, now+600)}, Changed, now, false},
+		"there is none":                   {nil, Changed, now, false},
+		"ours, lately":                    {[]corev1.NodeCondition{on(ready, corev1.ConditionTrue, "AgentBeats", 5, now-1)}, "", 0, false},
+		"ours, and a report is due":       {[]corev1.NodeCondition{on(ready, corev1.ConditionTrue, "AgentBeats", 5, now-240)}, Report, 5, false},
+		"the node lifecycle controller's": {[]corev1.NodeCondition{on(ready, corev1.ConditionUnknown, "NodeStatusUnknown", now-9, now-50)}, Changed, now, false},
+		"a kubelet's":                     {[]corev1.NodeCondition{on(ready, corev1.ConditionTrue, "KubeletReady", 5, now-299)}, "", 0, true},
+		"a kubelet's that is not ready":   {[]corev1.NodeCondition{on(ready, corev1.ConditionFalse, "KubeletNotReady", 5, now-599)}, "", 0, true},
+		"another's whose clock is behind": {[]corev1.NodeCondition{on(ready, corev1.ConditionFalse, "Other", 5, now-6000)}, "", 0, true},
+		"another's whose clock is ahead":  {[]corev1.NodeCondition{on(ready, corev1.ConditionFalse, "Other", 5, now+6000)}, "", 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &nodeConditions{append(c.is, on("plimsoll.dev/Mem", corev1.ConditionTrue, "Soft", 5, 6)), "7"}
-			got, other := planReady(k, wanted, time.Unix(now, 0), 4*time.Minute)
+			got, other := planReady(k, wanted, &otherWriter{}, time.Unix(now, 0), 4*time.Minute)
 			assert.Equal(t, c.left, other != nil)
 			if c.write == "" {
 				assert.Equal(t, change{}, got)
@@ -127,9 +126,30 @@ func TestReadyWrittenByOneClient(t *testing.T) {
 			assert.Equal(t, change{why: c.write, set: []corev1.NodeCondition{written}, version: "7"}, got)
 		})
 	}
-	got, other := planReady(&nodeConditions{[]corev1.NodeCondition{written}, "7"}, nil, time.Unix(now, 0), time.Minute)
+	got, other := planReady(&nodeConditions{[]corev1.NodeCondition{written}, "7"}, nil, &otherWriter{}, time.Unix(now, 0), time.Minute)
 	assert.Equal(t, change{}, got, "what is not wanted any more is not removed")
 	assert.Nil(t, other)
+}
+
+// Another client has stopped when its Ready has been the same for long, by the agent's own
+// clock: with each change it has that time again.
+func TestReadyTakenOverWhenOtherStops(t *testing.T) {
+	const ready = "Ready"
+	wanted := []Condition{{ready, corev1.ConditionTrue, "AgentBeats", "m"}}
+	by, begin := otherWriter{}, time.Unix(100_000, 0)
+	left := func(at time.Duration, is corev1.NodeCondition) bool {
+		got, other := planReady(&nodeConditions{[]corev1.NodeCondition{is}, "7"}, wanted, &by, begin.Add(at), 4*time.Minute)
+		assert.Equal(t, other == nil, got.why == Changed)
+		return other != nil
+	}
+	no, yes := on(ready, corev1.ConditionFalse, "KubeletNotReady", 5, 6), on(ready, corev1.ConditionTrue, "KubeletReady", 7, 8)
+	assert.True(t, left(0, no))
+	assert.True(t, left(otherWriterGone-1, no))
+	assert.True(t, left(otherWriterGone, yes), "it has written")
+	yes.LastHeartbeatTime = sec(9)
+	assert.True(t, left(2*otherWriterGone-1, yes), "and again")
+	assert.True(t, left(3*otherWriterGone-2, yes))
+	assert.False(t, left(3*otherWriterGone-1, yes))
 }
 
 // Each second is held against what an observer of the Node would have seen if

@@ -65,6 +65,7 @@ type Status struct {
 	known       *nodeConditions // nil until the Node was read, and after a failed write
 	reread      atomic.Bool     // known is out of date
 	loggedError string          // the last logged error; empty after a success
+	otherWriter otherWriter     // of Ready
 	loggedReady string          // the last logged reason why Ready is not written
 	mu          sync.Mutex      // guards writes
 	writes      map[Write]uint64
@@ -148,7 +149,7 @@ func (s *Status) reconcile(ctx context.Context) {
 	own, ready := splitReady(s.Conditions())
 	err := s.write(ctx, plan(s.known, own, time.Now(), s.reportEvery()))
 	s.logError(ctx, err)
-	c, other := planReady(s.known, ready, time.Now(), s.reportEvery())
+	c, other := planReady(s.known, ready, &s.otherWriter, time.Now(), s.reportEvery())
 	errReady := s.write(ctx, c) // a refusal, for want of a right, refuses no other condition
 	s.logReady(ctx, errReady, other, len(ready) > 0)
 	if err != nil || errReady != nil {
@@ -214,7 +215,7 @@ func (s *Status) logReady(ctx context.Context, err error, other *corev1.NodeCond
 	s.loggedReady = why
 	switch {
 	case apierrors.IsForbidden(err):
-		s.Log.Warn("the API server refused the Node's Ready condition, and no other; retrying; apply deploy/rbac-lease-node.yaml, or set lease.target: agent", "node", s.Node, "error", err)
+		s.Log.Warn("the API server refused the Node's Ready condition; retrying; if it is the only one, apply deploy/rbac-lease-node.yaml, or set lease.target: agent", "node", s.Node, "error", err)
 	case err != nil:
 		s.Log.Warn("failed to write the Node's Ready condition; retrying", "node", s.Node, "error", err)
 	case other != nil:

@@ -331,7 +331,7 @@ func TestReadyLeftToKubelet(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 1, strings.Count(log.String(), "another client, such as a kubelet, writes the Node's Ready condition"), log)
-		for range 31 { // the kubelet has stopped
+		for range 121 { // the kubelet has stopped
 			s.Reread()
 			pass(10 * time.Second)
 		}
