@@ -73,7 +73,7 @@ func (c CPUContention) Threshold(v View) []Verdict {
 	}
 	lasted := j.met && j.compare(Soft, "met for", snapshot.Some((v.Monotonic-out.RuleMetSince).Seconds()), ">=", c.For.Seconds(), "seconds", "")
 	out.applyHysteresis(v, Soft, lasted && !v.WarmingUp, out.stillHeld(v, Soft, lower) && !v.WarmingUp, c.ClearFor)
-	out.Evidence, out.Absent = j.evidence, j.absent
+	out.Evidence, out.Absent, j.unseen = j.evidence, j.absent, lower.unseen()
 	out.Reason = j.reason(out.Level, v.WarmingUp) + c.who(w, on)
 	return []Verdict{out}
 }

@@ -143,7 +143,7 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 	lasted := met && v.Monotonic-out.RuleMetSince >= p.For
 	out.applyHysteresis(v, Soft, lasted && !v.WarmingUp, out.stillHeld(v, Soft, lower) && !v.WarmingUp, p.ClearFor)
 	out.Partial = v.WarmingUp || v.Monotonic-v.Since < p.For
-	p.explain(&out, v, met, lasted)
+	p.explain(&out, v, met, lasted, lower.unseen())
 	if out.Level > None {
 		out.Absent = cmp.Or(out.Absent, unnamed)
 	}
@@ -163,12 +163,14 @@ func unseenOnDisk(v View, d *snapshot.Disk, w snapshot.Window, covered bool) str
 }
 
 // explain adds to the reason of a verdict why the level is not what the comparisons say.
-func (p DiskContention) explain(out *Verdict, v View, met, lasted bool) {
+func (p DiskContention) explain(out *Verdict, v View, met, lasted, unseen bool) {
 	switch {
 	case met && v.WarmingUp:
 		out.Reason = "warming up, only the hard level is judged: " + out.Reason
 	case met && !lasted:
 		out.Reason += fmt.Sprintf("; for %s, needs %s", (v.Monotonic - out.RuleMetSince).Round(time.Second), p.For)
+	case out.Level > None && !met && unseen:
+		out.Reason = staysUnseen + out.Reason
 	case out.Level > None && !met:
 		out.Reason = "level stays on until clear for " + p.ClearFor.String() + ": " + out.Reason
 	}

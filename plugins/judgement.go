@@ -16,6 +16,8 @@ type judgement struct {
 	met, held bool
 	evidence  []Evidence
 	absent    string
+	// unseen: it is not known whether the lower threshold is met.
+	unseen bool
 }
 
 // compare makes one comparison and adds it to the evidence. An absent value does
@@ -47,6 +49,9 @@ func whether(observed snapshot.Opt[float64], op string, threshold float64) maybe
 	return maybe{met: known && met, may: !known || met}
 }
 
+// unseen: it is not known whether it is met.
+func (m maybe) unseen() bool { return m.may && !m.met }
+
 func (m maybe) and(o maybe) maybe { return maybe{met: m.met && o.met, may: m.may && o.may} }
 
 func (m maybe) or(o maybe) maybe { return maybe{met: m.met || o.met, may: m.may || o.may} }
@@ -64,6 +69,8 @@ func (j *judgement) reason(level Level, warmingUp bool) string {
 	switch {
 	case level > None && j.met:
 		return strings.Join(met, "; ")
+	case level > None && j.unseen:
+		return staysUnseen + strings.Join(not, "; ")
 	case level > None:
 		return "level stays on until clear for the whole window: " + strings.Join(not, "; ")
 	case j.absent != "":
@@ -136,6 +143,9 @@ func (v *Verdict) applyHysteresis(view View, level Level, met, held bool, cleare
 		v.Level = max(v.Level, level)
 	}
 }
+
+// staysUnseen begins the reason of a level that is on and of which that is not known.
+const staysUnseen = "level stays on for five minutes at most while values are missing: "
 
 // maxUnseen is how long a level stays on at most of which it is not known whether its lower
 // threshold is still met, counted from when that was last seen.

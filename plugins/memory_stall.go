@@ -95,6 +95,7 @@ func (m MemoryStall) Threshold(v View) []Verdict {
 	out.Target, out.Whole = m.release(v)
 	out.Partial = v.WarmingUp || v.Monotonic-v.Since < m.Soft.Window
 	out.Urgent = hard.met && hard.belowFloor
+	shown.unseen = shown.lower.unseen()
 	out.Reason = shown.reason(out.Level, v.WarmingUp) + foreseen(v.Exhaustion.Memory())
 	return []Verdict{out}
 }

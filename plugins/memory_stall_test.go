@@ -367,6 +367,7 @@ func memoryStallMissingInput(t *testing.T) {
 				require.Equal(t, None, v.MetLevel)
 				require.Equal(t, absent, v.Absent)
 				require.Empty(t, v.Candidates)
+				require.Contains(t, v.Reason, "for five minutes at most")
 			}
 			assert.LessOrEqual(t, n.until(None, 60, 0.8, 9000), 40, "it does not stay on for ever")
 			for range 60 {

@@ -61,7 +61,7 @@ func (v *Verdict) NotJudged() string {
 
 // unseen is how much was seen of a window that is not covered yet.
 func (v View) unseen(w snapshot.Window, d time.Duration) string {
-	return fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Round(time.Second), d)
+	return fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Truncate(time.Second), d)
 }
 
 // resourcesOf are the resources that a node has to be judged by. What a filesystem
