@@ -82,7 +82,7 @@ func (m *throttles) read() bool {
 	case kept := <-m.late:
 		m.late = nil
 		m.take(kept)
-		m.log.Info("the saved limits of throttled pods are read; pods are throttled again", "limits", len(kept.Limits))
+		m.log.Info("the disk of the state directory answers; pods are throttled again", "limits", len(kept.Limits))
 	default:
 	}
 	return m.late == nil

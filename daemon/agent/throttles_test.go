@@ -183,7 +183,7 @@ func TestMoverLimitReadLate(t *testing.T) {
 	late <- kept
 	h.round(10, plugins.None)
 	assert.Len(t, h.throttles.list, 1)
-	assert.Equal(t, 1, strings.Count(h.log.String(), "the saved limits of throttled pods are read"))
+	assert.Equal(t, 1, strings.Count(h.log.String(), "the disk of the state directory answers"))
 	for range 20 {
 		h.round(30, plugins.None)
 	}
