@@ -380,12 +380,14 @@ func onDisk(s *Snapshot, d *busyDisk, uses []use, node Opt[float64], why string)
 
 // doubtWriters makes uses uncounted whose waiting could be for their own writes: on v1
 // the share of the disk's traffic that is written may be of any workload. One that
-// waits for others for long enough even so is not in doubt.
+// waits for others for long enough even so is not in doubt. What remains is the most that
+// it may wait for others: for what it read itself it does not.
 func doubtWriters(uses []use, written, threshold float64) {
 	for i := range uses {
 		u := &uses[i]
-		if u.uncounted == "" && u.waited*(1-u.share) >= threshold && u.waited*(1-u.share-written) < threshold {
-			u.uncounted = whyCachedWrites
+		forOthers := u.waited * (1 - u.share)
+		if u.uncounted == "" && forOthers >= threshold && u.waited*(1-u.share-written) < threshold {
+			u.uncounted, u.waited = whyCachedWrites, forOthers
 		}
 	}
 }

@@ -61,6 +61,17 @@ func TestUncountedIO(t *testing.T) {
 		assert.Equal(t, ContentionPresent, c.State, "30 are")
 		assert.Contains(t, sufferers(c)[0], database+" 5", "no longer than they can take, less its own share")
 	})
+	t.Run("a reader of nearly all does not wait the longest, whoever wrote the rest", func(t *testing.T) {
+		most := Disk{Name: "sda", Number: "8:0", Layer: LayerLeaf, DiskCounters: DiskCounters{
+			Reads: 94, ReadBytes: 94 << 20, ReadMs: 3000, Writes: 6, WrittenBytes: 6 << 20, WriteMs: 200,
+		}}
+		n := sharing{source: IOBlkio, disks: []Disk{most}, ioStall: 0.9, users: []user{
+			{cgroup: database, reads: map[string]uint64{"8:0": 93}, bytes: 1 << 20, ioStall: 0.9}, {cgroup: web, reads: map[string]uint64{"8:0": 1}, bytes: 1 << 20, ioStall: 0.4},
+		}}
+		c := onDevice(t, n.after(10), "sda")
+		assert.Equal(t, []string{web + " 40 %", database + " 6 %"}, sufferers(c))
+		assert.Contains(t, c.Unknown(), "waits 6 % of the time, and whether for others or for itself is not counted")
+	})
 	t.Run("a short wait that is counted does not hide a long one that is not", func(t *testing.T) {
 		n := sharing{source: IOBlkio, disks: disks, ioStall: 0.9, users: []user{
 			{cgroup: database, reads: map[string]uint64{"8:0": 10}, bytes: 4096, ioStall: 0.12}, {cgroup: web, ioStall: 0.9},
