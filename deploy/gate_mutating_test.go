@@ -41,6 +41,21 @@ func (q *gateFixture) hidden(kind, name, was string) string {
 	return mover(q.get(kind, u.GetName()))
 }
 
+// byAnother tells what becomes of a load that Velero makes hidden. Any Gate has that
+// refused, and the controller hides a load whether or not there is one: this alone tells
+// that the validating policies have seen the first Gate.
+func (q *gateFixture) byAnother() string {
+	_, err := q.load("DataUpload", "new-", gate.HiddenMover)
+	return q.became(err)
+}
+
+// untilHides waits until the policies have seen a Gate that holds.
+func (q *gateFixture) untilHides() {
+	q.t.Helper()
+	q.until(refused, q.byAnother)
+	q.until(hides[""], func() string { return q.hidden("DataUpload", "new-", "") })
+}
+
 // as a load is while it is hidden, and when it was handed back.
 var (
 	hides  = map[string]string{"": `"plimsoll.dev/held" true was "" true`, "velero": `"plimsoll.dev/held" true was "velero" true`}
@@ -63,6 +78,7 @@ func TestGateHidesLoad(t *testing.T) {
 		t.Run(g.name, func(t *testing.T) {
 			q := q.in(t)
 			q.gate(gate.Main, g.gate)
+			q.until(refused, q.byAnother)
 			q.until(g.want[""], func() string { return q.hidden("DataUpload", "new-", "") })
 			for _, kind := range []string{"DataUpload", "DataDownload"} {
 				for was, want := range g.want {
@@ -85,7 +101,7 @@ func TestGateHidesLoad(t *testing.T) {
 func TestGateHandsBackHiddenLoad(t *testing.T) {
 	q := newMutatingFixture(t)
 	q.gate(gate.Main, fresh(nil))
-	q.until(hides[""], func() string { return q.hidden("DataUpload", "new-", "") })
+	q.untilHides()
 	for _, kind := range []string{"DataUpload", "DataDownload"} {
 		for was, back := range isBack {
 			for _, name := range []string{"left", "cancelled", "let-go", "stale", "unlimited"} {
@@ -123,7 +139,7 @@ func TestGateHandsBackHiddenLoad(t *testing.T) {
 					return mover(q.get(kind, name+was))
 				})
 				q.gate(gate.Main, fresh(nil))
-				q.until(hides[""], func() string { return q.hidden("DataUpload", "new-", "") })
+				q.untilHides()
 			}
 		}
 	}
@@ -132,7 +148,7 @@ func TestGateHandsBackHiddenLoad(t *testing.T) {
 func TestGateMissingUninstallHandsBack(t *testing.T) {
 	q := newMutatingFixture(t)
 	q.gate(gate.Main, fresh(nil))
-	q.until(hides["velero"], func() string { return q.hidden("DataUpload", "new-", "velero") })
+	q.untilHides()
 	require.Equal(t, hides["velero"], q.hidden("DataUpload", "left", "velero"))
 	q.noGate(gate.Main)
 	n := 0
@@ -160,7 +176,7 @@ func TestGateMissingUninstallHandsBack(t *testing.T) {
 	// second later.
 	require.NoError(t, take())
 	q.gate(gate.Main, fresh(nil))
-	q.until(hides["velero"], func() string { return q.hidden("DataUpload", "new-", "velero") })
+	q.untilHides()
 }
 
 // sortedNodes: the names of nodes come in any order.
