@@ -172,15 +172,16 @@ func TestDiskContentionOnThisMachine(t *testing.T) {
 			return nil
 		})
 		require.NotEmpty(t, c.Culprits)
-		require.NotEmpty(t, c.Sufferers)
 		assert.Equal(t, top+presserPod, c.Culprits[0].Cgroup)
-		assert.Equal(t, top+victimPod, c.Sufferers[0].Cgroup)
+		// The presser waits for the disk too, for as long as the service or longer.
+		service := slices.IndexFunc(c.Sufferers, func(s snapshot.Sufferer) bool { return s.Cgroup == top+victimPod })
+		require.GreaterOrEqual(t, service, 0, "%+v", c)
 		coverage, _ := c.Coverage.Get()
 		assert.Contains(t, v.Reason, c.Culprits[0].Name+" accounts for ")
 		assert.Empty(t, v.Candidates, "what is usual for this disk is not known yet")
 		assert.Contains(t, v.Absent, "not learned yet")
 		t.Logf("judged after %s: the service waits %.0f %% of the time, %.0f %% of the traffic is the presser's, coverage %.0f %%",
-			took.Round(time.Second), 100*c.Sufferers[0].Waited, 100*c.Culprits[0].Share, 100*coverage)
+			took.Round(time.Second), 100*c.Sufferers[service].Waited, 100*c.Culprits[0].Share, 100*coverage)
 	})
 }
 
