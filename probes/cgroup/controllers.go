@@ -150,9 +150,8 @@ func (t *trackedWorkload) readMemoryStat(urgent bool, i int, lines ...statLine) 
 	}
 	t.beginGroup(ofStat)
 	t.w.StatAt, t.statMemory = t.reader.now, t.w.MemoryBytes
-	begun := threadTime()
-	b, err := t.readOnce(i, "memory.stat")
-	t.paceStat(threadTime() - begun)
+	b, took, err := t.timedStat(i)
+	t.paceStat(took)
 	for _, l := range lines {
 		*l.to = snapshot.Opt[uint64]{}
 	}
@@ -172,6 +171,20 @@ func (t *trackedWorkload) readMemoryStat(urgent bool, i int, lines ...statLine) 
 	}
 }
 
+// timedStat reads memory.stat, and how long that took: by the clock, which costs no system
+// call, or in CPU time after a slow read.
+func (t *trackedWorkload) timedStat(i int) (b []byte, took time.Duration, err error) {
+	const file = "memory.stat"
+	if t.slowBefore {
+		begun := threadTime()
+		b, err = t.readOnce(i, file)
+		return b, threadTime() - begun, err
+	}
+	begun := time.Now()
+	b, err = t.readOnce(i, file)
+	return b, time.Since(begun), err
+}
+
 // memoryMoved reports whether the memory in use is a tenth more or less than when
 // memory.stat was read: then what is inactive of it is not known any more.
 func (t *trackedWorkload) memoryMoved() bool {
@@ -180,15 +193,15 @@ func (t *trackedWorkload) memoryMoved() bool {
 	return max(now, was)-min(now, was) > was/10
 }
 
-// slowStat is the CPU time from which a read of memory.stat is slow. On a host
-// of many CPUs the kernel sums it over all of them, for a cgroup and all below.
+// slowStat is the time from which a read of memory.stat is slow. On a host of many CPUs
+// the kernel sums it over all of them, for a cgroup and all below.
 const slowStat = 10 * time.Millisecond
 
 func (t *trackedWorkload) paceStat(took time.Duration) {
 	switch {
 	case took < slowStat:
 		t.slowBefore = false
-	case !t.slowBefore: // the hypervisor may have taken the CPU
+	case !t.slowBefore: // another process or the hypervisor may have taken the CPU
 		t.slowBefore = true
 	default:
 		t.statAgain = t.reader.now + idleDetailEvery

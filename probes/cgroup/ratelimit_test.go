@@ -476,3 +476,15 @@ func TestPaceHurry(t *testing.T) {
 	assert.Zero(t, age())
 	assert.Equal(t, time.Second, age(), "not the time after it")
 }
+
+// One slow read of memory.stat may be another process's doing, two in a row are its own.
+func TestSlowStatTwiceInRowPauses(t *testing.T) {
+	w := &trackedWorkload{reader: &Reader{now: time.Hour}}
+	for i, row := range []struct {
+		took   time.Duration
+		paused bool
+	}{{slowStat, false}, {slowStat - 1, false}, {slowStat, false}, {slowStat, true}} {
+		w.paceStat(row.took)
+		assert.Equal(t, row.paused, w.statAgain > w.reader.now, i)
+	}
+}

@@ -45,9 +45,10 @@ type nodeDir struct {
 	links uint64 // when it was listed
 	kept  cgroupDir
 	err   error
-	// subtree of a workload, itself first, and the paths of those below it.
+	// subtree of a workload, itself first, and the paths of those below it, as of heldAt.
 	subtree []listed
 	paths   []string
+	heldAt  time.Duration
 }
 
 // newNode opens a cgroup in all hierarchies; nil if none has it.
@@ -173,13 +174,13 @@ type listed struct {
 
 // subtree returns the directories of all cgroups below one, sorted. It lists again only
 // if a number of links changed (0 for a removed cgroup): listing a directory of
-// sixty files is expensive, and a pod's containers seldom change.
+// sixty files is expensive, and a pod's containers seldom change. One look serves a tick.
 func (r *Reader) subtree(n *node, i int) []string {
 	nd := &n.in[i]
 	if r.subtreeHolds(nd) {
 		return nd.paths
 	}
-	nd.subtree = r.appendSubtree(nil, r.dirs[i]+n.cgroup)
+	nd.subtree, nd.heldAt = r.appendSubtree(nil, r.dirs[i]+n.cgroup), r.now
 	nd.paths = nd.paths[:0]
 	for _, l := range nd.subtree[1:] {
 		nd.paths = append(nd.paths, l.path)
@@ -190,8 +191,15 @@ func (r *Reader) subtree(n *node, i int) []string {
 
 // subtreeHolds reports whether the listed subtree is still current.
 func (r *Reader) subtreeHolds(nd *nodeDir) bool {
+	if nd.subtree == nil || nd.heldAt == r.now {
+		return nd.subtree != nil
+	}
 	moved := func(l listed) bool { return r.path.links(l.path) != l.links || l.links < 2 }
-	return nd.subtree != nil && !slices.ContainsFunc(nd.subtree, moved)
+	if slices.ContainsFunc(nd.subtree, moved) {
+		return false
+	}
+	nd.heldAt = r.now
+	return true
 }
 
 // maxBelow is how many cgroups below a workload are read: a container that may make cgroups
