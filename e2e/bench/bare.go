@@ -10,68 +10,104 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxOpen is how many files a bare loop keeps open at once: our reader has its
-// own, and a process may not have any number of them.
-const maxOpen = 4096
+// maxOpen is how many files bare loops keep open: our reader has its own, and a process may
+// not have any number of them.
+const maxOpen = 8192
 
-// bare is the least that reading can cost: one pread of each file, which is
-// open already, into one buffer, and nothing done with it.
+// bare is the least that reading can cost: one pread of each file, which is open already,
+// into one buffer, and nothing done with it.
 type bare struct {
 	// files that are read in a tick.
 	files func(tick int) []string
+	from  int           // the first tick in which they are read
 	cost  time.Duration // of measuring
-	buf   []byte
+	open  *openFiles
 }
 
-// contender of that name. What is not open at once is measured in parts.
+// contender of that name.
 func (b *bare) contender(name string) *contender {
-	b.buf = make([]byte, 64<<10)
-	return &contender{name: name, measured: func(tick int) (total time.Duration, err error) {
-		for part := range slices.Chunk(b.files(tick), maxOpen) {
-			took, err := b.part(part)
-			if err != nil {
-				return 0, err
-			}
-			total += took
+	return &contender{name: name, measured: func(tick int) (took time.Duration, err error) {
+		if tick < b.from {
+			return 0, nil
 		}
-		return total, nil
+		fds, err := b.open.all(b.files(tick))
+		if err == nil {
+			took, err = cpuTime(func() error { return b.open.read(fds) })
+		}
+		return max(took-b.cost, 0), errors.Join(err, b.open.closeRest())
 	}}
 }
 
-// part opens files, which does not count, and reads them.
-func (b *bare) part(files []string) (took time.Duration, err error) {
-	fds, err := openAll(files)
-	defer func() { err = errors.Join(err, closeAll(fds)) }()
-	if err != nil {
-		return 0, err
-	}
-	if err := b.read(fds); err != nil { // the first read of a file takes memory
-		return 0, err
-	}
-	took, err = cpuTime(func() error { return b.read(fds) })
-	return max(took-b.cost, 0), err
+// openFiles are kept open between ticks, as our reader keeps them: what was opened or read
+// just before is in the processor's caches, where it is not when an agent reads it. It cost
+// half as much to read so.
+type openFiles struct {
+	room int // how many may be kept
+	kept map[string]int
+	rest []int // open until the end of the tick
+	buf  []byte
 }
 
-func (b *bare) read(fds []int) error {
+func newOpenFiles(room int) *openFiles {
+	return &openFiles{room: room, kept: map[string]int{}, buf: make([]byte, 64<<10)}
+}
+
+// all opens what is not open, and reads that once: the first read of a file takes memory.
+func (o *openFiles) all(files []string) (fds []int, err error) {
+	for _, f := range files {
+		fd, open := o.kept[f]
+		if !open {
+			if fd, err = unix.Open(f, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+				return nil, fmt.Errorf("%s: %w", f, err)
+			}
+			if len(o.kept) < o.room {
+				o.kept[f] = fd
+			} else {
+				o.rest = append(o.rest, fd)
+			}
+			if err := o.read([]int{fd}); err != nil {
+				return nil, err
+			}
+		}
+		fds = append(fds, fd)
+	}
+	return fds, nil
+}
+
+func (o *openFiles) read(fds []int) error {
 	for _, fd := range fds {
-		if _, err := unix.Pread(fd, b.buf, 0); err != nil && !errors.Is(err, unix.EINTR) {
+		if _, err := unix.Pread(fd, o.buf, 0); err != nil && !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
 	return nil
 }
 
-// everySecond is the CPU time of the bare loop when it reads as an agent does:
-// once a second, when the caches hold something else. It is the mean of so many
-// reads.
-func everySecond(ctx context.Context, files []string, seconds int) (mean time.Duration, err error) {
-	b := &bare{buf: make([]byte, 64<<10)}
-	fds, err := openAll(files)
-	defer func() { err = errors.Join(err, closeAll(fds)) }()
-	if err != nil {
-		return 0, err
+func (o *openFiles) closeRest() (err error) {
+	for _, fd := range o.rest {
+		err = errors.Join(err, unix.Close(fd))
 	}
-	if err := b.read(fds); err != nil { // the first read of a file takes memory
+	o.rest = o.rest[:0]
+	return err
+}
+
+// Close closes all files.
+func (o *openFiles) Close() error {
+	err := o.closeRest()
+	for _, fd := range o.kept {
+		err = errors.Join(err, unix.Close(fd))
+	}
+	clear(o.kept)
+	return err
+}
+
+// everySecond is the CPU time of the bare loop when it reads once a second, as an agent does.
+// It is the mean of so many reads.
+func everySecond(ctx context.Context, files []string, seconds int) (mean time.Duration, err error) {
+	open := newOpenFiles(len(files))
+	defer func() { err = errors.Join(err, open.Close()) }()
+	fds, err := open.all(files)
+	if err != nil {
 		return 0, err
 	}
 	var total time.Duration
@@ -79,31 +115,13 @@ func everySecond(ctx context.Context, files []string, seconds int) (mean time.Du
 		if err := wait(ctx, time.Second); err != nil {
 			return 0, err
 		}
-		took, err := cpuTime(func() error { return b.read(fds) })
+		took, err := cpuTime(func() error { return open.read(fds) })
 		if err != nil {
 			return 0, err
 		}
 		total += took
 	}
 	return total / time.Duration(seconds), nil
-}
-
-func openAll(files []string) (fds []int, err error) {
-	for _, f := range files {
-		fd, err := unix.Open(f, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return fds, fmt.Errorf("%s: %w", f, err)
-		}
-		fds = append(fds, fd)
-	}
-	return fds, nil
-}
-
-func closeAll(fds []int) (err error) {
-	for _, fd := range fds {
-		err = errors.Join(err, unix.Close(fd))
-	}
-	return err
 }
 
 // readable leaves out what is not there: on v1 not every hierarchy has each.

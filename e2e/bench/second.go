@@ -156,7 +156,9 @@ func measureSecond(ctx context.Context, ticks int, host probes.Paths, t *tree, b
 		}
 		return nil
 	}
-	loop := (&bare{files: func(int) []string { return t.fiveOfAll() }}).contender("five")
+	open := newOpenFiles(maxOpen)
+	defer func() { err = errors.Join(err, open.Close()) }()
+	loop := (&bare{open: open, files: func(int) []string { return t.fiveOfAll() }}).contender("five")
 	err = run(int(warm/tickStep)+warmTicks, func(tick int) error { return m.tick(tick, unmeasured) })
 	if err == nil {
 		err = run(ticks, func(tick int) error { return m.time(tick, loop) })
