@@ -220,6 +220,7 @@ func readerHangs(t *testing.T) {
 	h.runtime.hangs = make(chan struct{})
 	var log strings.Builder
 	r := h.reader(t, &log)
+	r.Settings = func() (Config, bool) { return Config{Socket: socket, Every: time.Second, Timeout: 3 * time.Second}, true } // time to connect
 	end := run(t, r)
 	until(t, "it says that the runtime does not answer", func() bool {
 		n := r.Newest()

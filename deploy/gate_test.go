@@ -152,7 +152,9 @@ func TestGateOnlyControllerWritesTickets(t *testing.T) {
 	for kind := range kinds {
 		_, err := q.load(kind, "l", "")
 		require.NoError(t, err)
-		q.until(held, func() string { return q.accepts(kind, "l", "n1") })
+		q.until(refused, func() string {
+			return q.became(q.patch(q.velero, kind, "l", annotation(gate.Admitted, "n1@7"), metav1.DryRunAll))
+		})
 		for _, key := range []string{gate.Admitted, gate.Started, gate.Waiting, gate.PostponedUntil, gate.Diagnosis, gate.OriginalDataMover} {
 			assert.Equal(t, refused, q.became(q.patch(q.velero, kind, "l", annotation(key, "n1@7"), metav1.DryRunAll)), "%s %s", kind, key)
 			assert.Equal(t, passes, q.became(q.patch(q.controller, kind, "l", annotation(key, "n1@7"), metav1.DryRunAll)), "%s %s", kind, key)

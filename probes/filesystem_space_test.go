@@ -56,6 +56,19 @@ func (s *mountSpace) eventually(h *Host, what string, is func([]snapshot.Filesys
 	return list
 }
 
+// says reads until the error is that one: where the machine is busy a table of mounts, or
+// another mount, may be late too.
+func (s *mountSpace) says(h *Host, why string) (list []snapshot.Filesystem) {
+	s.Helper()
+	deadline.Within(s, 20*time.Second, why, func() (err error) {
+		if list, err = filesystemsOf(s, h); err == nil || err.Error() != why {
+			return fmt.Errorf("it says %w", cmp.Or(err, errors.New("nothing")))
+		}
+		return nil
+	})
+	return list
+}
+
 // at finds one mount.
 func at(list []snapshot.Filesystem, point string) snapshot.Filesystem {
 	i := slices.IndexFunc(list, func(f snapshot.Filesystem) bool { return f.Mountpoint == point })

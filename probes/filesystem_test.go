@@ -68,8 +68,7 @@ func TestMountsComeAndGo(t *testing.T) {
 	h := s.host(point)
 	missing := func(list []snapshot.Filesystem) bool { return at(list, point).Absent["statfs"] == "not mounted" }
 	s.eventually(h, "it is missing", missing)
-	_, err := filesystemsOf(t, h)
-	require.EqualError(t, err, point+": not mounted")
+	s.says(h, point+": not mounted")
 
 	require.Equal(t, point, s.Mount("tmpfs", "one", "comes", "size=1m"))
 	s.eventually(h, "it is there", answered(point))
@@ -173,7 +172,8 @@ func TestSampleHasFilesystems(t *testing.T) {
 	sample := mustSample(t, h)
 	require.Len(t, sample.Filesystems, 1)
 	assert.Equal(t, dead.Point, sample.Filesystems[0].Mountpoint)
-	assert.Equal(t, dead.Point+": statfs hangs", probeError(t, sample, "filesystems"))
+	// On a busy machine the table of mounts may be late too.
+	assert.Contains(t, probeError(t, sample, "filesystems"), dead.Point+": statfs hangs")
 	h.filesystems.close()
 }
 

@@ -311,7 +311,7 @@ func TestOuterPodNotShownRefused(t *testing.T) {
 
 func TestOuterSleeperDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	w := newPluginEnv(t, func(c *Config) { c.Deadline, c.CallTimeout = 300*time.Millisecond, 100*time.Millisecond })
+	w := newPluginEnv(t, func(c *Config) { c.Deadline, c.CallTimeout = 6*time.Second, 2*time.Second })
 	sleeper, healthy := newFake("a-sleeper"), newFake("healthy")
 	sleeps := make(chan struct{})
 	t.Cleanup(func() { close(sleeps) })
