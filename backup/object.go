@@ -104,7 +104,7 @@ func Read(u *unstructured.Unstructured) *Object {
 			o.Waiting = Waiting{} // not written by a controller: replaced later
 		}
 	}
-	o.Backup.Version = versionOf(o)
+	o.Backup.Version = versionOf(o.ResourceVersion)
 	// A turn later than the object is not a leader's: from another cluster, or forged.
 	if o.Waiting.Turn.Version < o.Backup.Version {
 		o.Backup.Turn = o.Waiting.Turn
@@ -125,10 +125,10 @@ func timeOf(u *unstructured.Unstructured, field string) time.Time {
 	return t
 }
 
-// versionOf is an object's resource version as a number, which it is with etcd
+// versionOf is a resource version as a number, which it is with etcd
 // (KEP-5504); elsewhere 1, so that the creation time decides.
-func versionOf(o *Object) uint64 {
-	n, err := strconv.ParseUint(o.ResourceVersion, 10, 63)
+func versionOf(resourceVersion string) uint64 {
+	n, err := strconv.ParseUint(resourceVersion, 10, 63)
 	if err != nil {
 		return 1
 	}

@@ -78,7 +78,7 @@ type planner struct {
 	config  Config
 	quiet   bool
 	objects map[string]*Object // by UID, all of one Velero
-	refused refusals
+	refused Refusals
 	// handedBack: the positions are Velero's own queue's.
 	handedBack bool
 }

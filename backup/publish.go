@@ -191,10 +191,11 @@ func (r *Reconciler) logWrite(w write) {
 // maxRefusalText bounds the text of a refusal in bytes: an admission webhook may return any.
 const maxRefusalText = 500
 
-// refuse remembers that a write was refused, and publishes it.
+// refuse remembers that a write was refused, and publishes it. The Event has the version of the
+// Backup; so has its text, since Events of the same text are one, with the version of the first.
 func (r *Reconciler) refuse(v *velero, w write, err error) {
-	b := &w.object.Backup
-	v.refused[b.UID] = refusal{b.Version, time.Now().Add(RefusedFor)}
+	b, version := &w.object.Backup, w.object.ResourceVersion
+	v.refused.Add(w.object.UID, version, time.Now().Add(RefusedFor))
 	why := err.Error()
 	why = strings.ToValidUTF8(why[:min(len(why), maxRefusalText)], "")
 	follows := ""
@@ -202,6 +203,8 @@ func (r *Reconciler) refuse(v *velero, w write, err error) {
 		follows = "; it does not start, and Backups behind it that share a namespace with it wait for it"
 	}
 	r.Log.Warn("the api server refuses to change a backup; others go on; correct what refuses it, such as an admission policy, or delete the backup", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", why)
-	r.Events.Event(reference(w.object), corev1.EventTypeWarning, ReasonRefused,
-		fmt.Sprintf("the API server refuses to change it: %s%s; correct what refuses it, such as an admission policy, or delete the Backup; it is tried again after %s, or when it has changed", why, follows, problems.Duration(RefusedFor)))
+	about := reference(w.object)
+	about.ResourceVersion = version
+	r.Events.Event(about, corev1.EventTypeWarning, ReasonRefused,
+		fmt.Sprintf("the API server refuses to change it: %s%s; correct what refuses it, such as an admission policy, or delete the Backup; it is tried again after %s, or when it has changed; its resourceVersion is %s", why, follows, problems.Duration(RefusedFor), version))
 }

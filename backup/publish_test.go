@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,10 +28,14 @@ type scene struct {
 }
 
 // keptEvents is what was published, a line each.
-type keptEvents struct{ lines []string }
+type keptEvents struct {
+	lines []string
+	about *corev1.ObjectReference // of the last one
+}
 
 func (k *keptEvents) Event(o runtime.Object, _, reason, message string) {
 	k.lines = append(k.lines, reason+": "+message)
+	k.about = o.(*corev1.ObjectReference)
 }
 
 func newScene(t *testing.T, limit int) *scene {

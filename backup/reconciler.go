@@ -66,7 +66,7 @@ type velero struct {
 	uploads        bool                      // with its data mover loads
 	problems       map[problemOf]saidProblem // of Schedules
 	published      map[string]publishedState // by UID
-	refused        refusals
+	refused        Refusals
 	handedBack     bool // with exact positions; its order is Velero's since
 	seed           maphash.Seed
 	sum            uint64    // hash of the waiting and running Backups
@@ -161,7 +161,7 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 		v := r.veleroOf(namespace)
 		v.handedBack = false
 		in := Input{Time: now, Config: s.Config, Namespaces: r.names, Backups: Backups(objects), Exact: v.quiet(now, objects)}
-		v.refused.mark(&in)
+		v.refused.Mark(&in)
 		r.deadlines(s, namespace, v, &in, objects, left[namespace])
 		d := Decide(in)
 		reports = append(reports, NewReport(namespace, in, d))
@@ -190,7 +190,7 @@ func (r *Reconciler) handBack(ctx context.Context, s Settings) time.Duration {
 	for namespace, objects := range all {
 		v := r.veleroOf(namespace)
 		in := Input{Time: time.Now(), Config: s.Config, Namespaces: r.names, Backups: Backups(objects), HandBack: true}
-		v.refused.mark(&in)
+		v.refused.Mark(&in)
 		if !slices.ContainsFunc(objects, func(o *Object) bool { return o.Annotated && o.active() && !v.refused.hold(&o.Backup) }) {
 			continue
 		}
@@ -235,7 +235,7 @@ func (r *Reconciler) refreshNames() {
 func (r *Reconciler) veleroOf(namespace string) *velero {
 	v := r.velero[namespace]
 	if v == nil {
-		v = &velero{published: map[string]publishedState{}, refused: refusals{}, seed: maphash.MakeSeed(), learned: learned{inProgress: map[types.UID]bool{}}}
+		v = &velero{published: map[string]publishedState{}, refused: Refusals{}, seed: maphash.MakeSeed(), learned: learned{inProgress: map[types.UID]bool{}}}
 		r.velero[namespace] = v
 	}
 	return v

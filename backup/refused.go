@@ -7,11 +7,12 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// refusals are the Backups that the API server refuses to change, by UID. Nothing is written
-// to them for a while, so that others go on.
-type refusals map[string]refusal
+// Refusals are the Backups that the API server refuses to change, by UID. Nothing is written
+// to them for a while, so that others go on. They may be read from the Events of ReasonRefused.
+type Refusals map[string]refusal
 
 type refusal struct {
 	version uint64    // of the Backup that was refused
@@ -41,14 +42,19 @@ func refused(err error) bool {
 	}
 }
 
+// Add the refusal of a Backup at a resource version.
+func (r Refusals) Add(uid types.UID, version string, until time.Time) {
+	r[string(uid)] = refusal{versionOf(version), until}
+}
+
 // hold tells whether nothing is to be written to a Backup.
-func (r refusals) hold(b *Backup) bool {
+func (r Refusals) hold(b *Backup) bool {
 	of, there := r[b.UID]
 	return there && of.version == b.Version
 }
 
-// mark the Backups of an input to which nothing is to be written.
-func (r refusals) mark(in *Input) {
+// Mark the Backups of an input to which nothing is to be written.
+func (r Refusals) Mark(in *Input) {
 	maps.DeleteFunc(r, func(_ string, of refusal) bool { return !in.Time.Before(of.until) })
 	for i := range in.Backups {
 		in.Backups[i].Refused = r.hold(&in.Backups[i])

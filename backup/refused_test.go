@@ -54,12 +54,15 @@ func TestRefusedStopsNoOther(t *testing.T) {
 				s.pass(time.Minute)
 				assert.Equal(t, Queued, s.phase("same"))
 				assert.Equal(t, 1, s.said())
-				assert.Contains(t, s.events.lines, `BackupChangeRefused: the API server refuses to change it: Backup.velero.io "bad" is invalid; it does not start, and Backups behind it that share a namespace with it wait for it; correct what refuses it, such as an admission policy, or delete the Backup; it is tried again after 5m, or when it has changed`)
+				assert.Contains(t, s.events.lines, `BackupChangeRefused: the API server refuses to change it: Backup.velero.io "bad" is invalid; it does not start, and Backups behind it that share a namespace with it wait for it; correct what refuses it, such as an admission policy, or delete the Backup; it is tried again after 5m, or when it has changed; its resourceVersion is 1001`)
 				s.pass(RefusedFor)
 				assert.Equal(t, 2, s.said())
 				s.put(s.now["bad"]) // as its owner edits it
 				s.pass(time.Second)
 				assert.Equal(t, 3, s.said())
+				version := s.now["bad"].GetResourceVersion()
+				assert.Equal(t, version, s.events.about.ResourceVersion)
+				assert.Contains(t, s.events.lines[len(s.events.lines)-1], "; its resourceVersion is "+version, "or it counts as the Event before")
 				s.refuse = nil
 				s.pass(RefusedFor + 3*time.Second)
 				for range 2 {

@@ -26,8 +26,17 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// renew renews the Lease: one patch, once it is known to exist.
+// renew renews the Lease: one patch, once it is known to exist. A conflict shows that another
+// client has written the Lease since: it is read and tried once more.
 func (b *Heartbeat) renew(ctx context.Context) (Outcome, error) {
+	outcome, err := b.renewOnce(ctx)
+	if apierrors.IsConflict(err) {
+		return b.renewOnce(ctx)
+	}
+	return outcome, err
+}
+
+func (b *Heartbeat) renewOnce(ctx context.Context) (Outcome, error) {
 	var owner []metav1.OwnerReference
 	if b.stored == nil {
 		var err error

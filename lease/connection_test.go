@@ -37,6 +37,11 @@ func apiServer(t *testing.T, status func(*http.Request) int) *rest.Config {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/api/v1/nodes/n" {
+			_, err := io.WriteString(w, `{"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}`)
+			assert.NoError(t, err)
+			return
+		}
 		_, err := io.WriteString(w, `{"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"annotations": {"same": "1"}}, "spec": {"holderIdentity": "n"}}`)
 		assert.NoError(t, err)
 	}))
@@ -99,6 +104,26 @@ func TestConnectionToSickAPIServerLeft(t *testing.T) {
 	assert.LessOrEqual(t, c.renewals[1]-c.renewals[0], c.Duration)
 	assert.Len(t, c.renewals, 10, "each interval but those that the sick one cost")
 	assert.EqualValues(t, 2, c.Connection.Dials.Load())
+}
+
+// A kubelet that starts while the agent renews the Node's Lease writes it as often, and leaves the holder.
+func TestHeartbeatConflict(t *testing.T) {
+	var patches int
+	c := newClocked(t, apiServer(t, func(r *http.Request) int {
+		if r.Method != http.MethodPatch {
+			return 0
+		}
+		if patches++; patches%2 == 1 {
+			return http.StatusConflict
+		}
+		return 0
+	}))
+	c.Exclusive = true
+	outcomes := map[Outcome]int{}
+	c.OnAttempt = func(a Attempt) { outcomes[a.Outcome]++ }
+	c.live(t.Context(), time.Minute)
+	assert.Equal(t, map[Outcome]int{Renewed: 7}, outcomes)
+	assert.Equal(t, 14, patches)
 }
 
 // writeCertificate writes one that is valid until then, and its key.

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,6 +75,14 @@ func (r *ResourceContention) MainCulprit() (Workload, bool) {
 	return r.Culprits[i], true
 }
 
+// Waited is the longest wait of a sufferer.
+func (r *ResourceContention) Waited() float64 {
+	if len(r.Sufferers) == 0 {
+		return 0
+	}
+	return r.Sufferers[0].Ratio
+}
+
 // Unseen are those of Unknown of which a kernel can report who waits: all but the
 // network, which agents title "Network".
 func (n *NodeContention) Unseen() []string {
@@ -91,10 +100,12 @@ const (
 	maxUnknownName = 64
 )
 
-// Encode is the annotation, within its bounds: the resources beyond are counted.
+// Encode is the annotation, within its bounds: the resources beyond, those with the shortest
+// waits, are counted.
 func (n NodeContention) Encode() string {
 	n.Version = Truncate(n.Version, maxVersion)
 	n.Resources = slices.Clone(n.Resources)
+	slices.SortStableFunc(n.Resources, func(a, b ResourceContention) int { return cmp.Compare(b.Waited(), a.Waited()) })
 	for i := range n.Resources {
 		r := &n.Resources[i]
 		r.Device = Truncate(r.Device, maxUnknownName)
@@ -144,6 +155,9 @@ func ReadContention(annotations map[string]string) (NodeContention, error) {
 	var n NodeContention
 	if err := json.NewDecoder(strings.NewReader(text)).Decode(&n); err != nil {
 		return fail(err.Error())
+	}
+	if n.More < 0 {
+		return fail("a negative number of resources")
 	}
 	if beyond := len(n.Resources) - maxResources; beyond > 0 {
 		n.Resources, n.More = n.Resources[:maxResources], n.More+beyond

@@ -43,12 +43,23 @@ func TestContention(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 100, len(got.Resources)+got.More)
 	})
+	t.Run("the longest waits come first, and stay", func(t *testing.T) {
+		var n lease.NodeContention
+		for i := range 9 {
+			n.Resources = append(n.Resources, disk(fmt.Sprint(i)))
+		}
+		n.Resources[8].Resource, n.Resources[8].Sufferers[0].Ratio = "memory", 0.39
+		got, err := read(n.Encode())
+		require.NoError(t, err)
+		assert.Equal(t, append(n.Resources[8:], n.Resources[:7]...), got.Resources)
+		assert.Equal(t, 1, got.More)
+	})
 	t.Run("without the annotation it is not known", func(t *testing.T) {
 		_, err := lease.ReadContention(nil)
 		require.ErrorIs(t, err, lease.ErrNoContention)
 	})
 	t.Run("what is no report is an error", func(t *testing.T) {
-		for _, text := range []string{"", "[]", `{"resources":[{"culprits":[{"ratio":7}]}]}`, `{"resources":[{"culprits":[{"ratio":0.5,"throttled":101}]}]}`, `{"resources":[{"coverage":-1}]}`, `{"version":"` + strings.Repeat("a", 5000) + `"}`} {
+		for _, text := range []string{"", "[]", `{"resources":[{"culprits":[{"ratio":7}]}]}`, `{"resources":[{"culprits":[{"ratio":0.5,"throttled":101}]}]}`, `{"resources":[{"coverage":-1}]}`, `{"more":-1}`, `{"version":"` + strings.Repeat("a", 5000) + `"}`} {
 			_, err := read(text)
 			require.ErrorContains(t, err, "annotation plimsoll.dev/contention: ", "%.40q", text)
 		}

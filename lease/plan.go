@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -14,20 +15,30 @@ import (
 // (nodeStatusReportFrequency).
 const otherWriterGone = 20 * time.Minute
 
-// otherWriter is what another client wrote as Ready last, and since when the agent has seen
-// it so: the times in it are those of another machine's clock, which may be off.
-type otherWriter struct {
-	wrote corev1.NodeCondition
-	since time.Time
+// longestUnseen bounds what counts of the time between two looks at the Node: while the API
+// server does not answer, the other client cannot write either. It is longer than
+// lease.interval can be.
+const longestUnseen = 6 * time.Minute
+
+// seenReady is Ready as the agent saw it last, written by any client and by the agent itself,
+// and for how long it was so: the times in it are those of another machine's clock, which may
+// be off.
+type seenReady struct {
+	is        corev1.NodeCondition // empty: there is none
+	at        time.Time            // of the last look
+	unchanged time.Duration
 }
 
-// gone reports whether the client has stopped, by what the Node has now.
-func (o *otherWriter) gone(is *corev1.NodeCondition, now time.Time) bool {
-	was := &o.wrote
-	if is.Status != was.Status || is.Reason != was.Reason || !is.LastHeartbeatTime.Equal(&was.LastHeartbeatTime) {
-		o.wrote, o.since = *is, now
+func (r *seenReady) see(k *nodeConditions, now time.Time) {
+	var is corev1.NodeCondition
+	if ready := k.find(string(corev1.NodeReady)); ready != nil {
+		is = *ready
 	}
-	return now.Sub(o.since) >= otherWriterGone
+	r.unchanged += min(now.Sub(r.at), longestUnseen)
+	if !equality.Semantic.DeepEqual(is, r.is) {
+		r.is, r.unchanged = is, 0
+	}
+	r.at = now
 }
 
 // nodeConditions is the Node's conditions when it was last read or written.
@@ -68,16 +79,17 @@ func plan(k *nodeConditions, want []Condition, now time.Time, reportEvery time.D
 	return c
 }
 
-// planReady returns how to write Ready, if it is wanted. other is Ready as another client, such
-// as a kubelet, wrote it, while the agent leaves it to that client: two that write it would
-// overwrite each other for ever. Unknown is the node lifecycle controller's, and the agent's to
-// change. Ready is never removed: it becomes Unknown when the Node's Lease expires.
-func planReady(k *nodeConditions, want []Condition, by *otherWriter, now time.Time, reportEvery time.Duration) (c change, other *corev1.NodeCondition) {
+// planReady returns how to write Ready, if it is wanted. unchanged is for how long the agent has
+// seen Ready as it is. other is Ready as another client, such as a kubelet, wrote it, while the
+// agent leaves it to that client: two that write it would overwrite each other for ever. Unknown
+// is the node lifecycle controller's, and the agent's to change. Ready is never removed: it
+// becomes Unknown when the Node's Lease expires.
+func planReady(k *nodeConditions, want []Condition, unchanged time.Duration, now time.Time, reportEvery time.Duration) (c change, other *corev1.NodeCondition) {
 	if len(want) == 0 {
 		return change{}, nil
 	}
 	is := k.find(want[0].Type)
-	if is != nil && is.Reason != want[0].Reason && is.Status != corev1.ConditionUnknown && !by.gone(is, now) {
+	if is != nil && is.Reason != want[0].Reason && is.Status != corev1.ConditionUnknown && unchanged < otherWriterGone {
 		return change{}, is
 	}
 	if c = k.update(want, now, reportEvery); c.why == "" {

@@ -116,7 +116,7 @@ func TestReadyWrittenByOneClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &nodeConditions{append(c.is, on("plimsoll.dev/Mem", corev1.ConditionTrue, "Soft", 5, 6)), "7"}
-			got, other := planReady(k, wanted, &otherWriter{}, time.Unix(now, 0), 4*time.Minute)
+			got, other := planReady(k, wanted, 0, time.Unix(now, 0), 4*time.Minute)
 			assert.Equal(t, c.left, other != nil)
 			if c.write == "" {
 				assert.Equal(t, change{}, got)
@@ -126,7 +126,7 @@ func TestReadyWrittenByOneClient(t *testing.T) {
 			assert.Equal(t, change{why: c.write, set: []corev1.NodeCondition{written}, version: "7"}, got)
 		})
 	}
-	got, other := planReady(&nodeConditions{[]corev1.NodeCondition{written}, "7"}, nil, &otherWriter{}, time.Unix(now, 0), time.Minute)
+	got, other := planReady(&nodeConditions{[]corev1.NodeCondition{written}, "7"}, nil, 0, time.Unix(now, 0), time.Minute)
 	assert.Equal(t, change{}, got, "what is not wanted any more is not removed")
 	assert.Nil(t, other)
 }
@@ -136,20 +136,35 @@ func TestReadyWrittenByOneClient(t *testing.T) {
 func TestReadyTakenOverWhenOtherStops(t *testing.T) {
 	const ready = "Ready"
 	wanted := []Condition{{ready, corev1.ConditionTrue, "AgentBeats", "m"}}
-	by, begin := otherWriter{}, time.Unix(100_000, 0)
-	left := func(at time.Duration, is corev1.NodeCondition) bool {
-		got, other := planReady(&nodeConditions{[]corev1.NodeCondition{is}, "7"}, wanted, &by, begin.Add(at), 4*time.Minute)
-		assert.Equal(t, other == nil, got.why == Changed)
+	var seen seenReady
+	now := time.Unix(100_000, 0)
+	left := func(after time.Duration, is ...corev1.NodeCondition) bool { // it is looked at each second
+		k := &nodeConditions{is, "7"}
+		for ; after > 0; after -= time.Second {
+			now = now.Add(min(after, time.Second))
+			seen.see(k, now)
+		}
+		got, other := planReady(k, wanted, seen.unchanged, now, 4*time.Minute)
+		assert.Equal(t, other == nil, got.why != "")
 		return other != nil
 	}
 	no, yes := on(ready, corev1.ConditionFalse, "KubeletNotReady", 5, 6), on(ready, corev1.ConditionTrue, "KubeletReady", 7, 8)
-	assert.True(t, left(0, no))
-	assert.True(t, left(otherWriterGone-1, no))
-	assert.True(t, left(otherWriterGone, yes), "it has written")
+	assert.True(t, left(otherWriterGone, no))
+	assert.True(t, left(1, yes), "it has written")
 	yes.LastHeartbeatTime = sec(9)
-	assert.True(t, left(2*otherWriterGone-1, yes), "and again")
-	assert.True(t, left(3*otherWriterGone-2, yes))
-	assert.False(t, left(3*otherWriterGone-1, yes))
+	assert.True(t, left(otherWriterGone, yes), "and again")
+	assert.False(t, left(time.Second, yes))
+	yes.LastTransitionTime = sec(10)
+	assert.True(t, left(1, yes), "without a heartbeat")
+	for name, between := range map[string][]corev1.NodeCondition{
+		"the agent wrote it": {on(ready, corev1.ConditionTrue, "AgentBeats", 5, 100_000)},
+		"it was Unknown":     {on(ready, corev1.ConditionUnknown, "NodeStatusUnknown", 5, 6)},
+		"it was removed":     nil,
+	} {
+		assert.False(t, left(otherWriterGone, yes), name)
+		left(1, between...)
+		assert.True(t, left(otherWriterGone, yes), name)
+	}
 }
 
 // Each second is held against what an observer of the Node would have seen if

@@ -65,7 +65,8 @@ type Status struct {
 	known       *nodeConditions // nil until the Node was read, and after a failed write
 	reread      atomic.Bool     // known is out of date
 	loggedError string          // the last logged error; empty after a success
-	otherWriter otherWriter     // of Ready
+	seenReady   seenReady       // as known had it last
+	conflicts   int             // how many writes of Ready in a row were refused as conflicts
 	loggedReady string          // the last logged reason why Ready is not written
 	mu          sync.Mutex      // guards writes
 	writes      map[Write]uint64
@@ -144,12 +145,12 @@ func (s *Status) reconcile(ctx context.Context) {
 			s.logError(ctx, fmt.Errorf("get node: %w", err))
 			return
 		}
-		s.known = nodeConditionsOf(node)
+		s.learn(node)
 	}
 	own, ready := splitReady(s.Conditions())
 	err := s.write(ctx, plan(s.known, own, time.Now(), s.reportEvery()))
 	s.logError(ctx, err)
-	c, other := planReady(s.known, ready, &s.otherWriter, time.Now(), s.reportEvery())
+	c, other := planReady(s.known, ready, s.seenReady.unchanged, time.Now(), s.reportEvery())
 	errReady := s.write(ctx, c) // a refusal, for want of a right, refuses no other condition
 	s.logReady(ctx, errReady, other, len(ready) > 0)
 	if err != nil || errReady != nil {
@@ -181,9 +182,15 @@ func (s *Status) write(ctx context.Context, c change) error {
 		}
 		return err
 	}
-	s.known = nodeConditionsOf(node)
+	s.learn(node)
 	s.count(c.why)
 	return nil
+}
+
+// learn remembers the Node as the API server returned it.
+func (s *Status) learn(node *corev1.Node) {
+	s.known = nodeConditionsOf(node)
+	s.seenReady.see(s.known, time.Now())
 }
 
 // logError logs an error once, until it changes or a pass succeeds.
@@ -200,8 +207,17 @@ func (s *Status) logError(ctx context.Context, err error) {
 	}
 }
 
+// conflictsLogged is how many conflicts in a row it takes to log one. A single one shows that
+// the Node was changed between read and write, and the next pass reads it again.
+const conflictsLogged = 6
+
 // logReady logs why Ready is not written once, until the reason changes or ends.
 func (s *Status) logReady(ctx context.Context, err error, other *corev1.NodeCondition, wanted bool) {
+	if !apierrors.IsConflict(err) {
+		s.conflicts = 0
+	} else if s.conflicts++; s.conflicts < conflictsLogged {
+		return
+	}
 	why := ""
 	switch {
 	case err != nil:

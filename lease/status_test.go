@@ -267,14 +267,19 @@ func (n *node) refuses(err error) {
 
 // asKubelet writes Ready, and nothing else.
 func (n *node) asKubelet(status corev1.ConditionStatus, reason string) {
+	n.asClient(corev1.NodeCondition{
+		Type: "Ready", Status: status, Reason: reason, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+	})
+}
+
+// asClient writes one condition, and nothing else.
+func (n *node) asClient(is corev1.NodeCondition) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.writes = append(n.writes, time.Now())
 	n.node.ResourceVersion = strconv.Itoa(len(n.writes))
-	n.node.Status.Conditions = slices.DeleteFunc(n.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == "Ready" })
-	n.node.Status.Conditions = append(n.node.Status.Conditions, corev1.NodeCondition{
-		Type: "Ready", Status: status, Reason: reason, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
-	})
+	n.node.Status.Conditions = slices.DeleteFunc(n.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == is.Type })
+	n.node.Status.Conditions = append(n.node.Status.Conditions, is)
 }
 
 func TestReadyRefused(t *testing.T) {
@@ -350,6 +355,85 @@ func TestReadyWrittenBetweenReadAndWrite(t *testing.T) {
 		assert.Equal(t, "KubeletReady", n.conditionOf("Ready").Reason)
 		assert.EqualValues(t, 1, s.Writes()[WriteFailed])
 	})
+}
+
+// While the API server does not answer, no client can write.
+func TestReadyLeftAfterOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := &node{node: &corev1.Node{}}, &given{}
+		n.asKubelet(corev1.ConditionFalse, "KubeletNotReady")
+		g.set(keptReady())
+		s, _ := running(t, n, g)
+		for _, c := range []struct {
+			broken error
+			lasts  time.Duration
+		}{{nil, 5 * time.Minute}, {errors.New("no route"), time.Hour}, {nil, 5 * time.Minute}} {
+			n.set(c.broken, n.node)
+			for range c.lasts / DefaultEvery {
+				s.Reread()
+				pass(DefaultEvery)
+				require.Equal(t, "KubeletNotReady", n.conditionOf("Ready").Reason)
+			}
+		}
+	})
+}
+
+// The client writes the same again, with the same times or none.
+func TestReadyRestoredAfterTakeover(t *testing.T) {
+	for name, client := range map[string]corev1.NodeCondition{
+		"with the same times": on("Ready", corev1.ConditionFalse, "Maintenance", 5, 6),
+		"without times":       {Type: "Ready", Status: corev1.ConditionFalse, Reason: "Maintenance"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, g := &node{node: &corev1.Node{}}, &given{}
+				n.asClient(client)
+				g.set(keptReady())
+				s, _ := running(t, n, g)
+				since := time.Now()
+				for range 3 {
+					for n.conditionOf("Ready").Reason == "Maintenance" {
+						require.Less(t, time.Since(since), otherWriterGone+2*DefaultEvery)
+						s.Reread()
+						pass(DefaultEvery)
+					}
+					require.GreaterOrEqual(t, time.Since(since), otherWriterGone)
+					pass(time.Second)
+					n.asClient(client)
+					since = time.Now()
+				}
+			})
+		})
+	}
+}
+
+// A conflict shows that the Node was changed between read and write.
+func TestReadyConflictLoggedWhenItStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		conflicts int
+		want      []string
+	}{
+		"one":  {1, nil},
+		"many": {conflictsLogged, []string{"failed to write the Node's Ready condition; retrying", "the agent writes the Node's Ready condition again"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, g := &node{node: &corev1.Node{}}, &given{}
+				s, log := running(t, n, g)
+				n.refuses(apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("it has changed")))
+				g.set(keptReady())
+				pass(time.Duration(c.conflicts) * DefaultEvery)
+				assert.EqualValues(t, c.conflicts, s.Writes()[WriteFailed])
+				n.refuses(nil)
+				pass(DefaultEvery)
+				assert.Equal(t, "AgentBeats", n.conditionOf("Ready").Reason)
+				assert.Equal(t, len(c.want), strings.Count(log.String(), "\n"), log)
+				for _, line := range c.want {
+					assert.Contains(t, log.String(), line)
+				}
+			})
+		})
+	}
 }
 
 func TestStatusReportsSpread(t *testing.T) {

@@ -176,14 +176,12 @@ func (c *cluster) run(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return c.throttle.Run(ctx) })
 	g.Go(func() error { return c.updateFacts(ctx) })
 	g.Go(func() error {
-		for _, known := range []<-chan struct{}{c.marked, c.nodeLease.holderDecided()} {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-known:
-			}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.marked:
+			return c.status.Run(ctx)
 		}
-		return c.status.Run(ctx)
 	})
 	if c.heartbeat == nil {
 		g.Go(func() error { withdrawLease(ctx, c.leases, c.node, c.log); return nil })

@@ -37,10 +37,8 @@ type heartbeat struct {
 	// renewal.
 	nodeChanged func()
 	// holdsNodeLease tells, if the agent keeps the Node Ready, whether the Lease is the
-	// agent's to renew; known is closed once that is decided.
+	// agent's to renew.
 	holdsNodeLease atomic.Bool
-	holderKnown    chan struct{}
-	knownOnce      sync.Once
 
 	// requester supplies the eviction requests and receives the answers; nil for
 	// the Node's Lease, which carries nothing.
@@ -96,7 +94,7 @@ func newHeartbeatFor(c config.Lease, target, node string, how *rest.Config, log 
 		return nil, err
 	}
 	h := &heartbeat{
-		log: log, attempts: make(chan lease.Attempt, 16), otherAgent: make(chan string, 1), holderKnown: make(chan struct{}),
+		log: log, attempts: make(chan lease.Attempt, 16), otherAgent: make(chan string, 1),
 		beat: &lease.Heartbeat{
 			Node: node, Namespace: NamespaceOf(target), Holder: HolderOf(target, node), Connection: line,
 			Interval: c.Interval, Duration: c.Duration, Uptime: uptime,
@@ -173,7 +171,6 @@ func (h *heartbeat) decideHolder(o lease.Outcome) {
 		return
 	}
 	h.holdsNodeLease.Store(o.Good())
-	h.knownOnce.Do(func() { close(h.holderKnown) })
 	if o.Good() {
 		h.nodeChanged()
 	}
@@ -192,7 +189,7 @@ func (h *heartbeat) checkNode(now time.Duration, o lease.Outcome) {
 		return
 	}
 	gap := time.Duration(missedRenewals * float64(h.beat.Interval))
-	if now-h.renewed > gap || o == lease.Created {
+	if h.renewed == 0 || now-h.renewed > gap || o == lease.Created {
 		h.settled = now + unknownWithin
 	}
 	h.renewed = now
@@ -203,21 +200,6 @@ func (h *heartbeat) checkNode(now time.Duration, o lease.Outcome) {
 	if now >= h.settled {
 		h.settled = 0
 	}
-}
-
-// holderDecided is closed once it is decided whether the Node's Lease is ours; h may be
-// nil.
-func (h *heartbeat) holderDecided() <-chan struct{} {
-	if h == nil {
-		return closed()
-	}
-	return h.holderKnown
-}
-
-func closed() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
 }
 
 // withReady adds the condition Ready if the agent keeps the Node Ready: once it is

@@ -15,10 +15,10 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/explain"
 )
 
-// refusal is an Event that says so of the Backup with the UID, so long ago.
-func refusal(uid, why string, ago time.Duration) string {
+// refusal is an Event that says so of the Backup with the UID and version, so long ago.
+func refusal(uid, version, why string, ago time.Duration) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"reason":"BackupChangeRefused","message":"the API server refuses to change it: %s; it does not start",
-"involvedObject":{"kind":"Backup","name":"bad","uid":%q},"lastTimestamp":%q}`, why, why, uid, time.Now().Add(-ago).UTC().Format(time.RFC3339))
+"involvedObject":{"kind":"Backup","name":"bad","uid":%q,"resourceVersion":%q},"lastTimestamp":%q}`, why, why, uid, version, time.Now().Add(-ago).UTC().Format(time.RFC3339))
 }
 
 // refusedBackups is the kubeconfig of a server with these Events and two Backups that wait: "bad" (UID 1), and
@@ -56,7 +56,7 @@ func TestExplainRefusedBackup(t *testing.T) {
 	}
 
 	t.Run("the reason is that of the newest Event", func(t *testing.T) {
-		from := refusedBackups(t, refusal("1", "another policy", 4*time.Minute), refusal("1", "policy p denies it", 2*time.Minute), refusal("1", "a policy", 20*time.Minute))
+		from := refusedBackups(t, refusal("1", "4", "another policy", 4*time.Minute), refusal("1", "5", "policy p denies it", 2*time.Minute), refusal("1", "3", "a policy", 20*time.Minute))
 		text := answer(from, "bad")
 		assert.Regexp(t, `^velero/bad is Queued, at place 1 of 2, for \S+: the API server refuses to change it\.\n`, text)
 		assert.Regexp(t, `\nThe controller reported 2m\S+ ago: the API server refuses to change it: policy p denies it; it does not start\.\n`, text)
@@ -74,8 +74,9 @@ func TestExplainRefusedBackup(t *testing.T) {
 	})
 
 	for name, event := range map[string]string{
-		"one that the controller would try again now": refusal("1", "policy p denies it", 7*time.Minute),
-		"an earlier Backup of the same name":          refusal("0", "policy p denies it", time.Minute),
+		"one that the controller would try again now": refusal("1", "5", "policy p denies it", 7*time.Minute),
+		"an earlier Backup of the same name":          refusal("0", "5", "policy p denies it", time.Minute),
+		"one that was corrected since":                refusal("1", "4", "policy p denies it", time.Minute),
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := answer(refusedBackups(t, event), "bad")

@@ -115,8 +115,8 @@ func AskBackup(ctx context.Context, of Of, namespace, name string, s backup.Sett
 		return nil, fmt.Errorf("%s/%s: %w", namespace, name, ErrNoBackup)
 	}
 	in := backup.Input{Time: now, Config: s.Config, Namespaces: backup.NewNamespaces(names), Backups: backup.Backups(objects)}
-	refused := readRefusals(ctx, of.Events, namespace)
-	refused.mark(&in, s.Resync)
+	refused := readRefusals(ctx, of.Events, namespace, s.Resync)
+	refused.held.Mark(&in)
 	aims := backup.WithDeadlines(&in, s.Deadlines, objects, schedules, annotations)
 	b := backupOf(objects[at], backup.NewReport(namespace, in, backup.Decide(in)))
 	if i := slices.IndexFunc(in.Backups, func(b backup.Backup) bool { return b.Name == name }); i >= 0 {

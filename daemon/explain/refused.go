@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/plimsoll-dev/plimsoll/backup"
@@ -17,12 +17,14 @@ import (
 // refusals are the newest Events that say that the API server refuses to change a Backup, by
 // its UID. Only the leader tries to write: without its Events they are not known.
 type refusals struct {
-	events  map[string]Event
+	events  map[types.UID]Event
+	held    backup.Refusals
 	unknown error // why the Events cannot be read
 }
 
-// readRefusals reads the controller's Events about the Backups of a Velero.
-func readRefusals(ctx context.Context, from corev1client.EventsGetter, namespace string) refusals {
+// readRefusals reads the controller's Events about the Backups of a Velero. The leader tries
+// again with its first round after backup.RefusedFor.
+func readRefusals(ctx context.Context, from corev1client.EventsGetter, namespace string, resync time.Duration) refusals {
 	ours := fields.AndSelectors(
 		fields.OneTermEqualSelector("involvedObject.kind", "Backup"),
 		fields.OneTermEqualSelector("reason", backup.ReasonRefused),
@@ -32,34 +34,21 @@ func readRefusals(ctx context.Context, from corev1client.EventsGetter, namespace
 	if err != nil {
 		return refusals{unknown: fmt.Errorf("list events: %w", err)}
 	}
-	return newRefusals(list.Items)
-}
-
-func newRefusals(list []corev1.Event) refusals {
-	r := refusals{events: map[string]Event{}}
-	for i := range list {
-		uid, e := string(list[i].InvolvedObject.UID), newEvent(&list[i])
-		if e.Time.After(r.events[uid].Time) {
-			r.events[uid] = e
+	r := refusals{events: map[types.UID]Event{}, held: backup.Refusals{}}
+	for i := range list.Items {
+		b, e := &list.Items[i].InvolvedObject, newEvent(&list.Items[i])
+		if !e.Time.Before(r.events[b.UID].Time) { // of one second the last
+			r.events[b.UID] = e
+			r.held.Add(b.UID, b.ResourceVersion, e.Time.Add(backup.RefusedFor+resync))
 		}
 	}
 	return r
 }
 
-// mark the Backups of an input to which the leader writes nothing since it was refused: until
-// its first round after backup.RefusedFor.
-func (r refusals) mark(in *backup.Input, resync time.Duration) {
-	for i := range in.Backups {
-		b := &in.Backups[i]
-		e, there := r.events[b.UID]
-		b.Refused = there && in.Time.Sub(e.Time) < backup.RefusedFor+resync
-	}
-}
-
 // add what is known of the Backup of the input.
 func (r refusals) add(to *Backup, b *backup.Backup) {
 	if b.Refused {
-		e := r.events[b.UID]
+		e := r.events[types.UID(b.UID)]
 		to.Refused = &e
 	}
 	if r.unknown != nil {

@@ -52,13 +52,6 @@ func (o *Overview) Contentions(namespace string) Contentions {
 			}
 		}
 	}
-	slices.SortStableFunc(all.Contentions, func(a, b Contention) int { return cmp.Compare(b.waited(), a.waited()) })
+	slices.SortStableFunc(all.Contentions, func(a, b Contention) int { return cmp.Compare(b.Waited(), a.Waited()) })
 	return all
-}
-
-func (c *Contention) waited() float64 {
-	if len(c.Sufferers) == 0 {
-		return 0
-	}
-	return c.Sufferers[0].Ratio
 }
