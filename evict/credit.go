@@ -34,6 +34,12 @@ func keyOf(plugin, scope string) string {
 	return strings.ReplaceAll(plugin, "/", "%2F") + "/" + scope
 }
 
+// pluginOf is the plugin of a verdict's key.
+func pluginOf(key string) string {
+	plugin, _, _ := strings.Cut(key, "/")
+	return strings.ReplaceAll(plugin, "%2F", "/")
+}
+
 // overdue reports whether a pod that should have terminated by goneBy is overdue.
 func (in Input) overdue(goneBy time.Time) bool {
 	return !in.Time.Before(goneBy.Add(in.Config.OverdueAfter))

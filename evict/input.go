@@ -147,6 +147,9 @@ type Standing struct {
 	Beside plugins.Beside
 	// Excluded is why no pod is evicted for it, not even a forced one; empty: pods may be.
 	Excluded string
+	// Unknown: the limits are those of a plugin of which it is not known yet what it may do,
+	// such as after a restart. No pod is evicted for it, and no EvictionRequest withdrawn.
+	Unknown bool
 }
 
 // Cluster is the state of the cluster in this round.
@@ -184,29 +187,44 @@ func CandidatePods(in Input) (uids []string) {
 }
 
 // excluded is why no pod is evicted for a plugin, whatever it says or said; empty: pods
-// may be.
+// may be. Its Standing may be newer than its verdict.
 func (in Input) excluded(v plugins.Verdict) string {
-	if why := in.Standings[v.Plugin].Excluded; why != "" {
-		return "no pod is evicted for this plugin: " + why
-	}
-	if v.Beside == plugins.BesideMark {
+	s := in.Standings[v.Plugin]
+	switch {
+	case s.Excluded != "":
+		return "no pod is evicted for this plugin: " + s.Excluded
+	case v.Beside == plugins.BesideMark || s.Beside == plugins.BesideMark:
 		return "another process may ask this plugin, too, and plugins.beside is mark: its verdicts evict no pod"
+	case s.Beside == plugins.BesideReport && !in.Config.DryRun:
+		return "another process may ask this plugin, too, so that its verdicts are a dry run"
 	}
 	return ""
 }
 
-// NamingPlugins returns the outer plugins that name candidates, or named pods before.
+// standingUnknown reports whether it is not known yet what a plugin may do.
+func (in Input) standingUnknown(plugin string) bool {
+	return in.Standings[plugin].Unknown && !IsDryRun(in.Config.DryRunPlugins, plugin)
+}
+
+// NamingPlugins returns the outer plugins that name candidates, that named pods before, or
+// for which EvictionRequests were made.
 func NamingPlugins(in Input) (list []string) {
 	for _, v := range in.Levels.Verdicts {
-		if len(v.Candidates) > 0 && !slices.Contains(plugins.Names(), v.Plugin) {
+		if len(v.Candidates) > 0 {
 			list = append(list, v.Plugin)
 		}
 	}
 	for _, n := range in.State.Named {
 		list = append(list, n.Plugin)
 	}
+	for _, l := range in.State.Victims {
+		for _, key := range l.Met {
+			list = append(list, pluginOf(key))
+		}
+	}
 	slices.Sort(list)
-	return slices.Compact(list)
+	inner := plugins.Names()
+	return slices.DeleteFunc(slices.Compact(list), func(name string) bool { return slices.Contains(inner, name) })
 }
 
 // ReadNode extracts what a round needs from a Node object, or from the error of

@@ -56,6 +56,13 @@ func TestRecheckChoice(t *testing.T) {
 		"a pod that was no candidate is": {func(in *Input) {
 			in.Cluster.Pods.Pods = append(in.Cluster.Pods.Pods, pods.Pod{UID: "x", TerminatesBy: in.Time})
 		}, true},
+		"its plugin is left to another host":     {func(in *Input) { in.Standings = map[string]Standing{"p": {Excluded: "left"}} }, false},
+		"its plugin marks beside another host":   {func(in *Input) { in.Standings = map[string]Standing{"p": {Beside: plugins.BesideMark}} }, false},
+		"its plugin reports beside another host": {func(in *Input) { in.Standings = map[string]Standing{"p": {Beside: plugins.BesideReport}} }, false},
+		"a dry run of such a plugin": {func(in *Input) {
+			in.Standings, in.Config.DryRun = map[string]Standing{"p": {Beside: plugins.BesideReport}}, true
+		}, true},
+		"its plugin may act":                {func(in *Input) { in.Standings = map[string]Standing{"p": {}} }, true},
 		"without a cluster nobody is asked": {func(in *Input) { in.Cluster = nil }, false},
 	} {
 		t.Run(what, func(t *testing.T) {

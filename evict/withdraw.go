@@ -43,12 +43,18 @@ func (l *Chosen) stands() bool {
 }
 
 // stillRequested reports whether a pod's eviction is still wanted: it was forced, or a
-// threshold that it was chosen for is still met, and pods are evicted for its plugin.
+// threshold that it was chosen for is still met, and pods are evicted for its plugin. One
+// whose plugin may yet do so is left as it is: it ends by inProgressUntil at the latest.
 func (l *Chosen) stillRequested(in Input) bool {
 	if in.Config.Via != ViaRequest || in.Config.DryRun || !in.Config.Enabled {
 		return false
 	}
-	return len(l.Met) == 0 || slices.ContainsFunc(in.Levels.Verdicts, func(v plugins.Verdict) bool {
-		return v.MetLevel > plugins.None && slices.Contains(l.Met, verdictKey(v)) && in.excluded(v) == "" && !in.Config.isDryRun(v)
+	return len(l.Met) == 0 || slices.ContainsFunc(l.Met, func(key string) bool {
+		i := slices.IndexFunc(in.Levels.Verdicts, func(v plugins.Verdict) bool { return verdictKey(v) == key })
+		if i < 0 {
+			return in.standingUnknown(pluginOf(key))
+		}
+		v := in.Levels.Verdicts[i]
+		return v.MetLevel > plugins.None && (in.standingUnknown(v.Plugin) || in.excluded(v) == "" && !in.Config.isDryRun(v))
 	})
 }

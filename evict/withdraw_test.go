@@ -25,6 +25,7 @@ func TestWithdrawals(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a"), pod("b")}, pressing(named("a", 30), named("b", 20)))
 	in.Config.Via = ViaRequest
 	excluded := map[string]Standing{"memory-stall": {Excluded: "not listed"}}
+	unknown := map[string]Standing{"memory-stall": {Excluded: "not registered", Unknown: true}}
 	uids := func(list []Victim) []string {
 		all := []string{}
 		for _, v := range list {
@@ -48,11 +49,23 @@ func TestWithdrawals(t *testing.T) {
 		"its plugin is excluded":     {5, func(in *Input, _ *State) { in.Standings = excluded }, []string{"a"}},
 		"its plugin only marks":      {5, func(in *Input, _ *State) { in.Levels.Verdicts[0].Beside = plugins.BesideMark }, []string{"a"}},
 		"its plugin only reports":    {5, func(in *Input, _ *State) { in.Levels.Verdicts[0].Beside = plugins.BesideReport }, []string{"a"}},
-		"the agent evicts itself":    {5, func(in *Input, _ *State) { in.Config.Via = ViaDirect }, []string{"a"}},
-		"the answer was lost":        {5, func(_ *Input, m *State) { m.Victims[0].Outcome = UnknownOutcome }, []string{}},
-		"the agent was killed":       {5, func(_ *Input, m *State) { m.Victims[0].Outcome = "" }, []string{}},
-		"the state has no victim":    {5, func(_ *Input, m *State) { m.Victims = nil }, []string{"a"}},
-		"it was forced":              {5, func(in *Input, m *State) { m.Victims[0].Met, in.Levels.Verdicts[0].MetLevel = nil, plugins.None }, []string{}},
+		"its plugin is not known":    {5, func(in *Input, _ *State) { in.Standings = unknown }, []string{}},
+		"nor heard":                  {5, func(in *Input, _ *State) { in.Standings, in.Levels.Verdicts = unknown, nil }, []string{}},
+		"and relief comes first": {5, func(in *Input, _ *State) {
+			in.Standings, in.Levels.Verdicts[0].MetLevel = unknown, plugins.None
+		}, []string{"a"}},
+		"and for too long":       {120, func(in *Input, _ *State) { in.Standings, in.Levels.Verdicts = unknown, nil }, []string{"a"}},
+		"and in a dry run":       {5, func(in *Input, _ *State) { in.Standings, in.Config.DryRunPlugins = unknown, []string{"*"} }, []string{"a"}},
+		"its verdict is missing": {5, func(in *Input, _ *State) { in.Levels.Verdicts = nil }, []string{"a"}},
+		"its plugin may yet act": {5, func(in *Input, _ *State) {
+			in.Levels.Verdicts[0].Beside = plugins.BesideReport
+			in.Standings = map[string]Standing{"memory-stall": {Beside: plugins.BesideReport, Unknown: true}}
+		}, []string{}},
+		"the agent evicts itself": {5, func(in *Input, _ *State) { in.Config.Via = ViaDirect }, []string{"a"}},
+		"the answer was lost":     {5, func(_ *Input, m *State) { m.Victims[0].Outcome = UnknownOutcome }, []string{}},
+		"the agent was killed":    {5, func(_ *Input, m *State) { m.Victims[0].Outcome = "" }, []string{}},
+		"the state has no victim": {5, func(_ *Input, m *State) { m.Victims = nil }, []string{"a"}},
+		"it was forced":           {5, func(in *Input, m *State) { m.Victims[0].Met, in.Levels.Verdicts[0].MetLevel = nil, plugins.None }, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := in
@@ -101,6 +114,39 @@ func TestWithdrawals(t *testing.T) {
 		in.Config.DryRun = true
 		_, m := requesting(t, in)
 		assert.Empty(t, m.Requests)
+	})
+	t.Run("a restart, and the plugin that forced it has not registered yet", func(t *testing.T) {
+		forced, a := round(0, []pods.Pod{pod("a")}, forcing("a")), api{answer: always(InProgress)}
+		forced.Config.Via = ViaRequest
+		for what, row := range map[string]struct {
+			standing Standing
+			want     []string
+		}{
+			"not registered":         {Standing{Excluded: "not registered", Unknown: true}, []string{}},
+			"not searched":           {Standing{Beside: plugins.BesideReport, Unknown: true}, []string{}},
+			"excluded":               {Standing{Excluded: "not listed"}, []string{"a"}},
+			"a rival's for a report": {Standing{Beside: plugins.BesideReport}, []string{"a"}},
+		} {
+			in := forced
+			in.Levels, in.State = RecallNamed(in)
+			_, m := play(in, &a)
+			require.Len(t, m.Requests, 1)
+			m.Named = append(m.Named, NamedPod{Plugin: "p", Scope: plugins.ScopeNamed, UID: "b", At: in.Time})
+			in = then(in, 5, restarted(t, m))
+			in.Cluster = &Cluster{Pods: pods.List{Pods: []pods.Pod{pod("a"), pod("b")}, Synced: true}}
+			in.Before, in.Levels.Verdicts = nil, nil
+			require.Equal(t, []string{"p"}, NamingPlugins(in))
+			in.Standings = map[string]Standing{"p": row.standing}
+			in.Levels, in.State = RecallNamed(in)
+			asked := len(a.asked)
+			_, m = both(t, in, &a)
+			assert.Len(t, a.asked, asked+a.dryRuns, "no other pod is evicted for it: "+what)
+			a.dryRuns = 0
+			_, list, _ := Withdrawals(in, m)
+			assert.Equal(t, row.want, uids(list), what)
+			in.State.Named = nil
+			assert.Equal(t, []string{"p"}, NamingPlugins(in), "that of the request")
+		}
 	})
 	t.Run("refused for every pod", func(t *testing.T) {
 		a := api{answer: always(Braked)}

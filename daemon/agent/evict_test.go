@@ -27,6 +27,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/evict"
 	"github.com/plimsoll-dev/plimsoll/evict/kube"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/state"
 )
@@ -180,6 +181,18 @@ func TestRoundReloadSinceChosen(t *testing.T) {
 	assert.Equal(t, evict.CodeStale, d.Code)
 	assert.Empty(t, m.Victims)
 	assert.Len(t, c.levelRose, 1)
+}
+
+// A plugin may be excluded, or left to another host, while the pod before is requested.
+func TestRoundPluginExcludedSinceChosen(t *testing.T) {
+	c := newCarrying(t, "culprit", "other")
+	in, d, m := c.chosen(t, c.cluster.pods.List(pods.DefaultRules()))
+	c.outer = &outerHost{host: &outer.Host{Settings: outer.DefaultConfig}}
+	c.state.Load().Levels.Verdicts[0].Plugin = "p" // which has not registered
+	m = c.evict(t.Context(), in, &d, m)
+	assert.Empty(t, c.asked)
+	assert.Equal(t, evict.CodeStale, d.Code)
+	assert.Empty(t, m.Victims)
 }
 
 // What protects a pod may be written by its owner at any moment: the round goes on.

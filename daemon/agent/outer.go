@@ -53,8 +53,7 @@ func PluginDirs(c *config.Agent) []string {
 func (s *outerHost) standings(names []string) map[string]evict.Standing {
 	list := map[string]evict.Standing{}
 	for _, name := range names {
-		beside, excluded := s.host.Standing(name)
-		list[name] = evict.Standing{Beside: beside, Excluded: excluded}
+		list[name] = evict.Standing(s.host.Standing(name))
 	}
 	return list
 }

@@ -336,13 +336,14 @@ func (a *Agent) evict(ctx context.Context, in evict.Input, d *evict.Decision, m 
 	return m
 }
 
-// recheckInput is the input with the newest levels and pods; it sends no request.
+// recheckInput is the input with the newest levels, pods and standings; it sends no request.
 func (a *Agent) recheckInput(in evict.Input) evict.Input {
 	in = in.WithLevels(a.state.Load().Levels.With(outerOf(in.Levels)))
 	in.Time, in.Uptime = time.Now().UTC(), uptime()
 	now := *in.Cluster
 	now.Pods = a.cluster.pods.List(in.Config.Protect)
 	in.Cluster = &now
+	in.Standings = a.outer.standings(evict.NamingPlugins(in))
 	return in
 }
 

@@ -51,22 +51,23 @@ func listenerOf(procfs string, l *connection) listener {
 // anew, with which a kubelet waits for up to five minutes (CrashLoopBackOff).
 const rivalReturn = 6 * time.Minute
 
-// knownRivals is what the search for rivals has found so far. It never changes.
+// knownRivals is what the search for rivals has found so far. Only heard changes.
 type knownRivals struct {
 	byDir map[string][]Rival // those that have ended come last
+	heard *heard
 	// searched are the directories for which all processes were examined, and unfinished
 	// is why others are not.
 	searched   map[string]bool
 	unfinished string
 }
 
-// list returns the rivals by directory. One that listens itself on all sockets of a
-// directory of which that is known is none.
-func (k knownRivals) list(listeners map[string][]listener) []Rival {
+// list returns the rivals by directory, without those that own all sockets there.
+func (k knownRivals) list() []Rival {
 	var list []Rival
 	for _, dir := range slices.Sorted(maps.Keys(k.byDir)) {
+		sockets := k.heard.in(dir)
 		for _, r := range k.byDir[dir] {
-			if !onlyListener(r, listeners[dir]) {
+			if !r.ownsAll(sockets) {
 				list = append(list, r)
 			}
 		}
@@ -74,51 +75,33 @@ func (k knownRivals) list(listeners map[string][]listener) []Rival {
 	return list
 }
 
-// onlyListener reports whether a rival listens itself on all sockets that are known of a
-// directory.
-func onlyListener(r Rival, known []listener) bool {
-	return len(known) > 0 && !slices.ContainsFunc(known, func(by listener) bool { return !r.listens(by) })
-}
-
 // withEnded adds to the rivals found those of before that have ended since, for a time:
 // while a host starts anew another must neither take its plugins nor begin to act by
 // them.
-func withEnded(found, before map[string][]Rival, listeners map[string][]listener, now time.Time, wait time.Duration) map[string][]Rival {
-	all := map[string][]Rival{}
-	for dir, list := range found {
-		all[dir] = withAlone(list, before[dir], listeners[dir])
-	}
+func withEnded(found, before map[string][]Rival, now, complete time.Time) map[string][]Rival {
+	all := maps.Clone(found)
 	for dir, list := range before {
-		if ended := endedOf(list, found[dir], now, wait); len(ended) > 0 {
-			all[dir] = append(all[dir], ended...)
+		if ended := endedOf(list, found[dir], now, complete); len(ended) > 0 {
+			all[dir] = slices.Concat(found[dir], ended)
 		}
 	}
 	return all
 }
 
-// withAlone notes which rivals of a directory are plugins that watch it.
-func withAlone(found, before []Rival, known []listener) []Rival {
-	list := slices.Clone(found)
-	for i, r := range list {
-		was := func(o Rival) bool { return o.PID == r.PID && o.alone }
-		list[i].alone = onlyListener(r, known) || len(known) == 0 && slices.ContainsFunc(before, was)
-	}
-	return list
-}
-
 // endedOf returns those rivals of a directory that have ended and still count, maxRivals at
-// most: no plugin that watched its own directory, and no program of which there is a process
-// again.
-func endedOf(before, found []Rival, now time.Time, wait time.Duration) (list []Rival) {
+// most: no program of which there is a process again. complete is when the last pass began
+// that has examined all processes: one that began earlier may have missed a rival that is
+// back.
+func endedOf(before, found []Rival, now, complete time.Time) (list []Rival) {
 	for _, r := range before {
 		back := func(o Rival) bool { return r.listens(listener{o.PID, o.Cgroup}) }
-		if r.alone || slices.ContainsFunc(found, back) {
+		if slices.ContainsFunc(found, back) {
 			continue
 		}
 		if r.Ended.IsZero() {
-			r.Ended, r.Until = now, now.Add(wait)
+			r.Ended, r.Until = now, now.Add(rivalReturn)
 		}
-		if now.Before(r.Until) && len(list) < maxRivals {
+		if complete.Before(r.Until) && len(list) < maxRivals {
 			list = append(list, r)
 		}
 	}
@@ -130,15 +113,25 @@ func (k knownRivals) unsearched(dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return !k.searched[dir] })
 }
 
-// of returns the rival that asks a plugin, too: a process that watches the directory of
-// its socket and is not the plugin itself.
+// of returns the rival that asks a plugin, too: a process that watches, or watched, the
+// directory of its socket. One that owns all sockets there is a plugin that watches its own
+// directory. Where there are others, too, it is a host, also of what it serves itself.
 func (k knownRivals) of(path string, by listener) (Rival, bool) {
-	for _, r := range k.byDir[filepath.Dir(path)] {
-		if !r.listens(by) {
+	dir := filepath.Dir(path)
+	sockets := k.heard.in(dir)
+	sockets[path] = append(sockets[path], by)
+	for _, r := range k.byDir[dir] {
+		if !r.ownsAll(sockets) {
 			return r, true
 		}
 	}
 	return Rival{}, false
+}
+
+// unknown reports whether a rival of a plugin may yet be found, and none is known.
+func (k knownRivals) unknown(path string, by listener) bool {
+	_, is := k.of(path, by)
+	return !is && !k.searched[filepath.Dir(path)]
 }
 
 // errSearching: not all processes were examined, so that a rival may yet be found. Until
@@ -181,6 +174,7 @@ func (k knownRivals) beside(beside, path string, by listener) plugins.Beside {
 // rivalWatch searches for rivals again and again, and logs what has changed.
 type rivalWatch struct {
 	newest atomic.Pointer[knownRivals] // nil before the first look
+	heard  heard
 
 	// Used by Host.Run only.
 	search  rivalSearch
@@ -191,31 +185,40 @@ type rivalWatch struct {
 }
 
 // known is what the last look found; it may be asked by any goroutine.
-func (w *rivalWatch) known() knownRivals {
-	if known := w.newest.Load(); known != nil {
-		return *known
+func (w *rivalWatch) known() (k knownRivals) {
+	if newest := w.newest.Load(); newest != nil {
+		k = *newest
 	}
-	return knownRivals{}
+	k.heard = &w.heard
+	return k
 }
 
 // update looks for rivals, and reports whether those or the searched directories have
 // changed.
-func (w *rivalWatch) update(ctx context.Context, procfs string, c Config, known func() map[string][]listener, log *slog.Logger, limit time.Duration) (changed bool) {
-	self := filepath.Join(procfs, strconv.Itoa(selfIn(procfs)))
-	w.search.procfs, w.search.skip = procfs, func(process string) bool { return process == self }
-	before, at := w.known(), discover(c.Dirs)
+func (w *rivalWatch) update(ctx context.Context, h *Host, limit time.Duration) (changed bool) {
+	self := filepath.Join(h.Procfs, strconv.Itoa(selfIn(h.Procfs)))
+	w.search.procfs, w.search.skip = h.Procfs, func(process string) bool { return process == self }
+	before, c := w.known(), h.Settings()
+	listed, at := before.list(), discover(c.Dirs)
 	w.search.look(ctx, at.dirs, limit)
-	listeners := known() // also of plugins that the look found before they were connected to
-	now := knownRivals{byDir: withEnded(w.search.found, before.byDir, listeners, time.Now(), rivalReturn), searched: map[string]bool{}, unfinished: w.search.unfinished()}
+	h.registry.hear(&w.heard, time.Now())
+	configured := maps.Clone(before.byDir)
+	maps.DeleteFunc(configured, func(dir string, _ []Rival) bool { return !h.within(c.Dirs, dir) })
+	now := knownRivals{
+		byDir: withEnded(w.search.found, configured, time.Now(), w.search.complete), heard: &w.heard,
+		searched: map[string]bool{}, unfinished: w.search.unfinished(),
+	}
+	w.heard.forget(time.Now(), now.byDir)
 	for _, p := range w.search.searched {
 		now.searched[p.dir] = true
 	}
 	w.newest.Store(&now)
 	if len(at.sockets) > 0 { // else there is no plugin for which it matters
-		w.logSearch(now, at.dirs, c.Beside, log)
+		w.logSearch(now, at.dirs, c.Beside, h.Log)
 	}
-	w.logRivals(now.list(listeners), at, listeners, c.Beside, log)
-	return !maps.EqualFunc(before.byDir, now.byDir, sameRivals) || !maps.Equal(before.searched, now.searched)
+	list := now.list()
+	w.logRivals(list, at, c.Beside, h.Log)
+	return !sameRivals(listed, list) || !maps.Equal(before.searched, now.searched)
 }
 
 // logSearch logs when plugins begin, or end, to wait for the search, and for which
@@ -265,8 +268,8 @@ func sameRivals(a, b []Rival) bool {
 
 // logRivals logs the rivals when they have changed. While no socket of a directory is
 // connected to, the rival there may be the plugin itself.
-func (w *rivalWatch) logRivals(list []Rival, at scanResult, listeners map[string][]listener, beside string, log *slog.Logger) {
-	list = slices.DeleteFunc(list, func(r Rival) bool { return at.hasSocket(r.Dir) && len(listeners[r.Dir]) == 0 })
+func (w *rivalWatch) logRivals(list []Rival, at scanResult, beside string, log *slog.Logger) {
+	list = slices.DeleteFunc(slices.Clone(list), func(r Rival) bool { return at.hasSocket(r.Dir) && len(w.heard.in(r.Dir)) == 0 })
 	if sameRivals(w.logged, list) {
 		return
 	}

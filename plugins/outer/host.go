@@ -1,11 +1,14 @@
 package outer
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -40,6 +43,9 @@ type Host struct {
 
 	registry registry
 	rivals   rivalWatch
+	// dirs are the configured directories without links, by their names with them, as Run
+	// found them last.
+	dirs atomic.Pointer[map[string]string]
 
 	// Used by Run only.
 	settings    Config    // of the last scan
@@ -119,6 +125,7 @@ func drain(events <-chan fsnotify.Event) {
 // directory is not searched for rivals yet.
 func (h *Host) scan(ctx context.Context, watcher *fsnotify.Watcher, all *sync.WaitGroup) (rest, searching bool) {
 	c := h.Settings()
+	h.resolve(c.Dirs)
 	now := discover(c.Dirs)
 	if h.watch(watcher, now.dirs) { // a socket may appear between the scan and the watch
 		now = discover(c.Dirs)
@@ -149,9 +156,38 @@ func (h *Host) scan(ctx context.Context, watcher *fsnotify.Watcher, all *sync.Wa
 // directories have changed.
 func (h *Host) updateRivals(ctx context.Context, limit time.Duration) {
 	h.looked = time.Now()
-	if h.rivals.update(ctx, h.Procfs, h.Settings(), h.registry.listeners, h.Log, limit) {
+	h.resolve(h.Settings().Dirs)
+	if h.rivals.update(ctx, h, limit) {
 		h.registry.retryAll()
 	}
+}
+
+// resolve resolves the links of the configured directories. One that is away at present
+// keeps what it was.
+func (h *Host) resolve(dirs []string) {
+	before, now := h.resolved(), map[string]string{}
+	for _, dir := range dirs {
+		resolved, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			resolved = before[dir]
+		}
+		now[dir] = resolved
+	}
+	h.dirs.Store(&now)
+}
+
+func (h *Host) resolved() map[string]string {
+	if dirs := h.dirs.Load(); dirs != nil {
+		return *dirs
+	}
+	return nil
+}
+
+// within reports whether a path without links is in one of dirs. It touches no file, since
+// rounds call it, and a directory may be on a mount that hangs.
+func (h *Host) within(dirs []string, path string) bool {
+	resolved := h.resolved()
+	return slices.ContainsFunc(dirs, func(dir string) bool { return below(cmp.Or(resolved[dir], dir), path) })
 }
 
 // watch adds inotify watches for new directories, and reports whether there

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -360,8 +361,9 @@ func TestStandingOfPlugin(t *testing.T) {
 	searched := map[string]bool{w.dir: true}
 	w.rivals.newest.Store(&knownRivals{searched: searched})
 	standing := func(name string) string {
-		beside, excluded := w.Standing(name)
-		return fmt.Sprintf("%q %q", beside, excluded)
+		s := w.Standing(name)
+		assert.Equal(t, name == "q", s.Unknown)
+		return fmt.Sprintf("%q %q", s.Beside, s.Excluded)
 	}
 	for _, what := range []string{"registered", "ended"} {
 		if what == "ended" {
@@ -380,6 +382,11 @@ func TestStandingOfPlugin(t *testing.T) {
 		assert.Equal(t, `"mark" ""`, standing("p"), what)
 		w.config = before
 		assert.Contains(t, standing("p"), "may ask this plugin, too", what)
+		w.rivals.newest.Store(&knownRivals{}) // as a directory that is made anew
+		assert.Equal(t, Standing{Beside: plugins.BesideReport, Unknown: true}, w.Standing("p"), what)
+		w.config.Beside = BesideAct
+		assert.Equal(t, Standing{}, w.Standing("p"), what)
+		w.config = before
 		w.rivals.newest.Store(&knownRivals{searched: searched})
 	}
 	assert.Equal(t, `"" "no plugin of this name has registered since the agent started"`, standing("q"))
@@ -459,7 +466,9 @@ func TestBesideARival(t *testing.T) {
 				w.leavesToRival(shared, rival.Process.Pid)
 			} else {
 				w.waitFor("ours", "shared")
-				assert.Equal(t, map[string]plugins.Beside{"shared": want, "ours": ""}, w.beside())
+				eventually(t, "all processes are examined", func() bool {
+					return maps.Equal(map[string]plugins.Beside{"shared": want, "ours": ""}, w.beside())
+				})
 			}
 			require.NoError(t, rival.Process.Kill())
 			eventually(t, "seen to have ended", func() bool { return !w.Rivals()[0].Ended.IsZero() })
@@ -498,7 +507,7 @@ func TestBesideARivalThatEnded(t *testing.T) {
 	assert.Equal(t, rivalReturn, list[0].Until.Sub(list[0].Ended))
 	require.ErrorIs(t, leave(BesideExclusive), errRefused)
 	assert.EqualError(t, leave(BesideExclusive), fmt.Sprintf("refused: process 17 (katalyst-agent, cgroup /of/17) does not watch the plugin directory %s any more; "+
-		"it may be starting anew, so it counts as there until %s; wait, or set plugins.beside", w.dir, list[0].Until.UTC().Format("15:04:05 UTC")))
+		"it may be starting anew, so it counts as there until %s at least; wait, or set plugins.beside", w.dir, list[0].Until.UTC().Format("15:04:05 UTC")))
 	for beside, want := range map[string]plugins.Beside{BesideReport: plugins.BesideReport, BesideMark: plugins.BesideMark, BesideAct: ""} {
 		assert.Equal(t, want, w.rivals.known().beside(beside, s.path, p.listener), beside)
 		assert.NoError(t, leave(beside))
@@ -526,33 +535,24 @@ func TestWithEnded(t *testing.T) {
 	const dir = "/p"
 	rival := Rival{Dir: dir, PID: 17, Cgroup: "/pods/rival"}
 	ended := rival
-	ended.Ended, ended.Until = now, now.Add(time.Minute)
-	plugin := rival
-	plugin.alone = true
+	ended.Ended, ended.Until = now, now.Add(rivalReturn)
 	other := Rival{Dir: dir, PID: 18, Cgroup: "/pods/other"}
 	anew := Rival{Dir: dir, PID: 18, Cgroup: "/pods/rival"}
 	of := func(list ...Rival) map[string][]Rival { return map[string][]Rival{dir: list} }
-	its, another := listener{17, "/pods/rival"}, listener{19, "/pods/plugin"}
 	for what, c := range map[string]struct {
 		found, before []Rival
-		listeners     []listener
-		at            time.Duration
+		complete      time.Duration // when the pass began
 		want          []Rival
 	}{
-		"one that has ended":                                 {nil, []Rival{rival}, nil, 0, []Rival{ended}},
-		"it listens beside others":                           {nil, []Rival{rival}, []listener{its, another}, 0, []Rival{ended}},
-		"one that ended earlier":                             {nil, []Rival{ended}, nil, time.Minute - 1, []Rival{ended}},
-		"one that ended long ago":                            {nil, []Rival{ended}, nil, time.Minute, nil},
-		"it is there again":                                  {[]Rival{rival}, []Rival{ended}, nil, 0, []Rival{rival}},
-		"its program is there again":                         {[]Rival{anew}, []Rival{ended}, nil, 0, []Rival{anew}},
-		"another is there":                                   {[]Rival{other}, []Rival{rival}, nil, 0, []Rival{other, ended}},
-		"a plugin that watched its directory":                {nil, []Rival{plugin}, nil, 0, nil},
-		"a plugin's socket is known":                         {[]Rival{rival}, nil, []listener{its}, 0, []Rival{plugin}},
-		"its socket is known no more":                        {[]Rival{rival}, []Rival{plugin}, nil, 0, []Rival{plugin}},
-		"it listens alone no more, so another's is its, too": {[]Rival{rival}, []Rival{plugin}, []listener{its, another}, 0, []Rival{rival}},
+		"one that has ended":         {nil, []Rival{rival}, 0, []Rival{ended}},
+		"one that ended earlier":     {nil, []Rival{ended}, rivalReturn - 1, []Rival{ended}},
+		"one that ended long ago":    {nil, []Rival{ended}, rivalReturn, nil},
+		"it is there again":          {[]Rival{rival}, []Rival{ended}, 0, []Rival{rival}},
+		"its program is there again": {[]Rival{anew}, []Rival{ended}, 0, []Rival{anew}},
+		"another is there":           {[]Rival{other}, []Rival{rival}, 0, []Rival{other, ended}},
 	} {
 		t.Run(what, func(t *testing.T) {
-			got := withEnded(of(c.found...), of(c.before...), map[string][]listener{dir: c.listeners}, now.Add(c.at), time.Minute)
+			got := withEnded(of(c.found...), of(c.before...), now, now.Add(c.complete))
 			assert.Equal(t, c.want, got[dir])
 		})
 	}
@@ -560,7 +560,7 @@ func TestWithEnded(t *testing.T) {
 	for pid := range 10 * maxRivals {
 		many = append(many, Rival{Dir: dir, PID: pid + 100})
 	}
-	assert.Len(t, withEnded(nil, of(many...), nil, now, time.Minute)[dir], maxRivals)
+	assert.Len(t, withEnded(map[string][]Rival{}, of(many...), now, now)[dir], maxRivals)
 }
 
 // leavesToRival: the plugin is not asked, and not told either, since it is registered

@@ -34,6 +34,7 @@ var (
 func (s *socket) register() error {
 	l, err := connect(s.fileCtx, s.path)
 	if err != nil {
+		s.host.registry.setListener(s, nil) // its file may have been left behind
 		s.report(err.Error())
 		return err
 	}
@@ -42,7 +43,8 @@ func (s *socket) register() error {
 		return errSocketReplaced // another one has replaced it
 	}
 	by := listenerOf(s.host.Procfs, l)
-	s.host.registry.setListener(s, by)
+	s.host.registry.setListener(s, &by)
+	s.host.rivals.heard.add(s.path, by, time.Now())
 	if err := s.host.rivals.known().leave(s.host.Settings().Beside, s.path, by); err != nil {
 		s.report(err.Error()) // the plugin is not told: it is registered with the rival
 		return err
@@ -140,7 +142,7 @@ func (p *plugin) allowed(c Config) error {
 	if len(c.Names) > 0 && !slices.Contains(c.Names, p.name) {
 		return fmt.Errorf("%w: name %q is not in plugins.names", errRefused, p.name)
 	}
-	if !within(c.Dirs, p.socket.path) {
+	if !p.host.within(c.Dirs, p.socket.path) {
 		return fmt.Errorf("%w: its socket is %w", errRefused, errOutside)
 	}
 	left := p.host.rivals.known().leave(c.Beside, p.socket.path, p.listener)
@@ -170,7 +172,7 @@ var errOutside = errors.New("not inside a directory of plugins.dirs")
 // endpoint connects to the socket that the plugin gives in its PluginInfo, if
 // it is another one.
 func (s *socket) endpoint(ctx context.Context, c Config, p *plugin, endpoint string) error {
-	path, err := resolveInside(c.Dirs, endpoint)
+	path, err := s.resolveInside(c.Dirs, endpoint)
 	if err != nil {
 		return fmt.Errorf("%w: endpoint %q: %w", errRefused, katalyst.Clip(endpoint), err)
 	}
@@ -187,7 +189,7 @@ func (s *socket) endpoint(ctx context.Context, c Config, p *plugin, endpoint str
 
 // resolveInside resolves a path with its links, and requires the result to be in one
 // of dirs.
-func resolveInside(dirs []string, path string) (string, error) {
+func (s *socket) resolveInside(dirs []string, path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", errOutside
 	}
@@ -195,20 +197,10 @@ func resolveInside(dirs []string, path string) (string, error) {
 	if err != nil {
 		return "", rootCause(errors.Unwrap(err))
 	}
-	if !within(dirs, resolved) {
+	if !s.host.within(dirs, resolved) {
 		return "", errOutside
 	}
 	return resolved, nil
-}
-
-// within reports whether a path without links is in one of dirs.
-func within(dirs []string, path string) bool {
-	return slices.ContainsFunc(dirs, func(dir string) bool {
-		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
-			dir = resolved
-		}
-		return below(dir, path)
-	})
 }
 
 // maxTokens bounds a token file.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -116,28 +115,25 @@ func (r *registry) retry(which func(*socket) bool) {
 	}
 }
 
-// setListener stores who listens on a socket.
-func (r *registry) setListener(s *socket, by listener) {
+// setListener stores who listens on a socket; nil: none is known.
+func (r *registry) setListener(s *socket, by *listener) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.listener = &by
+	s.listener = by
 }
 
-// listeners are those that are known, by the directory of their sockets.
-func (r *registry) listeners() map[string][]listener {
+// hear notes the listeners of now.
+func (r *registry) hear(h *heard, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	byDir := map[string][]listener{}
-	add := func(path string, by listener) { byDir[filepath.Dir(path)] = append(byDir[filepath.Dir(path)], by) }
 	for path, s := range r.sockets {
 		if s.listener != nil {
-			add(path, *s.listener)
+			h.add(path, *s.listener, now)
 		}
 	}
 	for _, p := range r.registered { // its file may have been removed
-		add(p.socket.path, p.listener)
+		h.add(p.socket.path, p.listener, now)
 	}
-	return byDir
 }
 
 // setProblem stores the reason why a socket has no plugin, and reports whether it is

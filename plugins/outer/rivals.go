@@ -41,12 +41,10 @@ type Rival struct {
 	// Cgroup is its cgroup's path, of cgroup v2 if it has one.
 	Cgroup string `json:"cgroup"`
 	// Ended is the first look that did not find it any more, zero while it watches. It
-	// counts as there until Until.
+	// counts as there until Until, and until all processes were examined that there were
+	// then.
 	Ended time.Time `json:"ended,omitzero"`
 	Until time.Time `json:"until,omitzero"`
-
-	// alone: it listened on all sockets of the directory: a plugin that watches it.
-	alone bool
 }
 
 func (r Rival) String() string {
@@ -54,12 +52,23 @@ func (r Rival) String() string {
 	if r.Ended.IsZero() {
 		return process + " watches the plugin directory " + r.Dir
 	}
-	return fmt.Sprintf("%s does not watch the plugin directory %s any more; it may be starting anew, so it counts as there until %s",
+	return fmt.Sprintf("%s does not watch the plugin directory %s any more; it may be starting anew, so it counts as there until %s at least",
 		process, r.Dir, r.Until.UTC().Format("15:04:05 UTC"))
 }
 
 // listens reports whether it, or another process of its program, is this listener.
 func (r Rival) listens(by listener) bool { return by.same(listener{r.PID, r.Cgroup}) }
+
+// ownsAll reports whether it is, or was, a listener of each of these sockets, of which there
+// is one at least.
+func (r Rival) ownsAll(sockets map[string][]listener) bool {
+	for _, listeners := range sockets {
+		if !slices.ContainsFunc(listeners, r.listens) {
+			return false
+		}
+	}
+	return len(sockets) > 0
+}
 
 // FindRivals finds the rivals of the host of plugins below these directories, in order,
 // without the processes that are skipped, and those that are the plugins there
@@ -75,18 +84,17 @@ func FindRivals(procfs string, dirs []string, skip func(process string) bool) []
 	s.look(context.Background(), at.dirs, firstRivalTime)
 	ctx, cancel := context.WithTimeout(context.Background(), firstRivalTime)
 	defer cancel()
-	listeners := map[string][]listener{}
+	var listeners heard
 	for path := range at.sockets {
-		dir := filepath.Dir(path)
-		if len(s.found[dir]) == 0 {
+		if len(s.found[filepath.Dir(path)]) == 0 {
 			continue
 		}
 		if l, err := connect(ctx, path); err == nil { // it is told nothing
-			listeners[dir] = append(listeners[dir], listenerOf(procfs, l))
+			listeners.add(path, listenerOf(procfs, l), time.Now())
 			_ = l.Close()
 		}
 	}
-	return knownRivals{byDir: s.found}.list(listeners)
+	return knownRivals{byDir: s.found, heard: &listeners}.list()
 }
 
 // rivalSearch searches the processes for rivals, in passes: each examines all processes
@@ -99,8 +107,11 @@ type rivalSearch struct {
 	found map[string][]Rival
 	// searched are the directories for which a pass has examined all processes.
 	searched []location
+	// complete is when the last pass that has ended began.
+	complete time.Time
 
-	left   []int      // the processes that the current pass has not examined yet
+	began  time.Time  // when the current pass began
+	left   []int      // the processes that it has not examined yet
 	places []location // its directories
 	// failed are the processes that could not be examined completely. After
 	// maxRivalTries of them a pass ends without it: one that nothing can examine must
@@ -128,7 +139,7 @@ func (s *rivalSearch) look(ctx context.Context, dirs []string, limit time.Durati
 	known := s.found
 	s.found, s.searched = map[string][]Rival{}, slices.DeleteFunc(s.searched, moved)
 	if len(places) == 0 {
-		s.left = nil
+		s.left, s.complete = nil, time.Now()
 		return
 	}
 	if len(s.left) == 0 {
@@ -146,7 +157,7 @@ func (s *rivalSearch) look(ctx context.Context, dirs []string, limit time.Durati
 	}
 	s.pass(ctx, examined, mounted, time.Now().Add(limit))
 	if len(s.left) == 0 && s.unread == nil {
-		s.searched = slices.DeleteFunc(slices.Clone(s.places), moved)
+		s.searched, s.complete = slices.DeleteFunc(slices.Clone(s.places), moved), s.began
 	}
 	for _, list := range s.found {
 		slices.SortFunc(list, func(a, b Rival) int { return cmp.Compare(a.PID, b.PID) })
@@ -198,6 +209,7 @@ func (s *rivalSearch) unexamined() (pid int, why error) {
 
 // begin begins a pass.
 func (s *rivalSearch) begin(places []location) {
+	s.began = time.Now()
 	s.left, s.unread = processes(s.procfs)
 	s.places = places
 	maps.DeleteFunc(s.failed, func(pid int, _ failedTries) bool { return !slices.Contains(s.left, pid) })

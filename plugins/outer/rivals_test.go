@@ -582,7 +582,14 @@ func TestPluginIsNoRivalOfItself(t *testing.T) {
 	}{
 		"none is known": {nil, 1}, "its own": {[]listener{own, own}, 0}, "another's": {[]listener{other}, 1}, "both": {[]listener{own, other}, 1},
 	} {
-		assert.Len(t, w.rivals.known().list(map[string][]listener{w.dir: row.listeners}), row.rivals, what)
-		assert.Len(t, w.rivals.known().list(map[string][]listener{"/elsewhere": row.listeners}), 1, what)
+		list := func(dir string) []Rival {
+			known := knownRivals{byDir: w.rivals.known().byDir, heard: &heard{}}
+			for i, by := range row.listeners {
+				known.heard.add(filepath.Join(dir, fmt.Sprint(i)), by, time.Now())
+			}
+			return known.list()
+		}
+		assert.Len(t, list(w.dir), row.rivals, what)
+		assert.Len(t, list("/elsewhere"), 1, what)
 	}
 }

@@ -69,18 +69,31 @@ func (h *Host) Unmarked(why map[string]string) {
 	}
 }
 
-// Standing returns what a plugin may do at present, whether it is registered or has ended:
-// what limits its verdicts beside a rival, and why no pod may be evicted for it; empty: pods
-// may be.
-func (h *Host) Standing(name string) (beside plugins.Beside, excluded string) {
+// Standing is what a plugin may do at present.
+type Standing struct {
+	// Beside limits its verdicts beside a rival.
+	Beside plugins.Beside
+	// Excluded is why no pod may be evicted for it; empty: pods may be.
+	Excluded string
+	// Unknown: it is limited only because it has not registered yet, or because a rival may
+	// yet be found.
+	Unknown bool
+}
+
+// Standing returns what a plugin may do at present, whether it is registered or has ended.
+// It waits for no file: a round calls it.
+func (h *Host) Standing(name string) Standing {
 	p := h.registry.newest(name)
 	if p == nil { // who it is, and where, is not known
-		return "", "no plugin of this name has registered since the agent started"
+		return Standing{Excluded: "no plugin of this name has registered since the agent started", Unknown: true}
 	}
+	s := Standing{Beside: p.beside()}
 	if err := p.excluded(h.Settings()); err != nil {
-		excluded = strings.TrimPrefix(err.Error(), errRefused.Error()+": ")
+		s.Excluded = strings.TrimPrefix(err.Error(), errRefused.Error()+": ")
+		return s
 	}
-	return p.beside(), excluded
+	s.Unknown = s.Beside != "" && h.rivals.known().unknown(p.socket.path, p.listener)
+	return s
 }
 
 // Counts returns the counts since the agent started, by plugin; for an hour
@@ -95,7 +108,7 @@ func (h *Host) Counts() map[string]Counts {
 
 // Rivals returns the other processes that watch plugin directories, in order, without
 // those that are the plugins there themselves.
-func (h *Host) Rivals() []Rival { return h.rivals.known().list(h.registry.listeners()) }
+func (h *Host) Rivals() []Rival { return h.rivals.known().list() }
 
 func (p *plugin) status(now time.Time) Status {
 	p.mu.Lock()
