@@ -220,7 +220,9 @@ func readerHangs(t *testing.T) {
 	h.runtime.hangs = make(chan struct{})
 	var log strings.Builder
 	r := h.reader(t, &log)
-	r.Settings = func() (Config, bool) { return Config{Socket: socket, Every: time.Second, Timeout: 3 * time.Second}, true } // time to connect
+	r.Settings = func() (Config, bool) {
+		return Config{Socket: socket, Every: time.Second, Timeout: 3 * time.Second}, true
+	} // time to connect
 	end := run(t, r)
 	until(t, "it says that the runtime does not answer", func() bool {
 		n := r.Newest()

@@ -123,7 +123,8 @@ type world struct {
 	perMinute int
 	reports   time.Duration // of a new rule
 	settle    time.Duration
-	prepare   func(*agent) // before it starts; nil for nothing
+	kubelets  time.Duration // after an eviction of the kubelet's
+	prepare   func(*agent)  // before it starts; nil for nothing
 }
 
 // The periods of production, divided by about ten.
@@ -137,7 +138,7 @@ kubernetes: {kubeconfig: %q, node: %q}
 state: {dir: %q}
 lease: {interval: 1s, duration: 4s}
 eviction:
-  {dryRun: %t, round: 1s, cooldown: %s, transition: 6s, maxGrace: 10s, kubeletCooldown: 6s,
+  {dryRun: %t, round: 1s, cooldown: %s, transition: 6s, maxGrace: 10s, kubeletCooldown: %s,
    taints: {minimum: 1s, maximum: 10s}, limits: {perMinute: %d, perOwnerHour: 3600}, reportOnly: %s%s}
 plugins:
   warmUp: 0s
@@ -155,7 +156,7 @@ func startWorld(t *testing.T) *world {
 
 func startWorldOf(t *testing.T, c *cluster.Cluster) *world {
 	t.Helper()
-	w := &world{t: t, c: c, weather: newWeather(t), state: filepath.Join(t.TempDir(), "state"), perMinute: 60, settle: 3 * time.Second}
+	w := &world{t: t, c: c, weather: newWeather(t), state: filepath.Join(t.TempDir(), "state"), perMinute: 60, settle: 3 * time.Second, kubelets: 6 * time.Second}
 	require.NoError(t, w.c.Apply(t.Context(), deploy.RBAC, deploy.RBACEvictDirect, deploy.Heartbeats, deploy.Identity))
 	w.namespace = w.c.Namespace(t)
 	w.node = "node-" + w.namespace[max(0, len(w.namespace)-20):]
@@ -170,7 +171,7 @@ func (w *world) configure() {
 	kubeconfig, err := w.c.ServiceAccount(w.t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: w.node})
 	require.NoError(w.t, err)
 	root := fmt.Sprintf("/plimsoll-e2e-%d-%s", os.Getpid(), w.node)
-	text := fmt.Sprintf(worldConfig, root, kubeconfig, w.node, w.state, w.dryRun, w.settle, w.perMinute, w.reports, w.more, w.rules)
+	text := fmt.Sprintf(worldConfig, root, kubeconfig, w.node, w.state, w.dryRun, w.settle, w.kubelets, w.perMinute, w.reports, w.more, w.rules)
 	if w.config == "" {
 		w.config = configFile(w.t, text)
 		return

@@ -123,7 +123,7 @@ func (w *world) serve(dir, name string, p kit.Plugin) {
 func (w *world) withPlugins() string {
 	w.t.Helper()
 	dir := pluginDir(w.t)
-	w.rules = fmt.Sprintf("  dirs: [%s]\n  deadline: 500ms\n  callTimeout: 500ms\n", dir)
+	w.rules = fmt.Sprintf("  dirs: [%s]\n  deadline: 500ms\n", dir)
 	w.configure()
 	return dir
 }

@@ -136,10 +136,9 @@ func recordedToFullDisk(t *testing.T) {
 		return nil
 	})
 	eventually(t, "the disk is full", a.records(0))
-	lost, missed := a.metric(samplesLost), a.metric("plimsoll_ticks_missed_total")
+	lost := a.metric(samplesLost)
 	a.ticked(a.snapshot().Sequence + 30)
 	assert.Greater(t, a.metric(samplesLost), lost)
-	assert.InDelta(t, missed, a.metric("plimsoll_ticks_missed_total"), 5, "sampling goes on")
 	assert.Equal(t, 1, strings.Count(a.stderr.String(), "cannot record samples"), a.stderr.String())
 	assert.Contains(t, a.stderr.String(), "no space left on device")
 	assert.Contains(t, a.stderr.String(), `todo="delete files there, or set recording.dir to a filesystem with more space"`)

@@ -61,7 +61,9 @@ func TestTriggerSamplesCgroupStallEarly(t *testing.T) {
 		}
 		return nil
 	})
-	assert.Equal(t, s.Sequence-1, now.SamplesWokenTotal, "no tick has come yet")
+	if time.Since(began) < 50*time.Second {
+		assert.Equal(t, s.Sequence-1, now.SamplesWokenTotal, "no tick has come yet")
+	}
 	t.Logf("load started → its stall sampled: %s", s.Time.Sub(began).Round(time.Millisecond))
 	assert.Contains(t, a.stderr.String(), path, "the log says where triggers are armed")
 	assert.Contains(t, a.mustGet("/metrics"), `plimsoll_pressure_triggers_fired_total{resource="memory"}`)
