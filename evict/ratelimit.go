@@ -106,6 +106,11 @@ func (b RateLimits) spend(l Limits, p *pods.Pod, now time.Duration) RateLimits {
 	return b
 }
 
+// spent tells whether a token was taken from buckets that began empty.
+func (b RateLimits) spent() bool {
+	return len(b.Owners) > 0 || b.Node != b.Since || b.Fallback != b.Since
+}
+
 // refund returns the tokens of a pod that was not evicted.
 func (b RateLimits) refund(l Limits, c *Chosen) RateLimits {
 	b.Owners = maps.Clone(b.Owners)

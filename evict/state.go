@@ -364,3 +364,43 @@ func (m State) Withdrawn(uid string) State {
 	delete(m.Requests, uid)
 	return m
 }
+
+// AdoptSaved returns the state that an earlier agent saved, where it could be read only now,
+// with what has been decided since in m.
+func (m State) AdoptSaved(saved State) State {
+	out := saved.clone()
+	out.CooldownUntil = later(saved.CooldownUntil, m.CooldownUntil)
+	out.CNRMarked = saved.CNRMarked || m.CNRMarked
+	// What is known anew is the newer.
+	maps.Copy(out.Marks, m.Marks)
+	maps.Copy(out.Claims, m.Claims)
+	maps.Copy(out.DryRunEvicted, m.DryRunEvicted)
+	maps.Copy(out.Backoffs, m.Backoffs)
+	maps.Copy(out.Refusals, m.Refusals)
+	maps.Copy(out.Requests, m.Requests)
+	maps.Copy(out.KubeletEvictions, m.KubeletEvictions)
+	for scope, until := range m.Cooldowns {
+		out.Cooldowns[scope] = later(out.Cooldowns[scope], until)
+	}
+	// What was seen first was seen by the earlier agent.
+	out.Rules, out.Terminating = copied(m.Rules, saved.Rules), copied(m.Terminating, saved.Terminating)
+	out.Elsewhere, out.Covered = copied(m.Elsewhere, saved.Elsewhere), copied(m.Covered, saved.Covered)
+	out.KubeletEvicted = slices.Concat(saved.KubeletEvicted, m.KubeletEvicted)
+	out.Victims = append(slices.DeleteFunc(out.Victims, func(l Chosen) bool {
+		return slices.ContainsFunc(m.Victims, func(o Chosen) bool { return o.UID == l.UID && o.DryRun == l.DryRun })
+	}), m.Victims...)
+	out.Named = append(slices.DeleteFunc(slices.Clone(saved.Named), func(n NamedPod) bool {
+		return slices.ContainsFunc(m.Named, func(o NamedPod) bool { return o.Plugin == n.Plugin && o.Scope == n.Scope && o.UID == n.UID })
+	}), m.Named...)
+	if m.RateLimits.spent() { // those of m began empty: no more pods are evicted than by either
+		out.RateLimits = m.RateLimits
+	}
+	return out
+}
+
+// copied is a map with what is in either, and of both what is in last.
+func copied[V any](first, last map[string]V) map[string]V {
+	all := cloned(first)
+	maps.Copy(all, last)
+	return all
+}

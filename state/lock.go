@@ -83,19 +83,11 @@ func Acquire(dir string, now time.Time, how string) (*Lock, error) {
 	return l, nil
 }
 
-// Release unlocks the directory; nil-safe, like Name. The file stays, with its ID.
+// Release unlocks the directory; nil-safe. The file stays, with its ID.
 func (l *Lock) Release() {
 	if l != nil {
 		_ = l.file.Close() // closing unlocks
 	}
-}
-
-// StateID is the ID of the state directory; empty where none is locked.
-func (l *Lock) StateID() string {
-	if l == nil {
-		return ""
-	}
-	return l.ID
 }
 
 // write stores the holder in place: a file renamed over it would be a different

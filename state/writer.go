@@ -57,25 +57,34 @@ func (w *Writer) Do(wait time.Duration, do func() error) error {
 	}
 }
 
-// Read returns what do returns, or ErrTimeout where that takes longer than wait, as on a
-// disk that hangs. do is run by the writer, so nothing is written before it ends, and it
-// ends even if its result is not waited for any more.
-func Read[T any](w *Writer, wait time.Duration, do func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	read := make(chan result, 1)
-	if err := w.Do(wait, func() error {
+// Answer is what a read has returned.
+type Answer[T any] struct {
+	Value T
+	Err   error
+}
+
+// Begin waits for what do returns, at most so long. The answer is in the channel then, or
+// comes late, as from a disk that hangs. do is run by the writer, so nothing is written
+// before it ends.
+func Begin[T any](w *Writer, wait time.Duration, do func() (T, error)) <-chan Answer[T] {
+	read := make(chan Answer[T], 1)
+	_ = w.Do(wait, func() error { // without an answer in time the channel is empty
 		value, err := do()
-		read <- result{value, err}
+		read <- Answer[T]{value, err}
 		return nil
-	}); err != nil {
+	})
+	return read
+}
+
+// Read is Begin without the late answer: the error is ErrTimeout then.
+func Read[T any](w *Writer, wait time.Duration, do func() (T, error)) (T, error) {
+	select {
+	case read := <-Begin(w, wait, do):
+		return read.Value, read.Err
+	default:
 		var none T
-		return none, err
+		return none, ErrTimeout
 	}
-	r := <-read
-	return r.value, r.err
 }
 
 // Flush waits until all queued writes are done, at most so long; else ErrTimeout.

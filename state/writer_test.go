@@ -55,6 +55,17 @@ func TestReadHungDiskTimesOut(t *testing.T) {
 	})
 }
 
+func TestReadAnsweredLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Writer
+		disk := make(chan struct{})
+		answer := Begin(&w, time.Second, func() (int, error) { <-disk; return 7, errFull })
+		assert.Empty(t, answer)
+		close(disk)
+		assert.Equal(t, Answer[int]{7, errFull}, <-answer)
+	})
+}
+
 func TestWriterFlushWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Writer

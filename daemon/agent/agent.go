@@ -41,11 +41,10 @@ type Agent struct {
 	// Examine the machine as plimsoll doctor does, for those who ask through the API
 	// server; nil: not served.
 	Examine func(context.Context) any
-	// StateID of the state directory that the agent has locked; empty: no lock.
-	StateID string
 	// Level of Log follows the configuration; nil: the level is fixed.
 	Level *slog.LevelVar
 
+	lock             *StateLock
 	host             *probes.Host
 	history          *snapshot.History
 	past             *historyKeeper
@@ -103,10 +102,14 @@ type Agent struct {
 // New prepares what can fail: the kernel's files. It starts nothing; the agent
 // is standalone until Join.
 //
-// A state directory whose disk hangs delays the start by some stateTimeout and no longer:
-// the agent then begins without what an earlier one saved, since the heartbeat comes first.
-func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error) {
+// A state directory whose disk hangs delays the start, from the lock on, by little more than
+// stateTimeout: the agent then begins without what an earlier one saved. lock is nil where
+// the agent takes none.
+func New(file *config.File, log *slog.Logger, configPath string, lock *StateLock) (*Agent, error) {
 	c := file.Current()
+	if lock == nil {
+		lock = &StateLock{until: time.Now().Add(stateTimeout)}
+	}
 	host, err := probes.NewHost(probes.Paths{Procfs: c.Paths.Procfs, Sysfs: c.Paths.Sysfs, Cgroupfs: c.Paths.Cgroupfs, Rootfs: c.Paths.Rootfs}, c.Workloads.Roots)
 	if err != nil {
 		return nil, err
@@ -115,10 +118,8 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	if err != nil {
 		return nil, err
 	}
-	until := time.Now().Add(stateTimeout)
-	wait := func() time.Duration { return max(time.Until(until), saveTimeout) }
 	a := &Agent{
-		Config: file, Log: log, host: host, config: c,
+		Config: file, Log: log, host: host, config: c, lock: lock,
 		history:     &snapshot.History{},
 		past:        newHistory(c.State.Dir),
 		baselines:   newUsual(c.State.Dir),
@@ -135,11 +136,11 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	if a.boot = bootID(c.Paths.Procfs); a.boot == "" {
 		a.boot = "unknown" // then boots are told apart by uptime alone
 	}
-	a.set = plugins.NewSet(c.Plugins.Inner, a.baselines.load(wait(), log))
-	a.decisions.Restore(a.records.load(wait(), log))
+	a.set = plugins.NewSet(c.Plugins.Inner, a.baselines.load(lock.wait(), log))
+	a.decisions.Restore(a.records.load(lock.wait(), log))
 	a.containerRuntime = &cri.Reader{Root: host.Root, Settings: a.containerRuntimeSettings, Log: log}
-	a.movers, a.throttles = newMoverBudget(c.State.Dir, wait(), log), newThrottles(c.State.Dir, bootID(c.Paths.Procfs), wait(), host, log)
-	a.outer = newOuterHost(c, a.Config.Current, a.Log)
+	a.movers, a.throttles = newMoverBudget(c.State.Dir, lock.wait(), log), newThrottles(c.State.Dir, bootID(c.Paths.Procfs), lock, host, log)
+	a.outer = newOuterHost(c, lock.wait(), a.Config.Current, a.Log)
 	a.triggers = newTriggers(c, a.Config.Current, func() { wake(a.pace.woken) })
 	a.sampled()
 	if a.About.CgroupFlavour, err = host.CgroupFlavour(); err != nil {
@@ -151,10 +152,6 @@ func New(file *config.File, log *slog.Logger, configPath string) (*Agent, error)
 	}
 	return a, nil
 }
-
-// stateTimeout is how long a start waits for the disk of the state directory, by each of
-// its three steps: the lock, what is loaded in any case, and the state of evictions.
-const stateTimeout = 3 * time.Second
 
 // NodeName is the name of the Node that is this host.
 func NodeName(c *config.Agent) (string, error) {
@@ -180,7 +177,7 @@ func (a *Agent) Join() error {
 	a.throttles.event, a.throttles.ofNamespace = cl.events.Pod, cl.throttle.Value
 	a.throttles.resizes.api = &resize.API{Core: cl.core, Node: a.About.Node}
 	if cl.heartbeat != nil {
-		cl.heartbeat.id = a.StateID
+		cl.heartbeat.id = a.lock.StateID()
 		held := protectProcess()
 		a.About.Restrictions = append(a.About.Restrictions, held...)
 		for _, note := range held {
@@ -192,20 +189,49 @@ func (a *Agent) Join() error {
 		return now.MaxTerminationGrace + now.OverdueAfter
 	}
 	cl.needsReclaimed = func() bool { return a.Config.Current().Plugins.ReclaimedOvercommit.Enabled }
-	if a.savedState, err = state.Read(&cl.writer, stateTimeout, cl.store.Load); err != nil {
-		a.savedState = evict.NoSavedState(time.Now().UTC(), c.Eviction)
-		if errors.Is(err, state.ErrNoState) {
-			a.Log.Info("no saved eviction state; starting empty")
-		} else {
-			a.Log.Warn("cannot read the saved eviction state; starting empty: token buckets have no tokens, and rules are report-only at first", "file", cl.store.Path, "error", err)
-		}
-	}
+	a.loadState(c.Eviction)
 	cl.requester.LateAnswer = func() { wake(a.levelRose) }
 	cl.requester.Round = func() time.Duration { return a.Config.Current().Eviction.Round }
 	if a.savedState.Pending(time.Now()) == "" {
 		cl.requester.Withdraw() // requests that an earlier agent left in the Lease
 	}
 	return nil
+}
+
+// loadState loads the eviction state that an earlier agent saved. If the disk has not answered in
+// time, a later round takes it over.
+func (a *Agent) loadState(c evict.Config) {
+	cl := a.cluster
+	cl.late = state.Begin(&cl.writer, a.lock.wait(), cl.store.Load)
+	saved, loaded := a.takeState()
+	if !loaded {
+		saved = evict.NoSavedState(time.Now().UTC(), c)
+	}
+	a.savedState = saved
+	if cl.late != nil {
+		a.Log.Warn("cannot read the saved eviction state: the disk of the state directory hangs; until it answers no state is saved, token buckets begin without tokens, and rules are report-only", "file", cl.store.Path)
+	}
+}
+
+// takeState returns the eviction state of an earlier agent, once the disk has answered and no
+// other agent uses it.
+func (a *Agent) takeState() (saved evict.State, loaded bool) {
+	if !a.lock.mayUse() {
+		return saved, false
+	}
+	select {
+	case answer := <-a.cluster.late:
+		a.cluster.late = nil
+		switch {
+		case errors.Is(answer.Err, state.ErrNoState):
+			a.Log.Info("no saved eviction state; starting empty")
+		case answer.Err != nil:
+			a.Log.Warn("cannot read the saved eviction state; starting empty: token buckets have no tokens, and rules are report-only at first", "file", a.cluster.store.Path, "error", answer.Err)
+		}
+		return answer.Value, answer.Err == nil
+	default:
+		return saved, false
+	}
 }
 
 // Open is the last step that can fail before Run: it makes sure that no other agent runs on this
@@ -239,6 +265,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.outer.host.Run(ctx) })
 	g.Go(func() error { return a.containerRuntime.Run(ctx) })
 	shown := a.startShow(ctx)
+	g.Go(func() error { return a.lock.await(ctx) })
 	g.Go(func() error { return a.Config.Run(ctx) })
 	svc := &process.Service{Log: a.Log}
 	g.Go(func() error { return a.notifySystemd(ctx, svc) })

@@ -58,7 +58,9 @@ type cluster struct {
 	nodeLease   *heartbeat // the Node's Lease; nil: a kubelet renews it
 	store       state.File[evict.State]
 	writer      state.Writer // of store
-	log         *slog.Logger
+	// late brings what an earlier agent has stored, once the disk answers; nil: it is known.
+	late <-chan state.Answer[evict.State]
+	log  *slog.Logger
 
 	// conditions are the ones decided last. marked is closed when there are some:
 	// until then nothing is written, or a restart would remove what an earlier
@@ -240,6 +242,19 @@ func (c *cluster) ready() error {
 		return fmt.Errorf("%s: %w", nodeLeaseNamespace, err)
 	}
 	return nil
+}
+
+// writeState waits no longer than saveTimeout for the disk. It writes over nothing that is not
+// read yet.
+func (c *cluster) writeState(m evict.State) error {
+	if c.late != nil {
+		return state.ErrTimeout
+	}
+	save, err := c.store.Prepare(m)
+	if err != nil {
+		return err
+	}
+	return c.writer.Do(saveTimeout, save)
 }
 
 // nodeTimeout bounds reading the Node: without the Node no pod is evicted.

@@ -39,7 +39,7 @@ func runAgent(t *testing.T, text string) (url string, a *Agent) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	file, err := config.Open(path, nil)
 	require.NoError(t, err)
-	a, err = New(file, slog.New(slog.DiscardHandler), path)
+	a, err = New(file, slog.New(slog.DiscardHandler), path, nil)
 	require.NoError(t, err)
 	listening := make(chan string, 1)
 	a.OnListening = func(url string) { listening <- url }
@@ -155,4 +155,27 @@ func TestAgentHungMountScrapesGoOn(t *testing.T) {
 	text, err = fetch(t.Context(), url)
 	require.NoError(t, err)
 	assert.Contains(t, text, dead.Point+": statfs hangs")
+}
+
+// The disk of the state directory never answers: a start waits for it once.
+func TestAgentStartsWhileDiskHangs(t *testing.T) {
+	dir := filesystemtest.New(t)
+	dir.Fuse("dead")
+	below := dir.Enter(filepath.Join(dir.Dir, "dead", "state"))
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}`), 0o600))
+	file, path := configured(t, "workloads: {roots: [/plimsoll-none]}\nkubernetes: {node: n, kubeconfig: "+kubeconfig+"}\nstate: {dir: "+below+"}\n")
+	log := slog.New(slog.DiscardHandler)
+	clock := deadline.Start()
+	lock, err := LockStateDir(below, log)
+	require.NoError(t, err)
+	assert.Equal(t, lateTimeout, lock.wait(), "it has had its time")
+	a, err := New(file, log, path, lock)
+	require.NoError(t, err)
+	require.NoError(t, a.Join())
+	assert.Less(t, clock.Elapsed(), 2*stateTimeout)
+	t.Logf("it began after %s", clock.Passed().Round(time.Millisecond))
+	a.host.Close()
+	a.cluster.events.Close()
+	lock.Release()
 }

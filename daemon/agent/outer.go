@@ -23,10 +23,11 @@ type outerHost struct {
 	grace evict.GraceTimers
 }
 
-// newOuterHost creates the default plugin directory, writable for root only.
-func newOuterHost(c *config.Agent, current func() *config.Agent, log *slog.Logger) *outerHost {
+// newOuterHost creates the default plugin directory, writable for root only. It waits no longer
+// than wait for the disk.
+func newOuterHost(c *config.Agent, wait time.Duration, current func() *config.Agent, log *slog.Logger) *outerHost {
 	if len(c.Plugins.Dirs) == 0 {
-		if _, err := state.Read(new(state.Writer), saveTimeout, func() (_ struct{}, err error) { return struct{}{}, os.MkdirAll(PluginDirs(c)[0], 0o711) }); err != nil {
+		if _, err := state.Read(new(state.Writer), wait, func() (_ struct{}, err error) { return struct{}{}, os.MkdirAll(PluginDirs(c)[0], 0o711) }); err != nil {
 			log.Warn("cannot create the plugin directory; no outer plugin can register", "error", err)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/state"
 	"github.com/plimsoll-dev/plimsoll/throttle"
 	"github.com/plimsoll-dev/plimsoll/throttle/resize"
 )
@@ -301,6 +302,20 @@ func restoredByAndBy(t *testing.T, before func(*http.Request) int, ofFirst strin
 		}
 		assert.Equal(t, []string{want}, f.limits(fmt.Sprint("pod", i)))
 	}
+}
+
+// While it is not known what an earlier agent throttled, the CPU limits that it lowered stay.
+func TestResizedUnread(t *testing.T) {
+	h, f := newFakeResizes(t, 1, "100m", "4", 2)
+	h.resized(f, "pod1")
+	late := make(chan state.Answer[savedThrottles])
+	h.throttles.late = late
+	h.cpu(0, plugins.Hard)
+	h.throttles.lift(t.Context())
+	assert.Equal(t, []string{"400m"}, f.limits("pod1"))
+	close(late)
+	h.cpu(5, plugins.None)
+	assert.Equal(t, []string{"4"}, f.limits("pod1"))
 }
 
 // The agent ends while it waits for an API server that does not answer: in time, and it says

@@ -74,14 +74,21 @@ func (a *Agent) endThrottles() {
 	a.throttling.Lock()
 	defer a.throttling.Unlock()
 	a.throttlingEnded = true
+	if _, other := a.lock.known(); other != nil {
+		return // the limits are that agent's
+	}
 	a.throttles.lift(ctx)
+	command := ReleaseCommand(a.Config.Current())
 	if left := a.throttles.limits(); len(left) > 0 {
-		a.Log.Warn("gave up removing limits of throttled pods; the next agent removes them; if none is started, run the command on this machine as root", "limits", left, "command", releaseCommand(a.Config.Current()))
+		a.Log.Warn("gave up removing limits of throttled pods; the next agent removes them; if none is started, run the command on this machine as root", "limits", left, "command", command)
+	}
+	if a.throttles.late != nil {
+		a.Log.Warn("cannot remove limits of throttled pods that an earlier agent left: the disk of the state directory hangs; the next agent removes them; if none is started, run the command on this machine as root when the disk answers", "command", command)
 	}
 }
 
-// releaseCommand removes on this machine what an agent with this configuration has left.
-func releaseCommand(c *config.Agent) string {
+// ReleaseCommand removes on this machine what an agent with this configuration has left.
+func ReleaseCommand(c *config.Agent) string {
 	node, err := NodeName(c)
 	if err != nil {
 		node = "NODE"
@@ -136,6 +143,7 @@ func (a *Agent) reportRefusals(refused []evict.Refusal) {
 // observe observes: it gathers the newest levels, the outer plugins' verdicts and
 // the present state of the cluster.
 func (a *Agent) observe(ctx context.Context, said []plugins.Verdict) evict.Input {
+	a.adoptState()
 	state, relief := a.throttle(false)
 	levels := state.Levels.With(said)
 	c := a.Config.Current()
@@ -368,6 +376,17 @@ func (a *Agent) saveState(in evict.Input, m evict.State) {
 	}
 }
 
+// adoptState takes over the eviction state of an earlier agent where the disk has answered late.
+func (a *Agent) adoptState() {
+	if a.cluster == nil || a.cluster.late == nil {
+		return
+	}
+	if saved, loaded := a.takeState(); loaded {
+		a.savedState = a.savedState.AdoptSaved(saved)
+		a.Log.Info("the disk of the state directory answers; the saved eviction state is taken over")
+	}
+}
+
 // saveInterval is how often the state is written although it has not changed: that the disk
 // takes no writes must be known before a pod is to be evicted.
 const saveInterval = 5 * time.Minute
@@ -426,15 +445,6 @@ func (a *Agent) writeState(m evict.State) error {
 		a.Log.Info("the eviction state is saved again", "file", a.cluster.store.Path, "after", time.Since(was.start).Round(time.Second))
 	}
 	return err
-}
-
-// writeState waits no longer than saveTimeout for the disk.
-func (c *cluster) writeState(m evict.State) error {
-	save, err := c.store.Prepare(m)
-	if err != nil {
-		return err
-	}
-	return c.writer.Do(saveTimeout, save)
 }
 
 const (

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,7 +68,7 @@ func TestReleaseCommand(t *testing.T) {
 		c := config.Default()
 		c.Kubernetes.Node = "n1"
 		change(&c)
-		assert.Equal(t, want, releaseCommand(&c))
+		assert.Equal(t, want, ReleaseCommand(&c))
 	}
 }
 
@@ -130,5 +131,45 @@ func TestStateUnsaved(t *testing.T) {
 		require.NoError(t, os.Remove(dir))
 		assert.Zero(t, unsavedAfter(time.Second))
 		assert.FileExists(t, a.cluster.store.Path)
+	})
+}
+
+// The disk tells what an earlier agent saved after this one has begun: nothing is written over it,
+// and it is taken over with what was decided meanwhile.
+func TestStateReadLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		lock := &StateLock{late: make(chan state.Answer[*state.Lock]), answered: make(chan struct{})}
+		a := &Agent{Log: slog.New(slog.NewTextHandler(&log, nil)), lock: lock, cluster: &cluster{store: state.File[evict.State]{Path: filepath.Join(t.TempDir(), "evict.json")}}}
+		saved := evict.State{Requests: map[string]evict.Victim{"u": {UID: "u"}}, Victims: []evict.Chosen{{Victim: evict.Victim{UID: "u"}}}}
+		require.NoError(t, a.cluster.store.Save(saved))
+		disk := make(chan struct{})
+		require.ErrorIs(t, a.cluster.writer.Do(0, func() error { <-disk; return nil }), state.ErrTimeout)
+		synctest.Wait()
+		a.loadState(evict.DefaultConfig())
+		assert.Contains(t, log.String(), "cannot read the saved eviction state: the disk of the state directory hangs")
+		require.Empty(t, a.savedState.Requests)
+		m := a.savedState
+		m.Victims = []evict.Chosen{{Victim: evict.Victim{UID: "new"}}}
+		save := func() evict.State {
+			a.adoptState()
+			a.saveState(evict.Input{}, a.savedState)
+			kept, err := a.cluster.store.Load()
+			require.NoError(t, err)
+			return kept
+		}
+		a.saveState(evict.Input{}, m)
+		assert.NotNil(t, a.unsaved.Load())
+		close(disk)
+		synctest.Wait()
+		assert.Equal(t, saved, save(), "it may be another agent's")
+		close(lock.answered)
+		kept := save()
+		assert.Equal(t, saved.Requests, kept.Requests)
+		require.Len(t, kept.Victims, 2)
+		assert.Equal(t, "new", kept.Victims[1].UID)
+		assert.Equal(t, m.CooldownUntil, kept.CooldownUntil)
+		assert.Nil(t, a.unsaved.Load())
+		assert.Equal(t, 1, strings.Count(log.String(), "the saved eviction state is taken over"))
 	})
 }

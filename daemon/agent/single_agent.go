@@ -20,22 +20,130 @@ import (
 // ErrOtherAgent is the error of a second agent: both would each spend the whole of every rate limit.
 var ErrOtherAgent = errors.New("another agent runs on this node, and two would double every rate limit: keep one (systemctl disable --now plimsoll-agent; or exclude this node by the chart's agent.affinity)")
 
-// LockStateDir keeps other agents away from the state directory until the lock is
-// released. Without a writable directory nothing is locked: other agents see this one
-// only in the Lease, by an ID that it has until it ends. So it is where the disk does not
-// answer within stateTimeout.
-func LockStateDir(dir string, log *slog.Logger) (*state.Lock, error) {
-	lock, err := state.Read(new(state.Writer), stateTimeout, func() (*state.Lock, error) { return state.Acquire(dir, time.Now(), StartedBy()) })
-	switch {
-	case errors.Is(err, state.ErrLocked):
-		return nil, fmt.Errorf("%w: %w", err, ErrOtherAgent)
-	case err == nil && lock.Unwritten != nil:
-		log.Warn("the state directory is locked, but its file does not name this agent: make space; plimsoll doctor and other agents name an earlier one, or none, until the next start", "dir", dir, "error", lock.Unwritten)
-	case err != nil:
-		log.Warn("cannot lock the state directory; another agent is noticed only in the Lease, and while no state can be saved a pod is evicted after a minute, or at once where memory is below its floor: make it writable, or set --state.dir, and restart", "dir", dir, "error", err)
-		return &state.Lock{Holder: state.Holder{ID: unlocked + rand.Text()}}, nil
+// StateLock is the lock of the state directory, where it can be locked. Other agents see one
+// without it only in the Lease, by an ID that it has until it ends.
+type StateLock struct {
+	dir   string
+	log   *slog.Logger
+	until time.Time // by when the disk has to answer what the start asks of it
+	id    string    // of the state directory, or of this agent alone
+	lock  *state.Lock
+	// late brings the lock, once the disk answers; nil: it has answered. answered is closed
+	// when lock and err are known.
+	late     <-chan state.Answer[*state.Lock]
+	answered chan struct{}
+	err      error // another agent has the directory
+}
+
+// stateTimeout is how long a start waits in all for the disk of the state directory: the
+// heartbeat comes first. Each further read has lateTimeout.
+const (
+	stateTimeout = 3 * time.Second
+	lateTimeout  = 100 * time.Millisecond
+)
+
+// LockStateDir keeps other agents away from the state directory until the lock is released.
+// Where the disk does not answer in time, the lock is taken when it does.
+func LockStateDir(dir string, log *slog.Logger) (*StateLock, error) {
+	return lockStateDir(dir, log, stateTimeout, func() (*state.Lock, error) { return state.Acquire(dir, time.Now(), StartedBy()) })
+}
+
+func lockStateDir(dir string, log *slog.Logger, wait time.Duration, acquire func() (*state.Lock, error)) (*StateLock, error) {
+	l := &StateLock{dir: dir, log: log, until: time.Now().Add(wait), id: unlocked + rand.Text(), answered: make(chan struct{})}
+	late := state.Begin(new(state.Writer), wait, acquire)
+	select {
+	case answer := <-late:
+		err := l.take(answer)
+		if err == nil && l.lock != nil {
+			l.id = l.lock.ID
+		}
+		return l, err
+	default:
+		l.late = late
+		log.Warn("the state directory is not locked yet, because its disk hangs; until it answers another agent is noticed only in the Lease, no pod is throttled and no state saved: a pod is evicted after a minute, or at once where memory is below its floor", "dir", dir)
+		return l, nil
 	}
-	return lock, nil
+}
+
+// take takes the answer of the disk.
+func (l *StateLock) take(answer state.Answer[*state.Lock]) error {
+	defer close(l.answered)
+	switch lock, err := answer.Value, answer.Err; {
+	case errors.Is(err, state.ErrLocked):
+		l.err = fmt.Errorf("%w: %w", err, ErrOtherAgent)
+	case err != nil:
+		l.log.Warn("cannot lock the state directory; another agent is noticed only in the Lease, and while no state can be saved a pod is evicted after a minute, or at once where memory is below its floor: make it writable, or set --state.dir, and restart", "dir", l.dir, "error", err)
+	case lock.Unwritten != nil:
+		l.log.Warn("the state directory is locked, but its file does not name this agent: make space; plimsoll doctor and other agents name an earlier one, or none, until the next start", "dir", l.dir, "error", lock.Unwritten)
+	}
+	l.lock = answer.Value
+	return l.err
+}
+
+// await takes a late answer. It is an error that another agent has the directory.
+func (l *StateLock) await(ctx context.Context) error {
+	if l.late == nil {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case answer := <-l.late:
+		err := l.take(answer)
+		if l.lock != nil {
+			l.log.Info("the disk of the state directory answers, and it is locked", "dir", l.dir)
+		}
+		return err
+	}
+}
+
+// wait is how long a start waits for what it reads now.
+func (l *StateLock) wait() time.Duration { return max(time.Until(l.until), lateTimeout) }
+
+// known tells whether the disk has answered, and err that another agent has the directory: what
+// is saved there is its own.
+func (l *StateLock) known() (known bool, err error) {
+	if l == nil || l.late == nil {
+		return true, nil
+	}
+	select {
+	case <-l.answered:
+		return true, l.err
+	default:
+		return false, nil
+	}
+}
+
+// mayUse tells whether this agent may use what is saved in the directory.
+func (l *StateLock) mayUse() bool {
+	known, err := l.known()
+	return known && err == nil
+}
+
+// StateID of an agent that runs with this lock.
+func (l *StateLock) StateID() string { return l.id }
+
+// Release unlocks the directory, also when the disk answers later.
+func (l *StateLock) Release() {
+	if known, _ := l.known(); known {
+		l.lock.Release()
+		return
+	}
+	go func() { (<-l.late).Value.Release() }()
+}
+
+// Holder is the agent that has a state directory, or had it last, and whether it runs. It waits no
+// longer than stateTimeout for the disk.
+func Holder(dir string) (holder state.Holder, runs bool, err error) {
+	type peeked struct {
+		holder state.Holder
+		runs   bool
+	}
+	is, err := state.Read(new(state.Writer), stateTimeout, func() (is peeked, err error) {
+		is.holder, is.runs, err = state.Peek(dir)
+		return is, err
+	})
+	return is.holder, is.runs, err
 }
 
 // unlocked begins the ID of an agent without a lock. It is greater than any ID of a state

@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,7 +19,10 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/lease"
+	"github.com/plimsoll-dev/plimsoll/plugins"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 func TestOtherAgentLeaseTakeover(t *testing.T) {
@@ -130,4 +135,80 @@ func TestStateDirNotLockable(t *testing.T) {
 	assert.NotEqual(t, lock.StateID(), other.StateID(), "two of them see each other")
 	lock.Release()
 	other.Release()
+}
+
+// The disk answers after the agent has begun: the lock holds as long as the agent runs. Where
+// another agent has the directory, this one ends, and the limits of that agent stay. Until it is
+// known no limit is touched, though the file with the limits can be read.
+func TestStateDirLockedLate(t *testing.T) {
+	for name, taken := range map[string]bool{"free": false, "in use": true} {
+		t.Run(name, func(t *testing.T) {
+			h := newThrottleFixture(t)
+			h.round(0, plugins.Hard)
+			limit := h.read()
+			disk, log := make(chan struct{}), slog.New(slog.NewTextHandler(&h.log, nil))
+			lock, err := lockStateDir(h.state, log, 0, func() (*state.Lock, error) {
+				<-disk
+				return state.Acquire(h.state, time.Now(), state.ByCommand)
+			})
+			require.NoError(t, err)
+			assert.Contains(t, h.log.String(), "its disk hangs")
+			assert.NotContains(t, h.log.String(), "make it writable")
+			assert.Greater(t, lock.StateID(), "ffffffffffffffff", "an agent with a state directory stays")
+			h.lock = lock
+			h.start()
+			lock.until = time.Now().Add(time.Minute)
+			a := &Agent{lock: lock, throttles: h.throttles, Log: log}
+			a.Config, _ = configured(t, "")
+			h.round(1, plugins.Hard)
+			assert.Equal(t, limit, h.read())
+			assert.Empty(t, h.throttles.list)
+
+			if taken {
+				other, err := state.Acquire(h.state, time.Now(), state.BySystemd)
+				require.NoError(t, err)
+				defer other.Release()
+			}
+			close(disk)
+			err = lock.await(t.Context())
+			assert.Equal(t, taken, errors.Is(err, ErrOtherAgent), err)
+			runtime.GC() // which closes files that nothing refers to
+			runtime.GC()
+			_, locked, err := state.Peek(h.state)
+			require.NoError(t, err)
+			assert.True(t, locked)
+			h.round(1, plugins.Hard)
+			assert.Equal(t, !taken, len(h.throttles.list) == 1, "the limits of this agent are taken over")
+			h.log.Reset()
+			a.endThrottles()
+			assert.Equal(t, taken, h.read() == limit)
+			assert.NotContains(t, h.log.String(), "level=WARN")
+			lock.Release()
+			_, locked, err = state.Peek(h.state)
+			require.NoError(t, err)
+			assert.Equal(t, taken, locked)
+		})
+	}
+}
+
+// The agent ends before the disk answers.
+func TestStateDirReleasedLate(t *testing.T) {
+	dir, disk := t.TempDir(), make(chan struct{})
+	lock, err := lockStateDir(dir, slog.New(slog.DiscardHandler), 0, func() (*state.Lock, error) {
+		<-disk
+		return state.Acquire(dir, time.Now(), state.ByCommand)
+	})
+	require.NoError(t, err)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.NoError(t, lock.await(ended))
+	lock.Release()
+	close(disk)
+	deadline.Within(t, 10*time.Second, "the lock is released", func() error {
+		holder, locked, err := state.Peek(dir)
+		if err == nil && (locked || holder.ID == "") {
+			err = assert.AnError
+		}
+		return err
+	})
 }

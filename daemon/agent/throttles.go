@@ -34,8 +34,10 @@ type throttles struct {
 	log         *slog.Logger
 	file        state.File[savedThrottles]
 	writer      state.Writer // of file
-	// late brings what an earlier agent saved, once the disk answers; nil: it is known.
-	late    <-chan savedThrottles
+	lock        *StateLock   // of the directory of file
+	// late brings what an earlier agent saved, once the disk answers; nil: it is known. Until
+	// then no limit is touched, since it would look like another program's.
+	late    <-chan state.Answer[savedThrottles]
 	journal throttle.Journal
 	tree    throttle.Tree // of the journal
 	resizes resizes
@@ -81,6 +83,9 @@ type announced struct {
 // expire removes what an earlier agent left, once all of it has expired: this agent may end
 // before its first round.
 func (m *throttles) expire(now, booted time.Time) {
+	if !m.read() {
+		return
+	}
 	m.list = throttle.Unexpired(m.list, now, booted)
 	if len(m.list) > 0 || len(m.journal.Limits) == 0 {
 		return
@@ -95,7 +100,7 @@ func (m *throttles) expire(now, booted time.Time) {
 
 // needPods says whether a round may throttle any, so that calm nodes list none.
 func (m *throttles) needPods(s *view.State) bool {
-	return anyMet(s.Levels) || throttle.RunsOut(s.Snapshot, s.Levels) || len(m.list) > 0
+	return m.late != nil || anyMet(s.Levels) || throttle.RunsOut(s.Snapshot, s.Levels) || len(m.list) > 0
 }
 
 // round decides from the newest sample and applies the limits, but those of the API.
@@ -151,9 +156,9 @@ func (m *throttles) setCgroups(workloads map[string]throttle.Workload) error {
 // the API server without it. due: another round is, as it changed what is known.
 func (m *throttles) resize(ctx context.Context, lock sync.Locker) (due bool) {
 	lock.Lock()
-	next, list, last := m.resizes.clone(), maps.Clone(m.list), m.last
+	next, list, last, known := m.resizes.clone(), maps.Clone(m.list), m.last, m.late == nil
 	lock.Unlock()
-	if !next.round(ctx, list, last) {
+	if !known || !next.round(ctx, list, last) {
 		return false
 	}
 	lock.Lock()
@@ -189,6 +194,9 @@ func (m *throttles) limits() []throttle.Limit {
 // lift removes every limit from the kernel and the API. It forgets the throttles too, because the
 // next agent decides from its own samples. For the API it takes no longer than ctx.
 func (m *throttles) lift(ctx context.Context) {
+	if !m.read() {
+		return
+	}
 	told := maps.Clone(m.told)
 	clear(m.list)
 	clear(m.told)

@@ -66,7 +66,7 @@ func TestRoundEvictsWhileThrottleHangs(t *testing.T) {
 	config.State.Dir = t.TempDir()
 	var log bytes.Buffer
 	a.Log = slog.New(slog.NewTextHandler(&log, nil))
-	a.throttles, a.movers, a.records, a.outer = h.throttles, newMoverBudget(config.State.Dir, time.Minute, a.Log), newRecords(config.State), newOuterHost(config, a.Config.Current, a.Log)
+	a.throttles, a.movers, a.records, a.outer = h.throttles, newMoverBudget(config.State.Dir, time.Minute, a.Log), newRecords(config.State), newOuterHost(config, time.Minute, a.Config.Current, a.Log)
 	a.decisions = evict.Log{Max: config.State.Decisions}
 	a.boot, a.savedState = "boot", evict.State{RateLimits: evict.RateLimits{Boot: "boot"}}
 	h.throttles.resizes = resizes{adopted: true, api: &resize.API{}, failed: assert.AnError}

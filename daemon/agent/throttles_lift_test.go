@@ -94,3 +94,42 @@ func TestMoverLimitsRemovedByRelease(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(h.state, "throttles.json"), []byte("{"), 0o600))
 	require.ErrorContains(t, release(), "cannot read the limits of throttled pods, which stay until their pods end")
 }
+
+// While the disk does not tell what an earlier agent has limited, none of it is removed, and an
+// agent that ends says so. Standalone it is removed once the disk answers.
+func TestLimitsUnread(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Soft)
+	kept := h.throttles.saved
+	late := h.startsUnread()
+	a := &Agent{throttles: h.throttles, Log: slog.New(slog.NewTextHandler(&h.log, nil))}
+	a.Config, _ = configured(t, "kubernetes: {standalone: true}\nstate: {dir: "+h.state+"}\n")
+	a.state.Store(h.seen(plugins.None, false))
+	a.throttle(true)
+	h.throttles.expire(h.now.Add(throttle.Lifetime), booted)
+	a.endThrottles()
+	assert.Equal(t, fourOf, h.read())
+	assert.Contains(t, h.log.String(), "the disk of the state directory hangs; the next agent removes them")
+	assert.Contains(t, h.log.String(), "plimsoll release --config FILE")
+	saved, err := h.throttles.file.Load()
+	require.NoError(t, err)
+	assert.NotEmpty(t, saved.Limits)
+
+	late <- state.Answer[savedThrottles]{Value: kept}
+	a.throttlingEnded = false
+	a.throttle(true)
+	assert.Equal(t, free, h.read())
+	h.log.Reset()
+	a.endThrottles()
+	assert.Empty(t, h.log.String())
+}
+
+// They expire while the disk hangs.
+func TestLimitsExpiredUnread(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Soft)
+	kept := h.throttles.saved
+	h.startsUnread() <- state.Answer[savedThrottles]{Value: kept}
+	h.throttles.expire(h.now.Add(throttle.Lifetime), booted)
+	assert.Equal(t, free, h.read())
+}

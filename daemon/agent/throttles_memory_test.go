@@ -19,6 +19,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 const eaterPod = "/kubepods/besteffort/pod7"
@@ -285,4 +286,26 @@ func TestThrottleLoopWokenWhileHeld(t *testing.T) {
 		assert.Equal(t, woken, len(a.throttleDue) == 1, "%s", held)
 		assert.Empty(t, a.levelRose)
 	}
+}
+
+// A pod that is no data mover keeps its limit where that is read late, on a node that is calm by now.
+func TestEaterLimitReadLate(t *testing.T) {
+	h := newMemoryFixture(t)
+	round := func(s *view.State) {
+		var list pods.List
+		if h.throttles.needPods(s) { // as Agent.throttle
+			list = h.pods
+		}
+		h.throttles.round(s, &h.config, list)
+	}
+	round(h.eats())
+	limit, kept := h.high(), h.throttles.saved
+	require.NotEqual(t, "max", limit)
+	late := h.startsUnread()
+	round(h.sample(1400, plugins.None))
+	assert.Equal(t, limit, h.high())
+	late <- state.Answer[savedThrottles]{Value: kept}
+	round(h.sample(1400, plugins.None))
+	assert.Equal(t, limit, h.high())
+	assert.Len(t, h.throttles.list, 1)
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
-	"time"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -17,7 +16,7 @@ import (
 // on pods.
 func RemoveLimits(c *config.Agent, out io.Writer, log *slog.Logger) error {
 	file := state.File[savedThrottles]{Path: filepath.Join(c.State.Dir, throttlesFile), UntilBoot: true}
-	kept, err := file.Load()
+	kept, err := state.Read(new(state.Writer), stateTimeout, file.Load)
 	if errors.Is(err, state.ErrNoState) || err == nil && len(kept.Limits) == 0 {
 		return nil
 	}
@@ -28,7 +27,8 @@ func RemoveLimits(c *config.Agent, out io.Writer, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	m := newThrottles(c.State.Dir, bootID(c.Paths.Procfs), time.Minute, host, log)
+	m := emptyThrottles(c.State.Dir, bootID(c.Paths.Procfs), host, log)
+	m.take(kept)
 	clear(m.list)
 	err = errors.Join(m.journal.Set(nil), m.saveIfChanged()) // those of an earlier boot ended with it
 	for _, k := range m.journal.Restored {

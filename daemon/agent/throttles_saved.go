@@ -35,27 +35,24 @@ const expirySlack = time.Minute
 const throttlesFile = "throttles.json"
 
 // newThrottles takes over the throttles of an earlier agent of this boot. If the disk has not
-// answered after wait, a later round does.
-func newThrottles(dir, boot string, wait time.Duration, host *probes.Host, log *slog.Logger) *throttles {
+// answered in time, or the lock is not known, a later round does. It touches no limit.
+func newThrottles(dir, boot string, lock *StateLock, host *probes.Host, log *slog.Logger) *throttles {
+	m := emptyThrottles(dir, boot, host, log)
+	m.lock, m.late = lock, state.Begin(&m.writer, lock.wait(), m.file.Load)
+	if taken, _ := m.takeAnswer(); !taken {
+		m.publishCgroups()
+		log.Warn("cannot read the saved limits of throttled pods: the disk of the state directory hangs; no pod is throttled until it answers", "file", m.file.Path)
+	}
+	return m
+}
+
+// emptyThrottles are none, in a directory that may have some.
+func emptyThrottles(dir, boot string, host *probes.Host, log *slog.Logger) *throttles {
 	m := &throttles{log: log, boot: boot, saveTimeout: saveTimeout, file: state.File[savedThrottles]{Path: filepath.Join(dir, throttlesFile), UntilBoot: true}, list: map[throttle.Target]throttle.Throttle{}, told: map[throttle.Target]announced{}}
 	m.tree.IO.Dir, m.tree.IO.V1 = host.CgroupHierarchy("blkio")
 	m.tree.CPU.Dir, m.tree.CPU.V1 = host.CgroupHierarchy("cpu")
 	m.tree.Memory.Dir, m.tree.Memory.V1 = host.CgroupHierarchy("memory")
 	m.journal = throttle.Journal{Files: m.tree, Timeout: saveTimeout, Save: func([]throttle.Limit) error { return m.save() }}
-	late := make(chan savedThrottles, 1)
-	kept, err := state.Read(&m.writer, wait, func() (savedThrottles, error) {
-		kept, err := m.file.Load()
-		late <- kept
-		return kept, err
-	})
-	switch {
-	case errors.Is(err, state.ErrTimeout):
-		log.Warn("cannot read the saved limits of throttled pods: the disk of the state directory hangs; no pod is throttled until it answers", "file", m.file.Path)
-		m.late = late
-	case err != nil && !errors.Is(err, state.ErrNoState):
-		log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, until the next boot, or until io.max, cpu.max and memory.high are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", err)
-	}
-	m.take(kept)
 	return m
 }
 
@@ -75,15 +72,34 @@ func (m *throttles) take(kept savedThrottles) {
 	m.publishCgroups()
 }
 
+// takeAnswer takes over what an earlier agent saved, if the disk has just answered and no other
+// agent has the directory. An error that it could not be read is logged.
+func (m *throttles) takeAnswer() (taken bool, err error) {
+	if !m.lock.mayUse() {
+		return false, nil
+	}
+	select {
+	case saved := <-m.late:
+		m.late = nil
+		m.take(saved.Value)
+		if saved.Err == nil || errors.Is(saved.Err, state.ErrNoState) {
+			return true, nil
+		}
+		m.log.Warn("cannot read the saved limits of throttled pods; they stay until their pods end, until the next boot, or until io.max, cpu.max and memory.high are reset by hand (docs/throttle.md)", "file", m.file.Path, "error", saved.Err)
+		return true, saved.Err
+	default:
+		return false, nil
+	}
+}
+
 // read takes over what the disk had not told when the agent started, and reports whether
 // it is known by now.
 func (m *throttles) read() bool {
-	select {
-	case kept := <-m.late:
-		m.late = nil
-		m.take(kept)
-		m.log.Info("the disk of the state directory answers; pods are throttled again", "limits", len(kept.Limits))
-	default:
+	if m.late == nil {
+		return true
+	}
+	if taken, err := m.takeAnswer(); taken && err == nil {
+		m.log.Info("the disk of the state directory answers; pods are throttled again", "limits", len(m.journal.Limits))
 	}
 	return m.late == nil
 }

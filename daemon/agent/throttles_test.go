@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -40,6 +41,7 @@ type throttleFixture struct {
 	events    []string
 	labels    map[string]string // of namespaces
 	throttles *throttles
+	lock      *StateLock // nil: it is known
 }
 
 // booted is when the made-up node did.
@@ -89,12 +91,15 @@ func (h *throttleFixture) read() string {
 	return string(b)
 }
 
+// patient is the lock of an agent that waits for a busy machine, too.
+func patient() *StateLock { return &StateLock{until: time.Now().Add(time.Minute)} }
+
 // start an agent's part, as after a restart.
 func (h *throttleFixture) start() {
 	h.t.Helper()
 	host, err := probes.NewHost(probes.Paths{Procfs: "/proc", Sysfs: "/sys", Cgroupfs: h.dir}, nil)
 	require.NoError(h.t, err)
-	h.throttles = newThrottles(h.state, h.boot, time.Minute, host, slog.New(slog.NewTextHandler(&h.log, nil)))
+	h.throttles = newThrottles(h.state, h.boot, cmp.Or(h.lock, patient()), host, slog.New(slog.NewTextHandler(&h.log, nil)))
 	require.Equal(h.t, saveTimeout, h.throttles.journal.Timeout)
 	h.throttles.saveTimeout = time.Minute // on a busy machine, too
 	h.throttles.ofNamespace = func(namespace string) string { return h.labels[namespace] }
@@ -166,21 +171,28 @@ func TestMoverLimitSurvivesRestart(t *testing.T) {
 	assert.Equal(t, free, h.read())
 }
 
+// startsUnread starts an agent's part while the disk hangs. The disk answers by the channel.
+func (h *throttleFixture) startsUnread() chan<- state.Answer[savedThrottles] {
+	h.start()
+	late := make(chan state.Answer[savedThrottles], 1)
+	h.throttles.late = late
+	h.throttles.take(savedThrottles{})
+	clear(h.throttles.list)
+	clear(h.throttles.told)
+	return late
+}
+
 // While the disk does not tell what an earlier agent has limited nothing is changed; then it is
 // taken over.
 func TestMoverLimitReadLate(t *testing.T) {
 	h := newThrottleFixture(t)
 	h.round(0, plugins.Soft)
 	kept := h.throttles.saved
-	h.start()
-	late := make(chan savedThrottles, 1)
-	h.throttles.late = late
-	h.throttles.take(savedThrottles{})
-	clear(h.throttles.list)
+	late := h.startsUnread()
 	h.round(10, plugins.Hard)
 	assert.Equal(t, fourOf, h.read(), "another agent's limit looks like another program's")
 	assert.Empty(t, h.throttles.list)
-	late <- kept
+	late <- state.Answer[savedThrottles]{Value: kept}
 	h.round(10, plugins.None)
 	assert.Len(t, h.throttles.list, 1)
 	assert.Equal(t, 1, strings.Count(h.log.String(), "the disk of the state directory answers"))
@@ -188,6 +200,18 @@ func TestMoverLimitReadLate(t *testing.T) {
 		h.round(30, plugins.None)
 	}
 	assert.Equal(t, free, h.read())
+}
+
+// What cannot be read, though the disk answers, is no success: the limits stay.
+func TestMoverLimitUnreadable(t *testing.T) {
+	h := newThrottleFixture(t)
+	h.round(0, plugins.Soft)
+	h.startsUnread() <- state.Answer[savedThrottles]{Err: assert.AnError}
+	h.round(10, plugins.None)
+	assert.Equal(t, fourOf, h.read())
+	assert.Contains(t, h.log.String(), "cannot read the saved limits of throttled pods; they stay until their pods end")
+	assert.NotContains(t, h.log.String(), "the disk of the state directory answers")
+	assert.Nil(t, h.throttles.late, "pods are throttled")
 }
 
 // The clock is set while a limit is in force, and once while no agent runs: the limit is kept,
@@ -498,7 +522,7 @@ func FuzzMoverState(f *testing.F) {
 			require.NoError(t, os.WriteFile(path, b, 0o600))
 		}
 		for range 2 {
-			m := newThrottles(dir, "boot", time.Minute, host, slog.New(slog.DiscardHandler))
+			m := newThrottles(dir, "boot", patient(), host, slog.New(slog.DiscardHandler))
 			m.journal.Files = gone{}
 			m.lift(t.Context())
 			require.Empty(t, m.journal.Limits)

@@ -20,6 +20,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/daemon/top"
 	"github.com/plimsoll-dev/plimsoll/files"
+	"github.com/plimsoll-dev/plimsoll/state"
 	"github.com/plimsoll-dev/plimsoll/systemd"
 )
 
@@ -153,9 +154,8 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 		return fmt.Errorf("agent: %w", err)
 	}
 	defer lock.Release()
-	a, err := agent.New(file, log, f.config)
+	a, err := agent.New(file, log, f.config, lock)
 	if err == nil && !file.Current().Kubernetes.Standalone {
-		a.StateID = lock.StateID()
 		err = a.Join()
 	}
 	switch {
@@ -192,10 +192,15 @@ func (f *agentFlags) refused(c *cobra.Command, err error) error {
 // start and look after them. An agent that runs needs them.
 func (f *agentFlags) removeLimits(stdout, stderr io.Writer) error {
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if err := releaseHere(f.readable(), stdout, log); err != nil && !errors.Is(err, errRunsHere) {
+	c := f.readable()
+	switch err := releaseHere(c, stdout, log); {
+	case err == nil || errors.Is(err, errRunsHere):
+		return nil
+	case errors.Is(err, state.ErrTimeout):
+		return fmt.Errorf("agent: %w; when the disk of the state directory answers, run on this machine as root: %s", err, agent.ReleaseCommand(c))
+	default:
 		return fmt.Errorf("agent: %w", err)
 	}
-	return nil
 }
 
 // readable is the configuration, as far as it can be read.

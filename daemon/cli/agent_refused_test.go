@@ -12,7 +12,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/state"
 	"github.com/plimsoll-dev/plimsoll/throttle"
 )
@@ -102,4 +104,30 @@ func TestLimitsEndWhereNoAgentStarts(t *testing.T) {
 			assert.Equal(t, row.want == "max", bytes.Contains(out.Bytes(), []byte(pod+" memory: limit removed, which an agent that no longer runs had left\n")), out.String())
 		})
 	}
+}
+
+// What does not start says so although the disk of the state directory hangs, and how the limits
+// are removed that it leaves.
+func TestAgentRefusedWhileDiskHangs(t *testing.T) {
+	f := &agentFlags{standalone: true, kubeconfig: "/none", state: t.TempDir()}
+	lock := filepath.Join(f.state, "agent.lock")
+	require.NoError(t, unix.Mkfifo(lock, 0o600)) // whose reader waits for a writer
+	t.Cleanup(func() {
+		writer, err := os.OpenFile(lock, os.O_WRONLY|unix.O_NONBLOCK, 0)
+		require.NoError(t, err)
+		require.NoError(t, writer.Close())
+	})
+	failed := make(chan error, 1)
+	go func() { failed <- f.run(t.Context(), io.Discard, io.Discard) }()
+	deadline.Within(t, 10*time.Second, "the command fails", func() error {
+		select {
+		case err := <-failed:
+			require.ErrorContains(t, err, "exclude each other")
+			require.ErrorContains(t, err, "so its limits stay: state: the disk does not answer in time")
+			require.ErrorContains(t, err, "run on this machine as root: plimsoll release --config FILE --node ")
+			return nil
+		default:
+			return assert.AnError
+		}
+	})
 }

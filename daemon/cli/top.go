@@ -97,7 +97,7 @@ func newStateSource(ctx context.Context, file *config.File) (*stateSource, error
 	} else if !errors.Is(err, web.ErrNoAgent) {
 		return nil, err
 	}
-	a, err := agent.New(file, discard(), "")
+	a, err := agent.New(file, discard(), "", nil)
 	if err != nil {
 		return nil, err
 	}

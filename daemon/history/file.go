@@ -93,8 +93,6 @@ func indicator(is bool) int {
 // Load reads what an earlier agent saved. With any error the store stays empty. It must
 // come before the first Add.
 func (s *Store) Load(from io.Reader) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	sum := sha256.New()
 	d := decoder{r: bufio.NewReaderSize(io.LimitReader(from, maxFileBytes), 64<<10), sum: sum}
 	all, err := d.all()
@@ -105,6 +103,8 @@ func (s *Store) Load(from io.Reader) error {
 	if _, err := io.ReadFull(d.r, is); err != nil || !bytes.Equal(is, want) {
 		return errors.New("checksum mismatch")
 	}
+	s.mu.Lock() // not while the disk is read, which may hang
+	defer s.mu.Unlock()
 	for _, one := range all {
 		if s.find(one.kind, one.name) != nil {
 			return s.empty(fmt.Errorf("%q is there twice", one.name))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -130,6 +131,20 @@ func (e *endless) Read(b []byte) (int, error) {
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// A disk that hangs delays what reads the file, and no plot.
+func TestAnswerWhileFileHangs(t *testing.T) {
+	from, to := io.Pipe()
+	store, loaded := &Store{}, make(chan error)
+	go func() { loaded <- store.Load(from) }()
+	_, err := to.Write([]byte(magic[:1])) // when it returns, it is being read
+	require.NoError(t, err)
+	if assert.True(t, store.mu.TryLock()) {
+		store.mu.Unlock()
+	}
+	require.NoError(t, to.Close())
+	require.Error(t, <-loaded)
+}
 
 // FuzzLoad: any file is refused, or can be drawn, added to and saved.
 func FuzzLoad(f *testing.F) {
