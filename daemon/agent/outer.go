@@ -28,7 +28,7 @@ type outerHost struct {
 func newOuterHost(c *config.Agent, wait time.Duration, current func() *config.Agent, log *slog.Logger) *outerHost {
 	if len(c.Plugins.Dirs) == 0 {
 		if _, err := state.Read(new(state.Writer), wait, func() (_ struct{}, err error) { return struct{}{}, os.MkdirAll(PluginDirs(c)[0], 0o711) }); err != nil {
-			log.Warn("cannot create the plugin directory; no outer plugin can register", "error", err)
+			log.Warn("cannot create the plugin directory; no outer plugin can register until it is there", "error", err)
 		}
 	}
 	return &outerHost{host: &outer.Host{

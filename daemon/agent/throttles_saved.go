@@ -99,7 +99,7 @@ func (m *throttles) read() bool {
 		return true
 	}
 	if taken, err := m.takeAnswer(); taken && err == nil {
-		m.log.Info("the disk of the state directory answers; pods are throttled again", "limits", len(m.journal.Limits))
+		m.log.Info("the disk of the state directory answers; the limits that an earlier agent left are known, and pods may be throttled", "limits", len(m.journal.Limits))
 	}
 	return m.late == nil
 }
