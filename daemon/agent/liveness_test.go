@@ -30,6 +30,7 @@ func TestLivenessOfHungRound(t *testing.T) {
 		go func() { assert.NoError(t, a.roundLoop(ctx)) }()
 		time.Sleep(time.Millisecond) // the first round is due, and none ends
 		end()
+		synctest.Wait()
 		time.Sleep(process.NotReadyAfter + file.Current().Eviction.Round + file.Current().Plugins.Deadline - time.Millisecond)
 		require.NoError(t, sampled())
 		assert.Zero(t, a.roundsStuck())

@@ -148,6 +148,7 @@ func (a *Agent) throttleLoop(ctx context.Context) error {
 
 // roundLoop runs a round each eviction.round, or at once when a level rises.
 func (a *Agent) roundLoop(ctx context.Context) error {
+	defer a.saveLast()
 	a.roundLiveness.Record(loopRounds) // the first round is due, and may be stuck too
 	for {
 		a.pauseBetweenRounds(ctx)

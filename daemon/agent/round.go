@@ -23,6 +23,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 // hasNewLevels tells whether there are new levels. A round uses each sample once.
@@ -373,6 +374,18 @@ func (a *Agent) saveState(in evict.Input, m evict.State) {
 	due := a.unsaved.Load() != nil || time.Since(a.savedAt) >= saveInterval
 	if a.cluster != nil && (due || !reflect.DeepEqual(before, m)) {
 		_ = a.writeState(m) // repeated each round until it succeeds
+	}
+}
+
+// saveLast saves the eviction state once more at the end, where the last save has failed. What
+// the disk does not write in time is left to flush.
+func (a *Agent) saveLast() {
+	if a.cluster == nil || a.unsaved.Load() == nil {
+		return
+	}
+	a.adoptState()
+	if err := a.writeState(a.savedState); err != nil && (a.cluster.late != nil || !errors.Is(err, state.ErrTimeout)) {
+		a.Log.Warn("the newest eviction state is not saved: the next agent knows an older one, and may evict one more; make the disk of the state directory writable before it starts", "file", a.cluster.store.Path, "error", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -132,6 +133,34 @@ func TestStateUnsaved(t *testing.T) {
 		assert.Zero(t, unsavedAfter(time.Second))
 		assert.FileExists(t, a.cluster.store.Path)
 	})
+}
+
+// An agent that ends after a save that failed saves once more, and tells where that fails too.
+func TestSaveLast(t *testing.T) {
+	var log strings.Builder
+	dir := filepath.Join(t.TempDir(), "state")
+	file, err := config.Open("", nil)
+	require.NoError(t, err)
+	a := &Agent{Config: file, Log: slog.New(slog.NewTextHandler(&log, nil)), cluster: &cluster{store: state.File[evict.State]{Path: filepath.Join(dir, "evict.json")}}}
+	end := func() {
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		require.NoError(t, a.roundLoop(ctx))
+	}
+	end()
+	require.NoFileExists(t, a.cluster.store.Path, "nothing has failed")
+	require.NoError(t, os.WriteFile(dir, nil, 0o600))
+	newest := evict.State{Victims: []evict.Chosen{{Victim: evict.Victim{UID: "u"}}}}
+	a.saveState(evict.Input{}, newest)
+	require.NotNil(t, a.unsaved.Load())
+	end()
+	assert.Contains(t, log.String(), "the newest eviction state is not saved")
+	require.NoError(t, os.Remove(dir))
+	end()
+	kept, err := a.cluster.store.Load()
+	require.NoError(t, err)
+	assert.Equal(t, a.savedState.Victims, kept.Victims)
+	assert.Equal(t, 1, strings.Count(log.String(), "the newest eviction state is not saved"))
 }
 
 // The disk tells what an earlier agent saved after this one has begun: nothing is written over it,

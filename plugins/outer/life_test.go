@@ -256,7 +256,7 @@ func TestNameOfHungPlugin(t *testing.T) {
 // however often that one was refused before.
 func TestNameOfPluginThatHangsLater(t *testing.T) {
 	t.Parallel()
-	w := newPluginEnv(t, func(c *Config) { c.Deadline, c.CallTimeout = 100*time.Millisecond, 500*time.Millisecond })
+	w := newPluginEnv(t, func(c *Config) { c.Deadline, c.CallTimeout = 100*time.Millisecond, 3*time.Second })
 	first := newFake("p")
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
