@@ -1,5 +1,7 @@
 package names
 
+import "slices"
+
 // MoverKind is the kind of a data mover load.
 type MoverKind string
 
@@ -43,12 +45,7 @@ type DataMover struct {
 // DataMovers has a row for each data mover of Velero's own. The admission policies spell
 // the names out.
 func DataMovers() []DataMover {
-	rows := dataMovers()
-	return rows[:]
-}
-
-func dataMovers() [4]DataMover {
-	return [...]DataMover{
+	return []DataMover{
 		{Name: "", Since: "1.12", Moves: "files"},
 		{Name: "velero", Since: "1.12", Moves: "files"},
 		{Name: "velero-fs", Since: "1.19", Moves: "files"},
@@ -58,13 +55,8 @@ func dataMovers() [4]DataMover {
 
 // IsVelerosMover tells whether Velero's own node-agents serve a data mover.
 func IsVelerosMover(name string) bool {
-	rows := dataMovers()
-	for i := range rows {
-		if rows[i].Name == name {
-			return true
-		}
-	}
-	return false
+	// Nearly all loads name none, and decisions ask for each.
+	return name == "" || slices.ContainsFunc(DataMovers(), func(m DataMover) bool { return m.Name == name })
 }
 
 // MoverFacts is what a kind is called, and in what the kinds differ. The manifests
@@ -93,38 +85,31 @@ type MoverFacts struct {
 
 // MoverKinds has a row for each kind.
 func MoverKinds() []MoverFacts {
-	rows := moverKinds()
-	return rows[:]
-}
-
-// moverKinds is an array, which costs no allocation: decisions ask for each load.
-func moverKinds() [4]MoverFacts {
-	return [...]MoverFacts{
-		{
-			Kind: DataUpload, Version: "v2alpha1", Resource: "datauploads", Short: "du", PodLabel: "velero.io/data-upload",
-			Exposer: "CSI exposer", Prefix: "backup", HasMover: true, AcceptedSince: "1.12",
-		},
-		{
-			Kind: DataDownload, Version: "v2alpha1", Resource: "datadownloads", Short: "dd", PodLabel: "velero.io/data-download",
-			Exposer: "restore exposer", Prefix: "restore", Restores: true, HasMover: true, AcceptedSince: "1.12",
-		},
-		{
-			Kind: PodVolumeBackup, Version: "v1", Resource: "podvolumebackups", Short: "pvb", PodLabel: "velero.io/pod-volume-backup",
-			Exposer: "pod volume exposer", Prefix: "hosting", NodeFixed: true, InProgress: true, AcceptedSince: "1.17",
-		},
-		{
-			Kind: PodVolumeRestore, Version: "v1", Resource: "podvolumerestores", Short: "pvr", PodLabel: "velero.io/pod-volume-restore",
-			Exposer: "pod volume exposer", Prefix: "hosting", Restores: true, NodeFixed: true, InProgress: true, AcceptedSince: "1.17",
-		},
-	}
+	return []MoverFacts{DataUpload.Facts(), DataDownload.Facts(), PodVolumeBackup.Facts(), PodVolumeRestore.Facts()}
 }
 
 // Facts of a kind. An unknown kind is no other: it has only its name.
 func (k MoverKind) Facts() MoverFacts {
-	rows := moverKinds()
-	for i := range rows {
-		if rows[i].Kind == k {
-			return rows[i]
+	switch k { // no table, which each call would make: decisions ask for each load
+	case DataUpload:
+		return MoverFacts{
+			Kind: k, Version: "v2alpha1", Resource: "datauploads", Short: "du", PodLabel: "velero.io/data-upload",
+			Exposer: "CSI exposer", Prefix: "backup", HasMover: true, AcceptedSince: "1.12",
+		}
+	case DataDownload:
+		return MoverFacts{
+			Kind: k, Version: "v2alpha1", Resource: "datadownloads", Short: "dd", PodLabel: "velero.io/data-download",
+			Exposer: "restore exposer", Prefix: "restore", Restores: true, HasMover: true, AcceptedSince: "1.12",
+		}
+	case PodVolumeBackup:
+		return MoverFacts{
+			Kind: k, Version: "v1", Resource: "podvolumebackups", Short: "pvb", PodLabel: "velero.io/pod-volume-backup",
+			Exposer: "pod volume exposer", Prefix: "hosting", NodeFixed: true, InProgress: true, AcceptedSince: "1.17",
+		}
+	case PodVolumeRestore:
+		return MoverFacts{
+			Kind: k, Version: "v1", Resource: "podvolumerestores", Short: "pvr", PodLabel: "velero.io/pod-volume-restore",
+			Exposer: "pod volume exposer", Prefix: "hosting", Restores: true, NodeFixed: true, InProgress: true, AcceptedSince: "1.17",
 		}
 	}
 	return MoverFacts{Kind: k, Exposer: "unknown exposer", Prefix: "unknown"}

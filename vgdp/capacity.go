@@ -155,15 +155,15 @@ func (r *capacity) freeSlots(loads int) (n int) {
 
 // keepSlot takes the slot that a load already has.
 func (v *velero) keepSlot(l *Load) {
-	v.slot(l)
+	v.slot(l, l.restore())
 	v.oldest = older(v.oldest, l)
 	if l.preparing() {
-		v.kept.add(l)
+		v.kept.add(l.restore())
 	}
 }
 
-func (v *velero) slot(l *Load) {
-	v.slots.add(l)
+func (v *velero) slot(l *Load, restore bool) {
+	v.slots.add(restore)
 	if v.oldest == nil {
 		v.oldest = l
 	}
@@ -181,16 +181,16 @@ func (v *velero) addUnschedulable(l *Load) {
 // taken counts slots that are taken: all of them, and those of restores.
 type taken struct{ all, restores int }
 
-func (t *taken) add(l *Load) {
+func (t *taken) add(restore bool) {
 	t.all++
-	if l.restore() {
+	if restore {
 		t.restores++
 	}
 }
 
-// free tells whether one of limit slots is free for a load.
-func (t taken) free(l *Load, limit int) bool {
-	return SlotFree(l.restore(), t.all, t.restores, limit)
+// free tells whether one of limit slots is free for a restore or a backup.
+func (t taken) free(restore bool, limit int) bool {
+	return SlotFree(restore, t.all, t.restores, limit)
 }
 
 // SlotFree tells whether one of limit slots is free for a restore or a backup, where all are
@@ -258,7 +258,7 @@ func (r *capacity) stale(l *Load) Code {
 	case l.Ticket.Epoch > v.Epoch: // of a later leader
 	case !r.in.Time.Before(l.Ticket.At.Add(TicketLife)):
 		return CodeBackoff
-	case v.PrepareLimit > 0 && !v.kept.free(l, v.PrepareLimit):
+	case v.PrepareLimit > 0 && !v.kept.free(l.restore(), v.PrepareLimit):
 		return CodeLimit
 	case l.canceling(): // Velero cancels it before it accepts it
 	case l.Node != "" && (fits == CodePressure || fits == CodeUnschedulable): // without a fixed node it may run elsewhere
@@ -266,7 +266,7 @@ func (r *capacity) stale(l *Load) Code {
 	case fits == CodeUnschedulable:
 		v.addUnschedulable(l)
 	}
-	v.kept.add(l)
+	v.kept.add(l.restore())
 	return ""
 }
 
@@ -280,20 +280,20 @@ func (r *capacity) take(a *candidate) Wait {
 	default:
 		return Wait{Code: CodeUnschedulable, reach: a.reach}
 	}
-	if v.PrepareLimit > 0 && !v.slots.free(a.load, v.PrepareLimit) {
+	if v.PrepareLimit > 0 && !v.slots.free(a.restore, v.PrepareLimit) {
 		return Wait{Code: CodeLimit, By: v.oldest, Count: v.PrepareLimit, kept: v.slots.all < v.PrepareLimit}
 	}
 	limit := v.agentLimit
 	if a.reach.bound {
 		limit = v.agents[a.reach.nodes[0]].PrepareLimit
 	}
-	if limit > 0 && !v.slots.free(a.load, limit) {
+	if limit > 0 && !v.slots.free(a.restore, limit) {
 		return Wait{Code: CodeAgent, Node: a.load.Node, Count: limit}
 	}
 	if code := r.place(v, a.load, a.reach, a.exempt); code != "" {
 		return r.waitReason(a, code)
 	}
-	v.slot(a.load)
+	v.slot(a.load, a.restore)
 	return Wait{}
 }
 

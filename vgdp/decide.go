@@ -203,7 +203,7 @@ func (d *decider) hasTurn(a *candidate) bool {
 }
 
 func (d *decider) admitUnschedulable(a *candidate) {
-	a.velero.slot(a.load)
+	a.velero.slot(a.load, a.restore)
 	a.velero.addUnschedulable(a.load)
 	d.grant(a)
 }

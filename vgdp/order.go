@@ -89,6 +89,7 @@ type candidate struct {
 	velero    *velero
 	backup    *share
 	reach     *Reach
+	restore   bool
 	urgent    bool       // an application is frozen until it is done
 	exempt    bool       // exempt from pressure now
 	neverHeld bool       // exempt from the beginning
@@ -101,6 +102,7 @@ type candidate struct {
 type share struct {
 	taken       int
 	first, last *candidate // those of one group that wait, in order
+	place       int        // of the first
 }
 
 // queue of candidates: by rank; loads with unused tickets behind the others; then by the
@@ -135,7 +137,7 @@ func newQueue(r *capacity) *queue {
 			v.share(l).taken++
 		case l.unaccepted() && !l.Direct && v.limited && !l.canceling():
 			all = append(all, candidate{
-				load: l, velero: v, backup: v.share(l), reach: r.in.Topology.ReachOf(l),
+				load: l, velero: v, backup: v.share(l), reach: r.in.Topology.ReachOf(l), restore: l.restore(),
 				urgent: r.urgent[l], exempt: r.exempt(l), neverHeld: r.neverHeld(l), notReady: r.in.notReady(l).Code != "",
 			})
 			ln.rest = append(ln.rest, newSortKey(r, &all[len(all)-1]))
@@ -155,6 +157,7 @@ func (ln *queue) next(took bool) *candidate {
 		if f.first = f.first.next; f.first == nil {
 			heap.Pop(&ln.byBackup)
 		} else {
+			f.place = f.first.place
 			heap.Fix(&ln.byBackup, 0)
 		}
 		ln.front = nil
@@ -173,7 +176,7 @@ func (ln *queue) nextGroup() bool {
 		a := ln.rest[n].candidate
 		b := a.backup
 		if b.first == nil {
-			b.first, ln.byBackup = a, append(ln.byBackup, b)
+			b.first, b.place, ln.byBackup = a, n, append(ln.byBackup, b)
 		} else {
 			b.last.next = a
 		}
@@ -194,7 +197,7 @@ func (s shares) Less(i, j int) bool {
 	if s[i].taken != s[j].taken {
 		return s[i].taken < s[j].taken
 	}
-	return s[i].first.place < s[j].first.place
+	return s[i].place < s[j].place
 }
 
 // Push implements heap.Interface.

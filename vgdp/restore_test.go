@@ -36,13 +36,13 @@ func TestRestoreSlot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var slots taken
 			for _, l := range append(preparedOn(PodVolumeBackup, c.backups, 1), preparedOn(PodVolumeRestore, c.restores, 1)...) {
-				slots.add(&l)
+				slots.add(l.restore())
 			}
 			for _, kind := range []Kind{DataUpload, PodVolumeBackup} {
-				assert.Equal(t, c.backup, slots.free(&Load{Kind: kind}, c.limit), kind)
+				assert.Equal(t, c.backup, slots.free((&Load{Kind: kind}).restore(), c.limit), kind)
 			}
 			for _, kind := range []Kind{DataDownload, PodVolumeRestore} {
-				assert.Equal(t, c.restore, slots.free(&Load{Kind: kind}, c.limit), kind)
+				assert.Equal(t, c.restore, slots.free((&Load{Kind: kind}).restore(), c.limit), kind)
 			}
 		})
 	}
