@@ -126,8 +126,6 @@ func longestWait(c *snapshot.Contention, threshold float64) (waited snapshot.Opt
 	case longest >= threshold:
 	case why != "":
 		return waited, why
-	case longest == 0 && c.MoreSufferers > 0 && c.State == snapshot.ContentionPresent:
-		return waited, "more workloads wait than are listed, and those of low QoS wait longest"
 	}
 	return snapshot.Some(longest), ""
 }

@@ -150,14 +150,18 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 	return out
 }
 
-// unseenOnDisk is why what the disk did in the window is not known; empty: it is, also where
-// it did too little to have an await.
+// unseenOnDisk is why it is not known how fast the disk was in the window; empty: it is, also
+// where it had too little to do to have an await. One that completes next to nothing while
+// requests are in flight throughout does not answer: how long they take is not known yet.
 func unseenOnDisk(v View, d *snapshot.Disk, w snapshot.Window, covered bool) string {
+	r, ok := w.Disk(d).Get()
 	switch {
-	case w.Disk(d).IsZero():
+	case !ok:
 		return "a rate needs two samples"
 	case !covered:
 		return v.unseen(w, diskWindow)
+	case (r.ReadsPerSecond+r.WritesPerSecond)*r.WindowSeconds < diskRequests && w.InFlight(d) > 0:
+		return fmt.Sprintf("%d requests are in flight, and fewer than %d reads and writes were completed in %s", d.InFlight, diskRequests, diskWindow)
 	}
 	return ""
 }
@@ -318,8 +322,7 @@ func (DiskContention) Top(v View, of Verdict, n int) []Candidate {
 	c := find(v.ContentionIn(w), of.Scope)
 	var list []Candidate
 	for _, u := range c.Culprits {
-		waits := func(s snapshot.Sufferer) bool { return s.Cgroup == u.Cgroup && s.Significant(snapshot.WaitedThreshold) }
-		if u.Share < c.Culprits[0].Share/2 && slices.ContainsFunc(c.Sufferers, waits) {
+		if u.Share < c.Culprits[0].Share/2 && u.Waits(snapshot.WaitedThreshold) {
 			continue
 		}
 		list = append(list, Candidate{

@@ -135,6 +135,8 @@ func TestDiskContention(t *testing.T) {
 	t.Run("slow by itself", diskContentionSlowByItself)
 	t.Run("burst credit ends", diskContentionBurstCreditEnds)
 	t.Run("seeks", diskContentionSeeks)
+	t.Run("no answer", diskContentionNoAnswer)
+	t.Run("no answer, ceiling", diskContentionNoAnswerCeiling)
 }
 
 func diskContentionCulprit(t *testing.T) {
@@ -337,6 +339,57 @@ func carries400(t *testing.T) *diskNode {
 	n.seconds(60, diskSecond{requests: 400, await: 0.002, busy: 0.8, backup: 0.2})
 	require.InDelta(t, 400, n.levels.Capacity("sda").Read.IOPS, 1)
 	return n
+}
+
+// silent is a second in which a disk completes no request; those that it has are in flight.
+func silent() diskSecond { return diskSecond{busy: 1, waits: 1} }
+
+func diskContentionNoAnswer(t *testing.T) {
+	n := newDiskNode(t).learned()
+	n.disk.InFlight = 12
+	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
+	v := n.seconds(60, silent())
+	assert.Equal(t, Soft, v.Level, v.Reason)
+	assert.Contains(t, v.Absent, "12 requests are in flight")
+	assert.Empty(t, v.Candidates)
+	assert.Contains(t, n.seconds(20, calm()).Reason, "level stays on until clear")
+	assert.Equal(t, None, n.seconds(20, calm()).Level, "it answers again")
+
+	n.never(60, silent())
+	assert.Contains(t, n.levels.Verdicts[0].NotJudged(), "12 requests are in flight, and fewer than 10 reads and writes were completed in 10s")
+	for i := range 60 { // a disk with little to do has a request in flight at times
+		n.disk.InFlight = uint64(i % 2)
+		n.never(1, diskSecond{requests: uint64(i % 2), await: 0.001})
+		require.True(t, i < 10 || n.levels.Verdicts[0].NotJudged() == "")
+	}
+}
+
+func diskContentionNoAnswerCeiling(t *testing.T) {
+	n := newDiskNode(t)
+	c := diskConfig()
+	c.DiskContention.Ceilings = []DiskCeiling{{Device: "sda", IOPS: 300}}
+	n.set.Configure(c)
+	n.disk.InFlight = 12
+	require.Equal(t, Soft, n.seconds(400, pressedHard()).Level)
+	v := n.seconds(60, silent())
+	assert.Equal(t, Soft, v.Level, v.Reason)
+	assert.Contains(t, v.Absent, "12 requests are in flight")
+}
+
+// Who waits is no culprit, however many others wait for longer.
+func TestDiskTopWaitingCulprit(t *testing.T) {
+	of := func(name string, share, waited float64) snapshot.Culprit {
+		return snapshot.Culprit{Party: snapshot.Party{Cgroup: "/" + name, Name: name}, Share: share, Waited: waited}
+	}
+	v := View{Snapshot: &snapshot.Snapshot{Contention: []snapshot.Contention{{
+		Resource: snapshot.SharedDisk, Device: "sda", State: snapshot.ContentionPresent, MoreSufferers: 1,
+		Culprits: []snapshot.Culprit{of("batch", 0.6, 0.1), of("database", 0.25, 0.37), of("web", 0.1, 0.04)},
+	}}}}
+	var named []string
+	for _, c := range DefaultDiskContention().Top(v, Verdict{Scope: "sda"}, 3) {
+		named = append(named, c.Name)
+	}
+	assert.Equal(t, []string{"batch", "web"}, named)
 }
 
 // A disk that takes 40 ms for each request although it has next to nothing to do: two

@@ -117,6 +117,7 @@ func TestMemoryStall(t *testing.T) {
 	t.Run("clears", memoryStallClears)
 	t.Run("pause keeps level", memoryStallPauseKeepsLevel)
 	t.Run("own limit ignored", memoryStallOwnLimitIgnored)
+	t.Run("own limit, read seldom", memoryStallOwnLimitReadSeldom)
 	t.Run("beside own limit", memoryStallBesideOwnLimit)
 	t.Run("warm up hard only", memoryStallWarmUpHardOnly)
 	t.Run("changed rule", memoryStallChangedRule)
@@ -258,6 +259,25 @@ func memoryStallOwnLimitIgnored(t *testing.T) {
 	for range 60 {
 		*n.pod = grown(*n.pod, 900_000, 50)
 		require.Equal(t, None, n.second(0.9, 100).Level)
+	}
+}
+
+// Workloads that are dear to read are read every seven seconds, and hard looks at five.
+func memoryStallOwnLimitReadSeldom(t *testing.T) {
+	n := newNode(t)
+	n.noSwap = false // it is full, and is swapped in: nothing but the stall keeps hard away
+	n.warm()
+	n.pod = &snapshot.Workload{Cgroup: "/pod", Inode: 1, At: n.at + time.Second, LimitHits: snapshot.Some(uint64(0)), MemoryBytes: snapshot.Some(uint64(gib))}
+	n.pod.Pressure.Memory.Full = snapshot.Some(uint64(0))
+	n.second(0, 100)
+	for i := range 60 {
+		if i%7 == 0 {
+			*n.pod = grown(*n.pod, 7*900_000, 350)
+			n.pod.At = n.at + time.Second
+		}
+		n.swapIns += 50
+		v := n.second(0.9, 100)
+		require.Equal(t, None, v.Level, "second %d: %s", i, v.Reason)
 	}
 }
 

@@ -30,7 +30,7 @@ func TestDeviceParsersMatchLibrary(t *testing.T) {
 				compared++
 				assert.Equal(t, snapshot.DiskCounters{
 					Reads: d.ReadIOs, ReadBytes: d.ReadSectors * sectorBytes, ReadMs: d.ReadTicks, Writes: d.WriteIOs,
-					WrittenBytes: d.WriteSectors * sectorBytes, WriteMs: d.WriteTicks, BusyMs: d.IOsTotalTicks, WeightedMs: d.WeightedIOTicks,
+					WrittenBytes: d.WriteSectors * sectorBytes, WriteMs: d.WriteTicks, InFlight: d.IOsInProgress, BusyMs: d.IOsTotalTicks, WeightedMs: d.WeightedIOTicks,
 				}, ours.DiskCounters)
 			}
 		}

@@ -112,6 +112,12 @@ func (l *deviceDir) text(name string) (string, error) {
 	return strings.TrimSpace(string(l.buf)), err
 }
 
+// readable reports whether a small file can be read, whatever it says.
+func (l *deviceDir) readable(name string) bool {
+	_, err := l.text(name)
+	return err == nil
+}
+
 // has reports whether a path below the directory exists.
 func (l *deviceDir) has(name string) bool {
 	return l.err == nil && unix.Faccessat(l.fd, name, unix.F_OK, 0) == nil

@@ -56,6 +56,6 @@ func (l diskLine) counters() (c snapshot.DiskCounters, err error) {
 	return snapshot.DiskCounters{
 		Reads: columns[0], ReadBytes: columns[2] * sectorBytes, ReadMs: columns[3],
 		Writes: columns[4], WrittenBytes: columns[6] * sectorBytes, WriteMs: columns[7],
-		BusyMs: columns[9], WeightedMs: columns[10],
+		InFlight: columns[8], BusyMs: columns[9], WeightedMs: columns[10],
 	}, nil
 }

@@ -39,14 +39,14 @@ func TestDiskPartitionsIgnored(t *testing.T) {
 
 func TestDiskNameWithSlash(t *testing.T) {
 	m := recordedMachine(t)
-	m.write("proc/diskstats", m.read("proc/diskstats")+" 104       0 cciss/c0d0 3 0 8 4 5 0 16 6 0 7 8\n")
+	m.write("proc/diskstats", m.read("proc/diskstats")+" 104       0 cciss/c0d0 3 0 8 4 5 0 16 6 9 7 8\n")
 	m.write("sys/block/cciss!c0d0/size", "2048\n")
 	m.write("sys/block/cciss!c0d0/queue/rotational", "0\n")
 	d := diskOf(m.sample(), "cciss/c0d0")
 	require.NotNil(t, d)
 	assert.Equal(t, u64(1<<20), d.SizeBytes)
 	assert.Equal(t, snapshot.Some(false), d.Rotational)
-	assert.Equal(t, snapshot.DiskCounters{Reads: 3, ReadBytes: 4096, ReadMs: 4, Writes: 5, WrittenBytes: 8192, WriteMs: 6, BusyMs: 7, WeightedMs: 8}, d.DiskCounters,
+	assert.Equal(t, snapshot.DiskCounters{Reads: 3, ReadBytes: 4096, ReadMs: 4, Writes: 5, WrittenBytes: 8192, WriteMs: 6, InFlight: 9, BusyMs: 7, WeightedMs: 8}, d.DiskCounters,
 		"the eleven fields of kernels before 4.18 are enough")
 }
 
@@ -178,8 +178,8 @@ func FuzzDiskLine(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again := fmt.Sprintf("%d %d %s %d 0 %d %d %d 0 %d %d 0 %d %d", l.major, l.minor, l.name,
-			c.Reads, c.ReadBytes/sectorBytes, c.ReadMs, c.Writes, c.WrittenBytes/sectorBytes, c.WriteMs, c.BusyMs, c.WeightedMs)
+		again := fmt.Sprintf("%d %d %s %d 0 %d %d %d 0 %d %d %d %d %d", l.major, l.minor, l.name,
+			c.Reads, c.ReadBytes/sectorBytes, c.ReadMs, c.Writes, c.WrittenBytes/sectorBytes, c.WriteMs, c.InFlight, c.BusyMs, c.WeightedMs)
 		l2, err := parseDiskLine([]byte(again))
 		require.NoError(t, err)
 		c2, err := l2.counters()

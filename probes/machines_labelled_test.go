@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,10 +44,14 @@ func (p *player) as(name string) func(*snapshot.Sample) {
 }
 
 // ofNode is what the readers read in every sample; how often each workload is read
-// depends on how fast this machine is.
+// depends on how fast this machine is. The recordings are older than the requests in flight.
 func ofNode(t *testing.T, s *snapshot.Sample) string {
 	t.Helper()
-	text, err := json.Marshal(snapshot.Sample{Monotonic: s.Monotonic, CPU: s.CPU, Memory: s.Memory, Pressure: s.Pressure, Network: s.Network, Disks: s.Disks, NICs: s.NICs, NUMANodes: s.NUMANodes})
+	disks := slices.Clone(s.Disks)
+	for i := range disks {
+		disks[i].InFlight = 0
+	}
+	text, err := json.Marshal(snapshot.Sample{Monotonic: s.Monotonic, CPU: s.CPU, Memory: s.Memory, Pressure: s.Pressure, Network: s.Network, Disks: disks, NICs: s.NICs, NUMANodes: s.NUMANodes})
 	require.NoError(t, err)
 	return string(text)
 }

@@ -25,6 +25,10 @@ import (
 type nicFacts struct {
 	// NIC has the counters of the last read and the facts of the last look.
 	snapshot.NIC
+	// linkOfPorts: the driver states a speed, be it unknown, for the ports below, as team
+	// does. Those that route or switch between their ports, as a VRF and Open vSwitch do,
+	// state none (EINVAL).
+	linkOfPorts bool
 	// skippedRead is the number of the read that leaves the NIC out, counted that of
 	// the last read that has it.
 	skippedRead, lastRead int
@@ -221,6 +225,7 @@ func (p *nicProbe) readFacts(d *device[nicFacts]) {
 	}
 	f.Carrier = fact(l, "carrier", "carrier", strconv.ParseBool)
 	f.SpeedBytesPerSecond = linkSpeed(l, f.Kind)
+	f.linkOfPorts = len(f.Lower) > 0 && l.readable("speed")
 	if l.absent["carrier"] == "carrier: "+unix.EINVAL.Error() {
 		l.absent.Because("carrier", "the device is down")
 	}

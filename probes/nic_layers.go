@@ -100,14 +100,14 @@ func (l *deviceDir) representsVF() bool {
 // sameGraph reports whether the layers that were derived from was are still
 // valid.
 func (f *nicFacts) sameGraph(was *nicFacts) bool {
-	return f.Kind == was.Kind && f.Master == was.Master && slices.Equal(f.Lower, was.Lower)
+	return f.Kind == was.Kind && f.Master == was.Master && f.linkOfPorts == was.linkOfPorts && slices.Equal(f.Lower, was.Lower)
 }
 
 // layerNICs sets each NIC's layer, so that no two leaves count the same byte:
 //   - A bond, a team or another device that makes one link of physical ports
 //     is a leaf, and its ports are its paths.
-//   - Any other physical NIC is a leaf, also as the port of a bridge, whose
-//     traffic includes what does not leave the node.
+//   - Any other physical NIC is a leaf, also as the port of a bridge, of Open vSwitch or
+//     of a VRF, whose traffic includes what does not leave the node.
 //   - A virtual function of SR-IOV is a leaf of its own: its physical function
 //     does not count its bytes. Both share one link, so the utilization of
 //     neither shows how full that is.
@@ -155,10 +155,11 @@ func assignMasters(nics map[string]*device[nicFacts]) {
 }
 
 // aggregates reports whether a device makes one link of its ports: all of them are
-// physical, and it neither switches nor routes between them.
+// physical, and it neither switches nor routes between them. A bridge states the speed of
+// its fastest port.
 func aggregates(nics map[string]*device[nicFacts], master string) bool {
 	d := nics[master]
-	if d == nil || slices.Contains([]string{"bridge", "openvswitch", "vrf"}, d.facts.Kind) {
+	if d == nil || d.facts.Kind == "bridge" || d.facts.Kind != "bond" && !d.facts.linkOfPorts {
 		return false
 	}
 	return len(d.facts.Lower) > 0 && !slices.ContainsFunc(d.facts.Lower, func(port string) bool { return !isBareHardware(nics, port) })

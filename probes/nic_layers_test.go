@@ -112,14 +112,18 @@ func nicLayersBond(t *testing.T) {
 }
 
 func nicLayersBridgePort(t *testing.T) {
-	graph := nicGraph(madeUpNICs(t, map[string]map[string]string{
+	m := madeUpNICs(t, map[string]map[string]string{
 		"eth0":       physical("master", "->../br0"),
 		"eth1":       physical("master", "->../ovs-system"),
 		"eth2":       physical("master", "->../red"),
 		"br0":        {"bridge/stp_state": "0\n", "lower_eth0": "->../eth0"},
-		"ovs-system": {"uevent": "DEVTYPE=openvswitch\n", "lower_eth1": "->../eth1"},
-		"red":        {"uevent": "DEVTYPE=vrf\n", "lower_eth2": "->../eth2"},
-	}).sample())
+		"ovs-system": {"lower_eth1": "->../eth1"},
+		"red":        {"lower_eth2": "->../eth2"},
+	})
+	for _, master := range []string{"ovs-system", "red"} {
+		m.unreadable("sys/class/net/" + master + "/speed")
+	}
+	graph := nicGraph(m.sample())
 	for _, leaf := range []string{"eth0", "eth1", "eth2"} {
 		assert.Equal(t, snapshot.LayerLeaf, graph[leaf].layer, leaf)
 	}
@@ -134,7 +138,7 @@ func nicLayersTeamAndSynthetic(t *testing.T) {
 	graph := nicGraph(madeUpNICs(t, map[string]map[string]string{
 		"eth0":  physical("master", "->../team0"),
 		"eth1":  physical("master", "->../team0"),
-		"team0": {"lower_eth0": "->../eth0", "lower_eth1": "->../eth1"},
+		"team0": {"lower_eth0": "->../eth0", "lower_eth1": "->../eth1", "speed": "-1\n"},
 		"eth5":  physical("lower_enP1", "->../enP1"),
 		"enP1":  physical("master", "->../eth5", "device/physfn/vendor", "0x15b3\n"),
 	}).sample())
@@ -210,7 +214,7 @@ func anyNICs(rnd *rand.Rand) map[string]*device[nicFacts] {
 	nics := map[string]*device[nicFacts]{}
 	for i, name := range names {
 		d := &device[nicFacts]{name: name, hasFacts: true}
-		d.facts.Kind = kinds[i]
+		d.facts.Kind, d.facts.linkOfPorts = kinds[i], rnd.IntN(4) > 0
 		for _, below := range names[:i] {
 			port := &nics[below].facts
 			if rnd.IntN(3) > 0 || (d.facts.Kind != "vlan" && port.Master != "") {

@@ -122,7 +122,7 @@ func TestSnapshotOptionalOmitzero(t *testing.T) {
 func TestSnapshotKeysHaveUnits(t *testing.T) {
 	unit := regexp.MustCompile(`(Bytes|Seconds|Nanoseconds|Microseconds|PerSecond|Ratio|Total|Cpus|Cores|Millicores)$`)
 	// Counts and numbers that name something have none.
-	none := []string{"sequence", "gaps", "index", "inode", "oomKills", "limitHits", "queueLength", "namespace", "files", "filesFree", "filesUsed", "moreCulprits", "moreSufferers", "numa"}
+	none := []string{"sequence", "gaps", "index", "inode", "oomKills", "limitHits", "queueLength", "requestsInFlight", "namespace", "files", "filesFree", "filesUsed", "moreCulprits", "moreSufferers", "numa"}
 	n := 0
 	visit := func(in reflect.Type, f reflect.StructField) {
 		of := f.Type

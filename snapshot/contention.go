@@ -19,7 +19,8 @@ type Contention struct {
 	// workloads that are not counted. Absent if the traffic is.
 	Coverage Opt[float64] `json:"coverageRatio,omitzero"`
 	// Culprits are ordered by their share, Sufferers by how long they wait,
-	// both descending; at most ten each, with the number of the others.
+	// both descending; at most ten each, with the number of the others. The
+	// sufferer that waits longest of those that make this a contention is always listed.
 	Culprits      []Culprit  `json:"culprits,omitempty"`
 	Sufferers     []Sufferer `json:"sufferers,omitempty"`
 	MoreCulprits  int        `json:"moreCulprits,omitempty"`
@@ -77,7 +78,13 @@ type Culprit struct {
 	RequestsPerSecond float64 `json:"requestsPerSecond,omitempty"`
 	// Cores that it used, of the CPUs alone.
 	Cores float64 `json:"cpuCores,omitempty"`
+	// Waited is as of a Sufferer, also where it is not listed as one: 0 if its waiting makes
+	// no contention, however long it is (it is of the lowest class, or not counted).
+	Waited float64 `json:"waitedRatio,omitempty"`
 }
+
+// Waits reports whether the culprit is a sufferer itself that makes this a contention.
+func (c Culprit) Waits(threshold float64) bool { return c.Waited >= threshold }
 
 // Sufferer is a workload that waits for the resource because of others.
 type Sufferer struct {
@@ -146,6 +153,12 @@ type use struct {
 	uncounted string
 }
 
+// spread spreads what a workload did that has just appeared, in this part of the time, over
+// all of it.
+func (u *use) spread(part float64) {
+	u.bytes, u.requests, u.waited = u.bytes*part, u.requests*part, u.waited*part
+}
+
 // ContentionIn is the contention over a window. Over another one than the snapshot's own
 // it costs a pass over all workloads.
 func (s *Snapshot) ContentionIn(w Window) []Contention {
@@ -202,7 +215,7 @@ func diskContention(s *Snapshot, w Window, of func(int) Opt[WorkloadRates], on f
 	if len(disks) == 0 {
 		return nil
 	}
-	uses, why := diskUses(s, disks, at, of)
+	uses, why := diskUses(s, w, disks, at, of)
 	node := w.most(w.Pressure().IO.Some)
 	list := make([]Contention, len(disks))
 	for k := range disks {
@@ -218,7 +231,7 @@ func diskContention(s *Snapshot, w Window, of func(int) Opt[WorkloadRates], on f
 
 // diskUses returns the uses sorted by disk, and why some are not counted. A
 // workload that contains others counts only its own processes.
-func diskUses(s *Snapshot, disks []busyDisk, at map[string]int, of func(int) Opt[WorkloadRates]) (uses []use, why string) {
+func diskUses(s *Snapshot, w Window, disks []busyDisk, at map[string]int, of func(int) Opt[WorkloadRates]) (uses []use, why string) {
 	most := 0
 	for i := range s.Workloads {
 		r, _ := of(i).Get()
@@ -243,10 +256,19 @@ func diskUses(s *Snapshot, disks []busyDisk, at map[string]int, of func(int) Opt
 		if ok && len(uses) == first && reason != "" {
 			uses, why = appendUncounted(uses, i, disks, r.Pressure.IO.Some, reason), reason
 		}
+		spreadOverDisks(uses[first:], disks, w.seen(&s.Workloads[i].Workload))
 		nested.subtract(i, uses, first)
 	}
 	slices.SortStableFunc(uses, func(a, b use) int { return cmp.Compare(a.device, b.device) })
 	return uses, why
+}
+
+// spreadOverDisks spreads the uses of a workload that was seen for so many seconds over the
+// time that the rates of each disk are of.
+func spreadOverDisks(uses []use, disks []busyDisk, seen float64) {
+	for i := range uses {
+		uses[i].spread(portion(seen, disks[uses[i].device].rates.WindowSeconds))
+	}
 }
 
 // uncounted is why a workload may use a disk without requests of its own in the
@@ -417,17 +439,44 @@ func (p parties) list(c *Contention, uses []use, node Opt[float64]) {
 	for _, u := range most {
 		c.Culprits = append(c.Culprits, p.culprit(c.Resource, u))
 	}
-	most, c.MoreSufferers = largest(top[:0], uses, minWaited, func(u *use) float64 { return u.waited })
+	main := p.mainSufferer(c.Resource, uses)
+	most, c.MoreSufferers = largest(top[:0], uses, minWaited, func(u *use) float64 {
+		if u == main {
+			return 1 + u.waited // it is listed, however many wait longer
+		}
+		return u.waited
+	})
+	slices.SortStableFunc(most, func(a, b *use) int { return cmp.Compare(b.waited, a.waited) })
 	for _, u := range most {
 		c.Sufferers = append(c.Sufferers, p.sufferer(c.Resource, u))
 	}
 	p.judgeState(c, uses, node)
 }
 
+// mainSufferer is the use of the workload that waits longest of those that make this a
+// contention; nil: none does.
+func (p parties) mainSufferer(of SharedResource, uses []use) (main *use) {
+	for i := range uses {
+		u := &uses[i]
+		if p.matters(of, u) && u.waited >= of.WaitedThreshold() && (main == nil || u.waited > main.waited) {
+			main = u
+		}
+	}
+	return main
+}
+
+// matters reports whether the waiting of a workload may make this a contention.
+func (p parties) matters(of SharedResource, u *use) bool {
+	return u.uncounted == "" && !p[u.workload].LowestClass(of)
+}
+
 func (p parties) culprit(of SharedResource, u *use) Culprit {
 	c := Culprit{Party: p.party(u), Share: u.share, BytesPerSecond: u.bytes, RequestsPerSecond: u.requests}
 	if of == SharedCPU {
 		c.Cores, c.BytesPerSecond = u.bytes, 0
+	}
+	if p.matters(of, u) && u.waited >= minWaited {
+		c.Waited = u.waited
 	}
 	return c
 }

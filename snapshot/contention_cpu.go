@@ -22,7 +22,7 @@ func cpuContention(workloads []WorkloadState, w Window, of func(int) Opt[Workloa
 	}
 	c = Contention{Resource: SharedCPU}
 	used := busy * float64(cpus)
-	uses, all := cpuUses(workloads, of, cpus)
+	uses, all := cpuUses(workloads, w, of, cpus)
 	if known && used > 0 {
 		c.Coverage = Some(min(1, all/used))
 	} else {
@@ -46,8 +46,9 @@ func anyWaitsForCPU(workloads []WorkloadState, of func(int) Opt[WorkloadRates], 
 	return false
 }
 
-// cpuUses returns the uses, in CPUs, and their sum.
-func cpuUses(workloads []WorkloadState, of func(int) Opt[WorkloadRates], cpus int) (uses []use, all float64) {
+// cpuUses returns the uses, in CPUs, and their sum. What a workload used that has just
+// appeared is spread over the window; how long it waits, for others alone, is not.
+func cpuUses(workloads []WorkloadState, w Window, of func(int) Opt[WorkloadRates], cpus int) (uses []use, all float64) {
 	uses = make([]use, 0, len(workloads))
 	nested := nestingOf(workloads)
 	for i := range workloads {
@@ -58,7 +59,7 @@ func cpuUses(workloads []WorkloadState, of func(int) Opt[WorkloadRates], cpus in
 		}
 		cores, counted := r.CPUCores.Get()
 		wait := cpuWaitOf(l, &r, cpus)
-		u := use{workload: i, bytes: cores, waited: wait.most, stallUnknown: !wait.known, forOthers: true, uncounted: wait.why}
+		u := use{workload: i, bytes: cores * portion(w.seen(l), w.Seconds()), waited: wait.most, stallUnknown: !wait.known, forOthers: true, uncounted: wait.why}
 		if !counted {
 			u.uncounted = cmp.Or(wait.why, l.Absent["cpuMicrosecondsTotal"], "its CPU time is unknown")
 		}

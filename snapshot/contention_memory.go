@@ -20,7 +20,7 @@ func memoryContention(workloads []WorkloadState, w Window, of func(int) Opt[Work
 	}
 	c = Contention{Resource: SharedMemory}
 	taken, known := w.memoryTaken().Get()
-	uses, all := memoryUses(workloads, of)
+	uses, all := memoryUses(workloads, w, of)
 	switch {
 	case !known:
 		c.Absent.Because("coverageRatio", "the node's memory growth is unknown")
@@ -51,7 +51,7 @@ func (w Window) memoryTaken() Opt[float64] {
 
 // memoryUses returns the uses and the sum of what they took. A workload at its
 // own limit counts zero: it reclaims from itself and waits for itself.
-func memoryUses(workloads []WorkloadState, of func(int) Opt[WorkloadRates]) (uses []use, all float64) {
+func memoryUses(workloads []WorkloadState, w Window, of func(int) Opt[WorkloadRates]) (uses []use, all float64) {
 	uses = make([]use, 0, len(workloads))
 	nested := nestingOf(workloads)
 	for i := range workloads {
@@ -66,6 +66,7 @@ func memoryUses(workloads []WorkloadState, of func(int) Opt[WorkloadRates]) (use
 		}
 		first := len(uses)
 		uses = append(uses, use{workload: i, bytes: max(0, taken), waited: stall, stallUnknown: !known})
+		uses[first].spread(portion(w.seen(&workloads[i].Workload), w.Seconds()))
 		nested.subtract(i, uses, first)
 	}
 	for _, u := range uses {
@@ -103,8 +104,10 @@ func (w Window) MemoryGrowth(workloads []WorkloadState) (list []MemoryGrowth) {
 		all += u.bytes
 	}
 	for _, u := range uses {
-		if u.bytes > 0 {
-			list = append(list, MemoryGrowth{&workloads[u.workload], u.bytes, u.bytes / w.Seconds(), portion(u.bytes, all)})
+		l := &workloads[u.workload]
+		was, _ := w.past(&l.Workload)
+		if seconds := (l.At - was.at).Seconds(); u.bytes > 0 && seconds > 0 {
+			list = append(list, MemoryGrowth{l, u.bytes, u.bytes / seconds, portion(u.bytes, all)})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b MemoryGrowth) int { return cmp.Compare(b.Bytes, a.Bytes) })

@@ -175,6 +175,8 @@ func TestContention(t *testing.T) {
 	t.Run("without PSI", contentionWithoutPSI)
 	t.Run("stacked and idle disks", contentionStackedAndIdleDisks)
 	t.Run("ten named", contentionTenNamed)
+	t.Run("waits behind others", contentionWaitsBehindOthers)
+	t.Run("just appeared", contentionJustAppeared)
 	t.Run("memory", contentionMemory)
 	t.Run("shares in bounds", contentionSharesInBounds)
 }
@@ -356,6 +358,66 @@ func contentionTenNamed(t *testing.T) {
 	assert.Equal(t, 5, c.MoreSufferers)
 }
 
+// What a workload does in the last of ten seconds is a tenth of what it does in all of them.
+func contentionJustAppeared(t *testing.T) {
+	n := sharing{
+		disks: []Disk{leafDisk("sda", "8:0", 100, 100<<20)}, scans: 5000, taken: 10 << 20, stall: 0.5, cpus: 4, cpuStall: 0.5,
+		users: []user{
+			{cgroup: database, reads: map[string]uint64{"8:0": 50}, bytes: 1 << 20, cores: 1, grows: 1 << 20},
+			{cgroup: web, reads: map[string]uint64{"8:0": 100}, bytes: 1 << 20, cores: 2, grows: 5 << 20, ioStall: 0.5},
+		},
+	}
+	h := &History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
+	var s *Snapshot
+	for i := range uint64(11) {
+		sample := n.sample(i)
+		if i < 9 {
+			sample.Workloads = sample.Workloads[:1]
+		}
+		s = h.Add(sample)
+	}
+	share := map[SharedResource]float64{}
+	for _, c := range s.Contention {
+		i := slices.IndexFunc(c.Culprits, func(p Culprit) bool { return p.Cgroup == web })
+		require.GreaterOrEqual(t, i, 0, "%+v", c)
+		share[c.Resource] = c.Culprits[i].Share
+	}
+	assert.Len(t, share, 3)
+	assert.InDelta(t, 0.05, share[SharedDisk], 0.001)
+	assert.InDelta(t, 0.05, share[SharedMemory], 0.001)
+	assert.InDelta(t, 2.0/30, share[SharedCPU], 0.001)
+	coverage, _ := onDevice(t, s, "sda").Coverage.Get()
+	assert.InDelta(t, 0.3, coverage, 0.001)
+	assert.InDelta(t, 0.05*0.95, onDevice(t, s, "sda").Sufferers[0].Waited, 0.001, "and of its waiting")
+}
+
+// More than ten wait longer than the workload that makes this a contention, or than one
+// that is a culprit as well.
+func contentionWaitsBehindOthers(t *testing.T) {
+	for name, class := range map[string]string{"of the lowest class": "besteffort", "services": "burstable"} {
+		t.Run(name, func(t *testing.T) {
+			n := sharing{disks: []Disk{leafDisk("sda", "8:0", 1000, 1000<<20)}}
+			for i := range 11 {
+				n.users = append(n.users, user{cgroup: fmt.Sprintf("/kubepods/%s/podci%02d", class, i), reads: map[string]uint64{"8:0": 24}, bytes: 1 << 20, ioStall: 0.5})
+			}
+			n.users = append(n.users, user{cgroup: database, reads: map[string]uint64{"8:0": 500}, bytes: 1 << 20, ioStall: 0.5},
+				user{cgroup: web, reads: map[string]uint64{"8:0": 1200}, bytes: 1 << 20})
+			slices.SortFunc(n.users, func(a, b user) int { return strings.Compare(a.cgroup, b.cgroup) })
+			c := onDevice(t, n.after(10), "sda")
+			require.Equal(t, ContentionPresent, c.State)
+			require.Equal(t, []string{web + " 60 %", database + " 25 %"}, culprits(c)[:2])
+			assert.InDelta(t, 0.37, c.Culprits[1].Waited, 0.01)
+			assert.Zero(t, c.Culprits[0].Waited)
+			assert.Equal(t, class == "besteffort", c.Culprits[2].Waited == 0)
+			require.Len(t, c.Sufferers, 10)
+			assert.Equal(t, 2, c.MoreSufferers)
+			listed := slices.Contains(sufferers(c), database+" 37 %")
+			assert.Equal(t, class == "besteffort", listed, "%v", sufferers(c))
+			sharesAreShares(t, c)
+		})
+	}
+}
+
 func contentionMemory(t *testing.T) {
 	n := sharing{
 		scans: 5000, reclaimed: 1000, taken: 10 << 20, stall: 0.5,
@@ -397,6 +459,29 @@ func TestMemoryGrowthUnknown(t *testing.T) {
 	list := s.Within(10 * time.Second).MemoryGrowth(s.Workloads)
 	require.Len(t, list, 1)
 	assert.Equal(t, backup, list[0].Workload.Cgroup)
+}
+
+// Memory that grows is told by the time between two readings, however short the window.
+func TestMemoryGrowthReadSeldom(t *testing.T) {
+	n := sharing{users: []user{{cgroup: backup, grows: 1 << 20}}}
+	h := &History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
+	var read Workload
+	for i := range uint64(30) {
+		sample := n.sample(i)
+		if i%7 == 0 {
+			read = sample.Workloads[0]
+		}
+		sample.Workloads[0] = read
+		s := h.Add(sample)
+		list := s.Within(2 * time.Second).MemoryGrowth(s.Workloads)
+		if i < 7 {
+			require.Empty(t, list)
+			continue
+		}
+		require.Len(t, list, 1, "second %d", i)
+		require.InDelta(t, 1<<20, list[0].BytesPerSecond, 1)
+		require.InDelta(t, 7<<20, list[0].Bytes, 1)
+	}
 }
 
 // For any load, shares and waits are between 0 and 1, the named workloads are

@@ -126,34 +126,45 @@ func (h *slowHistory) add(c *crowd) {
 	h.at, h.seen = append(h.at, c.at), append(h.seen, now)
 }
 
-// base is the member at the start of a window, or as far back as it is the same
-// one without a reset, and when that was; nil if that is now.
-func (h *slowHistory) base(name string, window time.Duration) (*member, time.Duration) {
+// base is the sample at the start of a window, or as far back as a member is the same
+// one without a reset.
+func (h *slowHistory) base(name string, window time.Duration) int {
 	last := len(h.at) - 1
 	i := last
-	for i > 0 && h.at[last]-h.at[i] < window-jitter {
-		now := h.seen[i][name]
-		was, there := h.seen[i-1][name]
-		if !there || was.identity != now.identity || was.counter > now.counter {
-			break
-		}
+	for h.at[last]-h.at[i] < window-jitter && h.follows(name, i) {
 		i--
 	}
+	return i
+}
+
+// follows reports whether a member is the same one as in the sample before i.
+func (h *slowHistory) follows(name string, i int) bool {
+	if i == 0 {
+		return false
+	}
+	now := h.seen[i][name]
+	was, there := h.seen[i-1][name]
+	return there && was.identity == now.identity && was.counter <= now.counter
+}
+
+// read is a member as of base; one that was not read since, as of its reading before, if
+// a sample of that is kept; nil if that is now.
+func (h *slowHistory) read(name string, window, keep time.Duration) *member {
+	last, i := len(h.at)-1, h.base(name, window)
 	if i == last {
-		return nil, 0
+		return nil
+	}
+	for h.seen[i][name].readAt == h.seen[last][name].readAt && h.follows(name, i) && h.at[last]-h.at[i-1] <= keep {
+		i--
 	}
 	m := h.seen[i][name]
-	return &m, h.at[i]
+	return &m
 }
 
 // rate of a member that is read at every sample.
 func (h *slowHistory) rate(name string, window time.Duration) Opt[float64] {
-	was, at := h.base(name, window)
-	if was == nil {
-		return Opt[float64]{}
-	}
-	last := len(h.at) - 1
-	return rateOf(h.seen[last][name].counter, was.counter, h.at[last]-at)
+	last, i := len(h.at)-1, h.base(name, window)
+	return rateOf(h.seen[last][name].counter, h.seen[i][name].counter, h.at[last]-h.at[i])
 }
 
 func rateOf(now, was uint64, d time.Duration) Opt[float64] {
@@ -163,13 +174,16 @@ func rateOf(now, was uint64, d time.Duration) Opt[float64] {
 	return Some(float64(now-was) / d.Seconds())
 }
 
+// crowdKeep is how far back the samples of a crowd are kept.
+const crowdKeep = 13 * time.Second
+
 // Hundreds of samples in which everything changes: no counter of one member is
 // in the rate of another, and no possible rate is missing.
 func TestHistoryRatesNeverMixed(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	c := &crowd{rnd: rand.New(rand.NewPCG(seed, 2)), at: time.Hour, members: map[string]*member{}}
-	h := &History{Window: 5 * time.Second, Keep: 13 * time.Second, MaxGap: time.Minute}
+	h := &History{Window: 5 * time.Second, Keep: crowdKeep, MaxGap: time.Minute}
 	slow := &slowHistory{}
 	rated := 0
 	for range 600 {
@@ -206,7 +220,7 @@ func compareCrowd(t *testing.T, c *crowd, slow *slowHistory, s *Snapshot, w Wind
 	for i := range s.Workloads {
 		l := &s.Workloads[i].Workload
 		m := c.members["workload"+l.Cgroup]
-		was, _ := slow.base("workload"+l.Cgroup, window)
+		was := slow.read("workload"+l.Cgroup, window, crowdKeep)
 		var cpu, io, network Opt[float64]
 		if was != nil {
 			cpu = rateOf(m.counter, was.counter, m.readAt-was.readAt)

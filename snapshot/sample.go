@@ -233,6 +233,9 @@ type DiskCounters struct {
 	// multiplied by the number in flight.
 	BusyMs     uint64 `json:"busyMillisecondsTotal"`
 	WeightedMs uint64 `json:"weightedMillisecondsTotal"`
+	// InFlight is the number of requests in flight, and no counter: Minus leaves it out. 0 in an
+	// older recording.
+	InFlight uint64 `json:"requestsInFlight,omitempty"`
 }
 
 // NIC is a network device of the host's network namespace.

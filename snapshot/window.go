@@ -65,15 +65,20 @@ func (w Window) Seconds() float64 { return w.Elapsed().Seconds() }
 // window, or of the series if that is later. Nil if that is the newest sample
 // itself.
 func (w Window) base(of series) *point {
-	oldest := w.seq - uint64(len(w.points)-1)
-	i := w.from
-	if of.began > oldest+uint64(i) {
-		i = int(of.began - oldest)
-	}
+	i := max(w.from, w.first(of))
 	if i >= len(w.points)-1 {
 		return nil
 	}
 	return w.points[i]
+}
+
+// first is the index of the oldest sample that is kept of a series.
+func (w Window) first(of series) int {
+	oldest := w.seq - uint64(len(w.points)-1)
+	if of.began <= oldest {
+		return 0
+	}
+	return int(of.began - oldest)
 }
 
 // CPUBusy is the used share of the time of all CPUs.
@@ -231,6 +236,16 @@ func (w Window) Disk(d *Disk) Opt[DiskRates] {
 	})
 }
 
+// InFlight is the least number of requests that a disk of the snapshot had in flight at any
+// sample of the window.
+func (w Window) InFlight(d *Disk) uint64 {
+	least := d.InFlight
+	for _, p := range w.points[max(w.from, w.first(d.series)):] {
+		least = min(least, p.disks[d.series.slot].InFlight)
+	}
+	return least
+}
+
 func await(ms, requests uint64) Opt[float64] {
 	if requests == 0 {
 		return Opt[float64]{}
@@ -360,14 +375,26 @@ func (w Window) OOMKills(l *Workload) Opt[uint64] {
 	return increase(l.OOMKills, optCount(was.kills))
 }
 
+// seen is for how many seconds of the window a workload was there: its rates are over no more
+// than that.
+func (w Window) seen(l *Workload) float64 {
+	return (w.to.Monotonic - w.points[max(w.from, w.first(l.series))].Monotonic).Seconds()
+}
+
 // past returns the counters of a workload at the start of the window; false if it did not
-// exist before.
+// exist before. Of a workload that was not read in the window since they are those of the
+// reading before its last: what it did until that one is the newest that is known.
 func (w Window) past(l *Workload) (p past, existed bool) {
-	b := w.base(l.series)
-	if b == nil {
+	first := w.first(l.series)
+	i := max(w.from, first)
+	if i >= len(w.points)-1 {
 		return past{}, false
 	}
-	return w.columns.past(&b.workloads[l.series.slot]), true
+	at := func(i int) *workloadPoint { return &w.points[i].workloads[l.series.slot] }
+	for i > first && at(i).at == l.At {
+		i--
+	}
+	return w.columns.past(at(i)), true
 }
 
 func (c stallCount) ratio(now Stall, seconds float64) StallRatio {

@@ -92,6 +92,29 @@ func TestRatesNeverHuge(t *testing.T) {
 	assert.Equal(t, WorkloadRates{WindowSeconds: 1}, r)
 }
 
+// Workloads that are dear to read are read every ten seconds, and ticks are a little early.
+func TestRatesReadSeldom(t *testing.T) {
+	h := &History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
+	read, at := Workload{}, time.Hour
+	for i := range uint64(60) {
+		at += 999_990 * time.Microsecond
+		if at >= read.At+10*time.Second {
+			read = Workload{Cgroup: "/a", At: at, CPUMicroseconds: Some(uint64(at / time.Microsecond / 2))}
+		}
+		s := h.Add(&Sample{Monotonic: at, Boottime: at, Workloads: []Workload{read}})
+		if i < 22 {
+			continue
+		}
+		for _, d := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second} {
+			w, _ := s.Over(d)
+			r, ok := w.Workload(&s.Workloads[0].Workload).Get()
+			require.True(t, ok, "second %d over %s", i, d)
+			cores, _ := r.CPUCores.Get()
+			require.InDelta(t, 0.5, cores, 1e-3)
+		}
+	}
+}
+
 func TestRatesDiskColumns(t *testing.T) {
 	s := feed(testHistory(), 2, func(i int, s *Sample) {
 		n := uint64(i)

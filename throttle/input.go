@@ -275,17 +275,7 @@ func (in *Input) named(c *snapshot.Contention, culprit *snapshot.Culprit) bool {
 	if c.Resource == snapshot.SharedDisk {
 		p = in.Disks[c.Device]
 	}
-	return c.State == snapshot.ContentionPresent && p.Named && culprit.Share >= minShare && !waits(c, culprit.Cgroup)
-}
-
-// waits tells whether a workload is a sufferer of the same resource.
-func waits(c *snapshot.Contention, cgroup string) bool {
-	for _, s := range c.Sufferers {
-		if s.Cgroup == cgroup && s.Significant(c.Resource.WaitedThreshold()) {
-			return true
-		}
-	}
-	return false
+	return c.State == snapshot.ContentionPresent && p.Named && culprit.Share >= minShare && !culprit.Waits(c.Resource.WaitedThreshold())
 }
 
 // reason is who waits, and what the culprit uses.

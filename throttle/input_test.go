@@ -1,10 +1,14 @@
 package throttle
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
@@ -87,7 +91,8 @@ func TestCulprits(t *testing.T) {
 		"it waits for another disk": {judged(plugins.Disk, "sdb", plugins.Soft), func(s *snapshot.Snapshot) {
 			s.Contention[0].Sufferers = []snapshot.Sufferer{{Party: snapshot.Party{Cgroup: hogGroup}, Waited: 0.9, Share: snapshot.Some(0.1)}}
 		}, map[Target]Use{hog: {Rates{Read: 900}, hogReads}}},
-		"it is the one that waits":  {judged(plugins.Disk, "sdb", plugins.Soft), func(s *snapshot.Snapshot) { s.Contention[1].Sufferers[0].Cgroup = hogGroup }, nil},
+		"it is the one that waits":  {judged(plugins.Disk, "sdb", plugins.Soft), func(s *snapshot.Snapshot) { s.Contention[1].Culprits[0].Waited = 0.38 }, nil},
+		"it waits too little":       {judged(plugins.Disk, "sdb", plugins.Soft), func(s *snapshot.Snapshot) { s.Contention[1].Culprits[0].Waited = 0.04 }, map[Target]Use{hog: {Rates{Read: 900}, hogReads}}},
 		"it was not measured":       {judged(plugins.Disk, "sdb", plugins.Soft), func(s *snapshot.Snapshot) { s.Workloads[2].Rates = snapshot.Opt[snapshot.WorkloadRates]{} }, nil},
 		"the CPUs":                  {judged(plugins.CPU, "node", plugins.Hard), nil, map[Target]Use{{Cgroup: hogGroup}: {Rates{CPU: 3}, "shop/db waits 38 % of the time; " + hogGroup + " has 60 % of the CPU time in use"}, {Cgroup: moverGroup}: {Rates{CPU: 2}, "shop/db waits 38 % of the time; " + moverGroup + " has 30 % of the CPU time in use"}}},
 		"memory: movers only":       {judged(plugins.Memory, "node", plugins.Hard), nil, map[Target]Use{{Cgroup: moverGroup}: {Rates{CPU: 2}, moverGroup + " has 20 % of the memory growth"}}},
@@ -134,6 +139,44 @@ func TestCulpritHasJustBegun(t *testing.T) {
 	list := Next(nil, NewInput(s, l, known(), nil))
 	assert.InEpsilon(t, 85e6, list[Target{Cgroup: hogGroup, Disk: "sdb"}].Base.Read, 0.01)
 	assert.InEpsilon(t, 2, list[Target{Cgroup: hogGroup}].Base.CPU, 0.01)
+}
+
+// A database that waits is no culprit, though it does a quarter of the traffic and eleven
+// others wait for longer.
+func TestCulpritWaitsBehindOthers(t *testing.T) {
+	for class, waited := range map[string]float64{"besteffort": 0.37, "burstable": 0.49} {
+		t.Run(class, func(t *testing.T) {
+			const database, batch = "/kubepods/burstable/podx", "/kubepods/burstable/pody"
+			reads := map[string]uint64{database: 250, batch: 600} // per second
+			stalled := map[string]uint64{database: 500_000}       // µs per second
+			for i := range 11 {
+				ci := fmt.Sprintf("/kubepods/%s/podci%02d", class, i)
+				reads[ci], stalled[ci] = 10, 500_000
+			}
+			running := map[string]Workload{}
+			h := snapshot.History{Window: 10 * time.Second, Keep: time.Minute, MaxGap: 3 * time.Second}
+			var s *snapshot.Snapshot
+			for i := range uint64(11) {
+				at := time.Duration(i) * time.Second
+				sample := &snapshot.Sample{Time: noon.Add(at), Monotonic: at, Boottime: at, BootID: "a", IOSource: snapshot.IOStat}
+				sample.Disks = []snapshot.Disk{{Name: "sda", Number: "8:0", Layer: snapshot.LayerLeaf, DiskCounters: snapshot.DiskCounters{
+					Reads: 1000 * i, ReadBytes: 1000 * i << 20, ReadMs: 80_000 * i,
+				}}}
+				for _, cgroup := range slices.Sorted(maps.Keys(reads)) {
+					w := snapshot.NewWorkload(cgroup)
+					w.At, w.IO = at, []snapshot.WorkloadIO{{Number: "8:0", Reads: reads[cgroup] * i, ReadBytes: reads[cgroup] * i << 20}}
+					w.Pressure.IO.Some = snapshot.Some(stalled[cgroup] * i)
+					sample.Workloads, running[cgroup] = append(sample.Workloads, w), Workload{}
+				}
+				s = h.Add(sample)
+			}
+			in := NewInput(s, said(judged(plugins.Disk, "sda", plugins.Soft)), running, nil)
+			require.Len(t, in.Culprits, 1, "%v", in.Culprits)
+			assert.Contains(t, in.Culprits, Target{Cgroup: batch, Disk: "sda"})
+			longest, _ := in.Disks["sda"].Waited.Get()
+			assert.InDelta(t, waited, longest, 0.01)
+		})
+	}
 }
 
 func TestPressure(t *testing.T) {

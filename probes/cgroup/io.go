@@ -16,12 +16,17 @@ var (
 	errBlkioLine  = errors.New("want device, operation, number")
 )
 
+// unnamedDevice is what the kernel prints for a device that it shows nowhere else
+// (bdi_dev_name): a path of NVMe multipath, which repeats the requests of its head, or a
+// disk that was just removed, whose last requests are of no disk that is known.
+const unnamedDevice = "(unknown)"
+
 // parseIOStat parses io.stat (kernel cgroup-v2.rst): one line per device, such
 // as "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0", and appends to
-// devices. The kernel itself prints two odd forms, which are no errors: a
-// device without counters, and several such devices before one with counters
-// ("7:1 7:0 rbytes=…"). A device whose line is otherwise malformed is left out;
-// the error is about the first one.
+// devices. The kernel itself prints three odd forms, which are no errors: a
+// device without counters, several such devices before one with counters
+// ("7:1 7:0 rbytes=…"), and an unnamedDevice. A device whose line is otherwise
+// malformed is left out; the error is about the first one.
 func parseIOStat(b []byte, devices []snapshot.WorkloadIO, known interner) ([]snapshot.WorkloadIO, error) {
 	var first error
 	for len(b) > 0 {
@@ -41,7 +46,8 @@ func parseIOStat(b []byte, devices []snapshot.WorkloadIO, known interner) ([]sna
 	return devices, first
 }
 
-// parseIOLine parses one line; counted reports whether it has counters.
+// parseIOLine parses one line; counted reports whether it has counters of a device with a
+// number.
 func parseIOLine(line []byte, known interner) (d snapshot.WorkloadIO, counted bool, err error) {
 	var number []byte
 	var seen uint
@@ -62,10 +68,9 @@ func parseIOLine(line []byte, known interner) (d snapshot.WorkloadIO, counted bo
 		}
 	}
 	switch {
-	case seen == 0:
+	case seen == 0, string(number) == unnamedDevice:
 		return d, false, nil
 	case !isDeviceNumber(number):
-		// The kernel prints "(unknown)" for paths of a multipath device.
 		return d, false, errNoDevice
 	case seen != 0b1111:
 		return d, false, errIncomplete
@@ -165,7 +170,10 @@ func addBlkioLine(devices []blkioDevice, line []byte, known interner) ([]blkioDe
 		return devices, errBlkioLine
 	}
 	isWrite := string(words[1]) == "Write"
-	if !isWrite && string(words[1]) != "Read" {
+	switch {
+	case string(words[0]) == unnamedDevice:
+		return devices, nil
+	case !isWrite && string(words[1]) != "Read":
 		return devices, nil // sync, async and discard count the same requests again
 	}
 	if !isDeviceNumber(words[0]) {

@@ -30,7 +30,8 @@ func TestParseIOStatOddLine(t *testing.T) {
 		"devices without counters on its line":  {in: "7:7 7:6 7:5 8:0" + counters, want: []snapshot.WorkloadIO{whole("8:0")}},
 		"keys of the cost model":                {in: "8:0 cost.vrate=100.00 cost.usage=5" + counters, want: []snapshot.WorkloadIO{whole("8:0")}},
 		"the cost model's keys alone":           {in: "8:0 cost.usage=5\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}},
-		"a path of a multipath device":          {in: "(unknown)" + counters + "8:0" + counters, want: []snapshot.WorkloadIO{whole("8:0")}, wantErr: errNoDevice},
+		"a path of a multipath device":          {in: "(unknown)" + counters + "8:0" + counters, want: []snapshot.WorkloadIO{whole("8:0")}},
+		"two paths, and their head":             {in: "(unknown)" + counters + "(unknown)" + counters + "259:3" + counters, want: []snapshot.WorkloadIO{whole("259:3")}},
 		"a number that is none":                 {in: "8:0 rbytes=x wbytes=1 rios=1 wios=1\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: parse.ErrNotNumber},
 		"a number that does not fit":            {in: "8:0 rbytes=18446744073709551616 wbytes=1 rios=1 wios=1\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: parse.ErrTooLarge},
 		"a part of the counters is not zero":    {in: "8:0 rbytes=4096\n8:16" + counters, want: []snapshot.WorkloadIO{whole("8:16")}, wantErr: errIncomplete},
@@ -48,7 +49,7 @@ func TestParseIOStatOddLine(t *testing.T) {
 }
 
 func TestParseBlkioOddLine(t *testing.T) {
-	got, err := parseBlkio([]byte("8:0 Read 10\n(unknown) Read 5\n8:0 Write 20\n8:0 Sync 30\n8:0 Async 0\n8:0 Discard 0\n8:0 Total 30\n"+
+	got, err := parseBlkio([]byte("8:0 Read 10\n(unknown) Read 5\n(unknown) Read 5\n8:0 Write 20\nsda Read 5\n8:0 Sync 30\n8:0 Async 0\n8:0 Discard 0\n8:0 Total 30\n"+
 		"8:16 Read x\n8:16 Write 4\nodd\n\n8:32 Read 1\n8:32 Read 2\nTotal 30\n"), nil, interner{})
 	require.ErrorIs(t, err, errNoDevice)
 	want := []blkioDevice{

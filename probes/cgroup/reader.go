@@ -47,6 +47,9 @@ type Reader struct {
 	trees    []*node // of roots; nil if there is no such cgroup
 	tracked  []*trackedWorkload
 	unsorted bool
+	// begin is the index in tracked at which the next read begins, so that what may be read
+	// ahead of schedule reaches all in turn.
+	begin int
 
 	now     time.Duration // time of the running read
 	fds     fdBudget
@@ -237,21 +240,36 @@ func (r *Reader) refreshAll() {
 
 // readAll reads every workload that was not read at this instant, and reports
 // whether one of them was removed. It reads all parent cgroups first: activity
-// after a workload's read must not be in its parent's counters already.
+// after a workload's read must not be in its parent's counters already. Where more
+// workloads stall on memory than may be read ahead of schedule, the next read begins
+// behind the last that was; else behind the last whose throttling was.
 func (r *Reader) readAll() (gone bool) {
 	for _, t := range r.tracked {
 		if t.parent != nil {
 			t.parent.readParentCounters(r)
 		}
 	}
-	for _, t := range r.tracked {
+	afterDetail, afterThrottling := r.begin, r.begin
+	for i := range r.tracked {
+		at := (r.begin + i) % len(r.tracked)
+		t := r.tracked[at]
 		if t.removed || t.w.At == r.now { // gone: removed with its parent
 			continue
 		}
+		details, throttling := r.earlyDetails, r.earlyThrottling
 		if !t.read() {
 			gone = true
 			r.drop(t.node)
 		}
+		if r.earlyDetails < details {
+			afterDetail = at + 1
+		}
+		if r.earlyThrottling < throttling {
+			afterThrottling = at + 1
+		}
+	}
+	if r.begin = afterThrottling; r.earlyDetails == 0 {
+		r.begin = afterDetail
 	}
 	return gone
 }

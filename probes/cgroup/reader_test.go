@@ -243,9 +243,10 @@ func TestCgroupOddContent(t *testing.T) {
 		change        func(w *snapshot.Workload)
 	}{
 		"no limit is no fault": {"memory.max", "max\n", func(w *snapshot.Workload) { w.MemoryLimitBytes = none }},
-		"an odd line of io.stat leaves the other devices": {"io.stat", "(unknown) rbytes=1 wbytes=1 rios=1 wios=1\n8:0 rbytes=4096 wbytes=8192 rios=1 wios=2\n", func(w *snapshot.Workload) {
-			w.Absent = snapshot.Absent{"io": `io.stat: line "(unknown) rbytes=1 wbytes=1 rios=1 wios=1": counters without a device number`}
+		"an odd line of io.stat leaves the other devices": {"io.stat", "sda rbytes=1 wbytes=1 rios=1 wios=1\n8:0 rbytes=4096 wbytes=8192 rios=1 wios=2\n", func(w *snapshot.Workload) {
+			w.Absent = snapshot.Absent{"io": `io.stat: line "sda rbytes=1 wbytes=1 rios=1 wios=1": counters without a device number`}
 		}},
+		"the path of a multipath is no fault":            {"io.stat", "(unknown) rbytes=0 wbytes=0 rios=1 wios=1\n8:0 rbytes=4096 wbytes=8192 rios=1 wios=2\n", func(w *snapshot.Workload) {}},
 		"an odd line of cpu.stat leaves the other lines": {"cpu.stat", "core_sched.force_idle_usec -\nusage_usec 5000000\nthrottled_usec 10\n", func(w *snapshot.Workload) {}},
 		"an old kernel without oom_kill": {"memory.events", "low 0\nhigh 5\nmax 2\n", func(w *snapshot.Workload) {
 			w.OOMKills, w.Absent = none, snapshot.Absent{"oomKillsTotal": "no oom_kill in memory.events"}

@@ -208,11 +208,16 @@ func TestCgroupListingForbidden(t *testing.T) {
 
 func TestCgroupV1MalformedBlkioLine(t *testing.T) {
 	files := madeUpV1()
-	files["blkio/a/blkio.throttle.io_serviced_recursive"] = "(unknown) Read 1\n8:0 Read 1\n8:0 Write 2\nTotal 4\n"
+	files["blkio/a/blkio.throttle.io_serviced_recursive"] = "(unknown) Read 1\n(unknown) Write 1\n8:0 Read 1\n8:0 Write 2\nTotal 4\n"
 	files["blkio/a/blkio.throttle.io_service_bytes_recursive"] = "8:0 Read 4096\n8:0 Write 8192\nTotal 12288\n"
 	got := mustRead(t, mustFind(t, cgroupTree(t, files)))
 	assert.Equal(t, []snapshot.WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}}, got[0].IO)
-	assert.Equal(t, `blkio.throttle.io_serviced_recursive: line "(unknown) Read 1": counters without a device number`, got[0].Absent["io"])
+	assert.NotContains(t, got[0].Absent, "io", "a path of NVMe multipath is no fault")
+
+	files["blkio/a/blkio.throttle.io_serviced_recursive"] = "sda Read 1\n8:0 Read 1\n8:0 Write 2\nTotal 4\n"
+	got = mustRead(t, mustFind(t, cgroupTree(t, files)))
+	assert.Equal(t, []snapshot.WorkloadIO{{Number: "8:0", Reads: 1, Writes: 2, ReadBytes: 4096, WrittenBytes: 8192}}, got[0].IO)
+	assert.Equal(t, `blkio.throttle.io_serviced_recursive: line "sda Read 1": counters without a device number`, got[0].Absent["io"])
 
 	delete(files, "blkio/a/blkio.throttle.io_serviced_recursive")
 	got = mustRead(t, mustFind(t, cgroupTree(t, files)))
