@@ -68,7 +68,9 @@ func (r *Reader) Run(ctx context.Context) error {
 		switch {
 		case !on:
 			r.newest.Store(nil)
-			asked = time.Time{}
+			if answer == nil {
+				asked = time.Time{}
+			}
 		case answer != nil:
 			if time.Since(asked) > c.Timeout+look {
 				r.fail(fmt.Errorf("%s has not answered within %s", c.Socket, c.Timeout))

@@ -145,7 +145,7 @@ func brakeBackoffForgotten(t *testing.T) {
 	_, m := play(in, &a)
 	_, m = play(then(in, 10, restarted(t, m)), &a)
 	const of = "memory-stall at hard"
-	require.Equal(t, Backoff{Until: at(30), Attempts: 2, Code: CodePDB, Text: "3 of 5 nodes"}, m.Refusals[of])
+	require.Equal(t, Backoff{Until: at(30), Attempts: 2, Code: CodePDB, Text: "3 of 5 nodes", Via: ViaController}, m.Refusals[of])
 	calm := round(0, nil, disk(plugins.None))
 	_, m = play(then(calm, 30+300, m), &a)
 	require.Contains(t, m.Refusals, of)
@@ -185,6 +185,34 @@ func brakeClockSetBack(t *testing.T) {
 	in.State.Refusals = map[string]Backoff{"memory-stall at hard": {Until: at(86400), Attempts: 1}}
 	_, m := play(in, &api{})
 	assert.Equal(t, at(300), m.Refusals["memory-stall at hard"].Until)
+}
+
+// Another eviction.via needs other rights: what was refused by one may be accepted by the other.
+func TestRefusalOfAnotherVia(t *testing.T) {
+	for _, row := range []struct {
+		from, to string
+		outcome  Outcome
+	}{
+		{ViaDirect, ViaController, Refused},
+		{ViaDirect, ViaRequest, Blocked},
+		{ViaController, ViaDirect, Refused},
+		{ViaController, ViaDirect, Braked},
+		{ViaRequest, ViaController, Braked},
+	} {
+		t.Run(row.from+" to "+row.to, func(t *testing.T) {
+			a := api{answer: always(row.outcome)}
+			in := three(0)
+			in.Config.Via = row.from
+			_, m := play(in, &a)
+			in = then(in, 1, restarted(t, m))
+			a = api{}
+			play(in, &a)
+			require.Empty(t, a.asked, "it is not requested again so soon")
+			in.Config.Via = row.to
+			d, _ := play(in, &a)
+			assert.Equal(t, CodeEvicted, d.Code, d.Reason)
+		})
+	}
 }
 
 // Nobody knows yet what became of the request that stands.

@@ -25,8 +25,20 @@ func causeOf(v plugins.Verdict) Cause {
 	}
 }
 
-// ReasonDisabled is why a level ended: its plugin is no longer asked.
-const ReasonDisabled = "the plugin was disabled"
+// Why a level ended: its plugin is no longer asked.
+const (
+	ReasonDisabled = "the plugin was disabled"
+	// ReasonUnregistered is that of an outer plugin.
+	ReasonUnregistered = "the plugin is not registered any more, or the configuration excludes it"
+)
+
+// unasked is why a plugin is no longer asked.
+func unasked(plugin string) string {
+	if slices.Contains(plugins.Names(), plugin) {
+		return ReasonDisabled
+	}
+	return ReasonUnregistered
+}
 
 // ReasonNoLongerJudged is why a level ended: its plugin no longer judges that scope.
 const ReasonNoLongerJudged = "its plugin no longer judges this scope, for example because the device was removed"
@@ -41,7 +53,7 @@ func ended(before, now *plugins.Levels) []Cause {
 		if was.Level == plugins.None || slices.ContainsFunc(now.Verdicts, sameScope(was)) {
 			continue
 		}
-		why := ReasonDisabled
+		why := unasked(was.Plugin)
 		if slices.ContainsFunc(now.Verdicts, func(v plugins.Verdict) bool { return v.Plugin == was.Plugin }) {
 			why = ReasonNoLongerJudged
 		}

@@ -21,7 +21,8 @@ func TestDecisionCauses(t *testing.T) {
 		v.Scope = scope
 		return v
 	}
-	memory := pressing()
+	memory, outerOne := pressing(), pressing()
+	outerOne.Plugin = "vendor"
 	for what, row := range map[string]struct {
 		before, now *plugins.Levels
 		want        []string
@@ -32,6 +33,7 @@ func TestDecisionCauses(t *testing.T) {
 		"what ended":                {levels(on("sda", hard), on("sdb", none)), levels(on("sda", none), on("sdb", none)), []string{"sda none: the disk is none"}},
 		"a device that is gone":     {levels(on("sda", none), on("sdb", soft)), levels(on("sda", none)), []string{"sdb none: " + ReasonNoLongerJudged}},
 		"a plugin switched off":     {levels(memory, on("sda", none)), levels(on("sda", none)), []string{"node none: " + ReasonDisabled}},
+		"an outer one":              {levels(outerOne), levels(on("sda", none)), []string{"node none: " + ReasonUnregistered}},
 		"all plugins switched off":  {levels(memory), levels(), []string{"node none: " + ReasonDisabled}},
 		"a calm one that goes away": {levels(on("sda", none)), levels(), nil},
 		"the same scope, another's": {levels(memory), levels(func() plugins.Verdict { v := on("node", none); return v }()), []string{"node none: " + ReasonDisabled}},

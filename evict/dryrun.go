@@ -2,6 +2,7 @@ package evict
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/plugins"
 )
@@ -29,6 +30,12 @@ func Split(in Input) []Input {
 
 func (c *Config) isDryRun(v plugins.Verdict) bool {
 	return v.Beside == plugins.BesideReport || IsDryRun(c.DryRunPlugins, v.Plugin)
+}
+
+// AllDryRun reports that no plugin is in force: by dryRun, or by a list that has all of them.
+func (c *Config) AllDryRun() bool {
+	left := slices.ContainsFunc(c.DryRunPlugins, func(name string) bool { return strings.HasPrefix(name, "-") })
+	return c.DryRun || slices.Contains(c.DryRunPlugins, "*") && !left
 }
 
 // IsDryRun reports whether a list of "*", "name" and "-name" includes a plugin.

@@ -3,6 +3,7 @@ package evict
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -227,6 +228,15 @@ func TestDryRunPluginsKeepRulesInForce(t *testing.T) {
 	}
 	for _, part := range Split(in) {
 		assert.Equal(t, in.State.Covered, part.State.observe(part).Covered)
+	}
+}
+
+func TestAllDryRun(t *testing.T) {
+	for list, want := range map[string]bool{"": false, "*": true, "memory-stall": false, "* disk-contention": true, "* -memory-stall": false} {
+		c := Config{DryRunPlugins: strings.Fields(list)}
+		assert.Equal(t, want, c.AllDryRun(), list)
+		c.DryRun = true
+		assert.True(t, c.AllDryRun(), list)
 	}
 }
 

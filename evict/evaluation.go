@@ -237,7 +237,7 @@ func (r *evaluation) chooseVerdict(m State, c *Considered, counts func(plugins.V
 // refusedByController reports whether a refusal for every pod holds for this verdict. It
 // does not hold for the pod whose request for it is pending.
 func (r *evaluation) refusedByController(m State, a VerdictRef, c *Considered) bool {
-	if r.Config.Via == ViaDirect || c.Pod == nil || !r.Time.Before(m.Refusals[a.String()].Until) {
+	if c.Pod == nil || !m.Refusals[a.String()].holds(r.Time, r.Config.Via) {
 		return false
 	}
 	l := m.pending(r.Time)

@@ -76,13 +76,26 @@ func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 MST"
 func (in Input) holdByLevel() (Code, string) {
 	switch {
 	case !slices.ContainsFunc(in.Levels.Verdicts, active):
-		return CodeEnded, "the pressure has ended"
+		return CodeEnded, in.whyEnded()
 	case in.Cluster == nil:
 		return CodeStandalone, Standalone
 	case !in.Config.Enabled:
 		return CodeOff, "eviction.enabled is false"
 	}
 	return "", ""
+}
+
+// whyEnded is why no level is met any more.
+func (in Input) whyEnded() string {
+	if in.Before != nil {
+		for _, was := range in.Before.Verdicts {
+			i := slices.IndexFunc(in.Levels.Verdicts, sameScope(was))
+			if active(was) && i >= 0 && in.Levels.Verdicts[i].NotJudged() != "" {
+				return "whether the pressure has ended is not known: " + was.Plugin + " on " + was.Scope + ": " + in.Levels.Verdicts[i].NotJudged()
+			}
+		}
+	}
+	return "the pressure has ended"
 }
 
 // Standalone is why an agent without a cluster evicts no pod.

@@ -49,7 +49,13 @@ func holdReasons(t *testing.T) {
 		just, justNot func(*Input)
 		reason        string
 	}{
-		"nothing is met":             {CodeEnded, level(plugins.None, plugins.None), nothing, "the pressure has ended"},
+		"nothing is met": {CodeEnded, level(plugins.None, plugins.None), nothing, "the pressure has ended"},
+		"nothing is judged any more": {CodeEnded, func(in *Input) {
+			level(plugins.None, plugins.None)(in)
+			in.Before = &plugins.Levels{Verdicts: []plugins.Verdict{in.Levels.Verdicts[0]}}
+			in.Before.Verdicts[0].Level = plugins.Hard
+			in.Levels.Verdicts[0].Absent = "no answer since noon: the plugin has ended"
+		}, nothing, "whether the pressure has ended is not known: memory-stall on node: no answer since noon: the plugin has ended"},
 		"there is no cluster":        {CodeStandalone, func(in *Input) { in.Cluster = nil }, nothing, "standalone mode"},
 		"eviction is off":            {CodeOff, func(in *Input) { in.Config.Enabled = false }, nothing, "eviction.enabled"},
 		"it is soft":                 {CodeSoft, level(plugins.Soft, plugins.Soft), nothing, "no pod is evicted"},

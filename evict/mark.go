@@ -164,9 +164,9 @@ func wantedMarks(in Input, m State) Marks {
 			names[v.Condition] = v
 		}
 	}
-	for name, seen := range m.Marks { // of a plugin that was disabled
+	for name, seen := range m.Marks { // of a plugin that is no longer asked
 		if _, judged := names[name]; !judged && seen.TaintLevel > plugins.None {
-			names[name] = plugins.Verdict{Reason: ReasonDisabled}
+			names[name] = plugins.Verdict{Reason: unasked(seen.Plugin)}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {

@@ -30,7 +30,7 @@ func (r further) skipFurther(c *Considered) (Code, string) {
 	if code, why := nodeRateLimit(r.Input, r.chosen.RateLimits); code != "" {
 		return code, why
 	}
-	if code, why := ownerRateLimit(r.Input, r.chosen.RateLimits, c.Pod); code != "" {
+	if code, why := r.ownerRateLimit(r.chosen.RateLimits, c); code != "" {
 		return code, why
 	}
 	return r.chooseVerdict(r.chosen, c, func(v plugins.Verdict) bool { return r.stillNeededBy(v, c) })

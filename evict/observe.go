@@ -123,10 +123,10 @@ func (m State) observeVictims(in Input) State {
 		case l.Outcome == InProgress && in.Time.Before(in.inProgressUntil(&l)):
 		case l.Outcome == InProgress:
 			l.Outcome = Refused
-			m.Backoffs[p.UID] = m.Backoffs[p.UID].next(Answer{Time: in.Time, Outcome: Refused, Text: in.notCarriedOut()})
+			m.Backoffs[p.UID] = m.Backoffs[p.UID].next(Answer{Time: in.Time, Outcome: Refused, Text: in.notCarriedOut()}, in.Config.Via)
 		case l.Outcome != Evicted && in.Time.Sub(later(l.Time, l.Requested)) >= requestTimeout:
 			// The pod still exists: a missing answer must not block other evictions.
-			m.Backoffs[p.UID] = m.Backoffs[p.UID].next(Answer{Time: in.Time, Outcome: Blocked, Text: "no answer for " + requestTimeout.String() + ", or the request was withdrawn"})
+			m.Backoffs[p.UID] = m.Backoffs[p.UID].next(Answer{Time: in.Time, Outcome: Blocked, Text: "no answer for " + requestTimeout.String() + ", or the request was withdrawn"}, in.Config.Via)
 			continue
 		}
 		kept = append(kept, l)

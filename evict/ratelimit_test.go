@@ -40,6 +40,7 @@ func TestRateLimit(t *testing.T) {
 	t.Run("per minute", rateLimitPerMinute)
 	t.Run("per owner hour", rateLimitPerOwnerHour)
 	t.Run("clock and boot", rateLimitClockAndBoot)
+	t.Run("memory below its floor, nothing stored", rateLimitBelowFloorNothingStored)
 	t.Run("model", rateLimitModel)
 	t.Run("input unchanged", rateLimitInputUnchanged)
 	t.Run("zero", rateLimitZero)
@@ -155,6 +156,28 @@ func rateLimitPerOwnerHour(t *testing.T) {
 	assert.Len(t, m.RateLimits.Owners, 2)
 	_, m = play(then(in, 3*3600, m), &a)
 	assert.Len(t, m.RateLimits.Owners, 2, "a bucket that is full again is forgotten, and taken from anew")
+}
+
+// In the first minutes of a node all its pods start: where memory is below its floor each owner
+// has one token in advance.
+func rateLimitBelowFloorNothingStored(t *testing.T) {
+	for what, start := range map[string]func(in *Input){
+		"the node was booted": func(in *Input) { in.State.RateLimits, in.Uptime = RateLimits{Boot: "first"}, time.Minute },
+		"the state is lost":   func(in *Input) { in.State.RateLimits = RateLimits{} },
+	} {
+		for urgent, want := range map[bool][]string{true: {"p00", "p02"}, false: {}} {
+			in := many(4, func(i int) string { return []string{"web-1", "db-1"}[i/2] })
+			in.Config.Limits = DefaultConfig().Limits
+			in.Levels.Verdicts[0].Urgent = urgent
+			start(&in)
+			var a api
+			for range 20 {
+				_, m := play(in, &a)
+				in = then(in, 5, restarted(t, m))
+			}
+			assert.ElementsMatch(t, want, a.uids(), "%s, urgent: %v", what, urgent)
+		}
+	}
 }
 
 func rateLimitClockAndBoot(t *testing.T) {

@@ -25,7 +25,7 @@ func (r *evaluation) skip(c *Considered) (Code, string) {
 	if code, why := r.skipByPod(c); code != "" {
 		return code, why
 	}
-	w, waiting := r.state.Backoffs[backoffKey(r.Config.DryRun, c.Pod.UID)]
+	w := r.state.Backoffs[backoffKey(r.Config.DryRun, c.Pod.UID)]
 	ours := slices.IndexFunc(r.state.Victims, func(l Chosen) bool {
 		_, ending := r.victimTerminates(r.state, &l)
 		return l.UID == c.Pod.UID && ending
@@ -35,7 +35,7 @@ func (r *evaluation) skip(c *Considered) (Code, string) {
 		return CodeTerminating, "its eviction has been in progress since " + clock(r.state.Victims[ours].Time)
 	case ours >= 0: // its deletion is not in the watch yet
 		return CodeTerminating, "already evicted at " + clock(r.state.Victims[ours].Time)
-	case waiting && r.Time.Before(w.Until):
+	case w.holds(r.Time, r.Config.Via):
 		return w.Code, fmt.Sprintf("not requested again until %s: %s", clock(w.Until), w.Text)
 	case c.Pod.OptedOut != "" && (r.onlySoft(c) || r.Config.optOutHoldsAtHard(c.Pod.Namespace)):
 		return CodeOptedOut, "its owner opted out: " + c.Pod.OptedOut
@@ -49,7 +49,7 @@ func (r *evaluation) skip(c *Considered) (Code, string) {
 	if r.state.Pending(r.Time) == c.Pod.UID { // its token was taken already
 		return "", ""
 	}
-	return ownerRateLimit(r.Input, r.state.RateLimits, c.Pod)
+	return r.ownerRateLimit(r.state.RateLimits, c)
 }
 
 func (c *Config) optOutHoldsAtHard(namespace string) bool {

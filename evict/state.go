@@ -106,6 +106,15 @@ type Backoff struct {
 	Attempts int       `json:"times"`
 	Code     Code      `json:"code"`
 	Text     string    `json:"text"`
+	// Via is the Config.Via by which it was requested; empty in the state of an agent that
+	// did not save it.
+	Via string `json:"via,omitempty"`
+}
+
+// holds reports whether the eviction is not requested yet. Another Via needs other rights, so
+// that it may be accepted.
+func (w Backoff) holds(now time.Time, via string) bool {
+	return now.Before(w.Until) && (w.Via == "" || w.Via == via)
 }
 
 // NoSavedState is the state of an agent that finds none saved: as if a pod had just
@@ -221,7 +230,7 @@ func (m State) RecordAnswer(a Answer, c Config) State {
 	l := m.last()
 	l.Outcome = a.Outcome
 	if l.DryRun {
-		return m.recordDryRun(a)
+		return m.recordDryRun(a, c)
 	}
 	switch a.Outcome {
 	case Evicted, InProgress:
@@ -236,7 +245,7 @@ func (m State) RecordAnswer(a Answer, c Config) State {
 	case UnknownOutcome:
 	case Blocked, Refused, Braked:
 		delete(m.Requests, l.UID) // none was stored
-		m.backOff(l, a)
+		m.backOff(l, a, c.Via)
 		if a.Outcome == Refused {
 			m.Named = withoutPod(m.Named, l.UID)
 			l.Fallback = false // the agent may lack the right: others would be refused, too
@@ -248,7 +257,7 @@ func (m State) RecordAnswer(a Answer, c Config) State {
 }
 
 // recordDryRun moves a dry run's victim from Victims to DryRunEvicted.
-func (m State) recordDryRun(a Answer) State {
+func (m State) recordDryRun(a Answer, c Config) State {
 	l := *m.last()
 	m.Victims = m.Victims[:len(m.Victims)-1]
 	switch a.Outcome {
@@ -257,7 +266,7 @@ func (m State) recordDryRun(a Answer) State {
 			m.DryRunEvicted[scope] = l
 		}
 	case Blocked, Refused, Braked:
-		m.backOff(&l, a)
+		m.backOff(&l, a, c.Via)
 	case UnknownOutcome:
 	}
 	return m
@@ -265,13 +274,13 @@ func (m State) recordDryRun(a Answer) State {
 
 // backOff records how long this pod, or every pod for the same verdict, is not
 // requested again.
-func (m *State) backOff(l *Chosen, a Answer) {
+func (m *State) backOff(l *Chosen, a Answer, via string) {
 	if a.Outcome == Braked {
-		m.Refusals[l.For] = m.Refusals[l.For].next(a)
+		m.Refusals[l.For] = m.Refusals[l.For].next(a, via)
 		return
 	}
 	key := backoffKey(l.DryRun, l.UID)
-	m.Backoffs[key] = m.Backoffs[key].next(a)
+	m.Backoffs[key] = m.Backoffs[key].next(a, via)
 }
 
 // backoffKey is the key of a pod's backoff. What a dry run was answered holds back no real
@@ -295,12 +304,12 @@ func (m *State) startCooldown(l *Chosen, until time.Time) {
 	}
 }
 
-func (w Backoff) next(a Answer) Backoff {
+func (w Backoff) next(a Answer, via string) Backoff {
 	wait := a.RetryAfter
 	if wait <= 0 {
 		wait = backoff.Exponential{First: minBackoff, Longest: maxBackoff}.Doubled(w.Attempts)
 	}
-	w = Backoff{Until: a.Time.Add(min(wait, maxBackoff)), Attempts: w.Attempts + 1, Code: CodePDB, Text: a.Text}
+	w = Backoff{Until: a.Time.Add(min(wait, maxBackoff)), Attempts: w.Attempts + 1, Code: CodePDB, Text: a.Text, Via: via}
 	if a.Outcome == Refused {
 		w.Until, w.Code = a.Time.Add(maxBackoff), CodeRefused
 	}

@@ -88,7 +88,7 @@ func TestBackoffForgotten(t *testing.T) {
 	in := round(0, []pods.Pod{pod("a")}, pressing(named("a", 30)))
 	_, m := play(in, &a)
 	_, m = play(then(in, 10, m), &a)
-	require.Equal(t, Backoff{Until: at(30), Attempts: 2, Code: CodePDB, Text: "so it says"}, m.Backoffs["a"])
+	require.Equal(t, Backoff{Until: at(30), Attempts: 2, Code: CodePDB, Text: "so it says", Via: ViaDirect}, m.Backoffs["a"])
 	calm := round(0, nil, disk(plugins.None))
 	_, m = play(then(calm, 30+300, m), &a)
 	require.Contains(t, m.Backoffs, "a")
@@ -293,7 +293,7 @@ func TestNoSavedStateSettles(t *testing.T) {
 
 func TestBackoffMaximum(t *testing.T) {
 	for times, want := range map[int]time.Duration{0: minBackoff, 1: 2 * minBackoff, 10: maxBackoff, 100: maxBackoff, 1 << 40: maxBackoff} {
-		w := Backoff{Attempts: times}.next(Answer{Time: at(0), Outcome: Blocked})
+		w := Backoff{Attempts: times}.next(Answer{Time: at(0), Outcome: Blocked}, ViaDirect)
 		assert.Equal(t, at(0).Add(want), w.Until, times)
 	}
 }

@@ -52,6 +52,11 @@ func (p *Pod) Tolerates(taint corev1.Taint) bool {
 	return slices.ContainsFunc(p.Tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Logger{}, &taint, false) })
 }
 
+// Static reports whether the pod is the mirror pod of a static pod.
+func (p *Pod) Static() bool {
+	return slices.ContainsFunc(p.Protections, func(why Protection) bool { return why.Code == Static })
+}
+
 // grace is the termination grace period of a pod, in seconds.
 func grace(spec *corev1.PodSpec) int64 {
 	if spec.TerminationGracePeriodSeconds == nil {

@@ -75,12 +75,13 @@ func TestLowQoS(t *testing.T) {
 
 func TestPodByCgroupUID(t *testing.T) {
 	const hash = "0123456789abcdef0123456789abcdef"
-	mirror := func(uid string, created int64) Pod {
+	mirror := func(name string, created int64, deleted *metav1.Time) Pod {
 		return toPod(made(static(hash), func(p *corev1.Pod) {
-			p.UID, p.CreationTimestamp = "mirror-"+p.UID, metav1.Unix(created, 0)
-			p.Name = uid
+			p.UID, p.CreationTimestamp, p.DeletionTimestamp = "mirror-"+p.UID, metav1.Unix(created, 0), deleted
+			p.Name = name
 		}), nil, DefaultRules())
 	}
+	deleted := new(metav1.Unix(9, 0))
 	victim := toPod(made(), nil, DefaultRules())
 	// A pod that claims another's cgroup: by the annotation alone, and as
 	// what would be a static pod.
@@ -88,8 +89,8 @@ func TestPodByCgroupUID(t *testing.T) {
 	worse := toPod(made(static("u1"), func(p *corev1.Pod) { p.UID = "u3" }), nil, DefaultRules())
 	require.Equal(t, "u2", liar.CgroupUID)
 	for _, list := range []List{
-		{Pods: []Pod{worse, liar, victim, mirror("old", 1), mirror("new", 2)}},
-		{Pods: []Pod{mirror("new", 2), mirror("old", 1), victim, worse, liar}},
+		{Pods: []Pod{worse, liar, victim, mirror("before", 1, deleted), mirror("etcd", 2, nil), mirror("later", 3, nil), mirror("held", 4, deleted)}},
+		{Pods: []Pod{mirror("held", 4, deleted), mirror("later", 3, nil), mirror("etcd", 2, nil), mirror("before", 1, deleted), victim, worse, liar}},
 	} {
 		for _, l := range []List{list, {Pods: list.Pods, byCgroup: indexByCgroup(list.Pods)}} {
 			p, found := l.ByCgroupUID("u1")
@@ -97,7 +98,7 @@ func TestPodByCgroupUID(t *testing.T) {
 			assert.Equal(t, victim, p, "another pod took its place")
 			p, found = l.ByCgroupUID(hash)
 			require.True(t, found)
-			assert.Equal(t, "new", p.Name)
+			assert.Equal(t, "etcd", p.Name)
 			_, found = l.ByCgroupUID("not known")
 			assert.False(t, found)
 			_, found = l.ByCgroupUID("")

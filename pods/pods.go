@@ -165,8 +165,8 @@ func (l List) ByCgroupUID(uid string) (Pod, bool) {
 }
 
 // indexByCgroup maps cgroup UIDs to indices. A pod's own UID wins over a hash,
-// which is only an annotation; of static pods with one hash the newest wins, which
-// replaces terminating ones.
+// which is only an annotation. Of mirror pods with one hash one that does not terminate wins,
+// then the oldest: a kubelet deletes those that it did not make, which a finalizer delays.
 func indexByCgroup(all []Pod) map[string]int {
 	byCgroup := make(map[string]int, len(all))
 	for i, p := range all {
@@ -183,5 +183,8 @@ func winsCgroup(a, b Pod) bool {
 	if ownA, ownB := a.UID == a.CgroupUID, b.UID == b.CgroupUID; ownA != ownB {
 		return ownA
 	}
-	return a.Created.After(b.Created)
+	if endsA, endsB := !a.TerminatesBy.IsZero(), !b.TerminatesBy.IsZero(); endsA != endsB {
+		return endsB
+	}
+	return a.Created.Before(b.Created)
 }

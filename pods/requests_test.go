@@ -123,7 +123,7 @@ func TestRSSOveruseAnnotationParse(t *testing.T) {
 func TestSnapshotPodsOnceNoneEnded(t *testing.T) {
 	mover := made(mover("data-upload", "DataUpload"), func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = asking("1Ki") })
 	ended := made(func(p *corev1.Pod) { p.UID, p.Status.Phase = "u2", corev1.PodSucceeded })
-	old := made(static("h"), func(p *corev1.Pod) { p.UID = "u3" })
+	old := made(static("h"), func(p *corev1.Pod) { p.UID, p.Name = "u3", "etcd" })
 	newer := made(static("h"), func(p *corev1.Pod) { p.UID, p.Name = "u4", "newer" })
 	newer.CreationTimestamp.Time = old.CreationTimestamp.Add(1)
 	var list List
@@ -133,7 +133,7 @@ func TestSnapshotPodsOnceNoneEnded(t *testing.T) {
 	}
 	want := []snapshot.Pod{
 		{UID: "u1", Namespace: "shop", Name: "web-1", QoS: "Burstable", Priority: 1000, CPURequestMillicores: 7000, MemoryRequestBytes: 1024, Mover: true},
-		{UID: "h", Namespace: "shop", Name: "newer", QoS: "Burstable", Priority: 1000},
+		{UID: "h", Namespace: "shop", Name: "etcd", QoS: "Burstable", Priority: 1000},
 	}
 	if diff := cmp.Diff(want, list.ForRules()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

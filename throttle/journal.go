@@ -191,6 +191,9 @@ func (b *Journal) save() error {
 	return nil
 }
 
+// Forget makes the next Set save the limits, whatever was saved: it was lost.
+func (b *Journal) Forget() { b.saved = []Limit{} }
+
 // Planned tells whether a limit is no more than that: it could not be saved, so it was not written.
 func (b *Journal) Planned(l Limit) bool {
 	return b.saved != nil && l.pending() && !l.InForce() && !slices.Contains(b.saved, l)

@@ -124,7 +124,7 @@ func (c *Config) Of(p *pods.Pod, ofNamespace string, optOutHard []string) Worklo
 		w.Unlisted = true
 	case ofNamespace != "" && ofNamespace != allow:
 		w.Exempt = fmt.Sprintf("namespace %s forbids it: label %s=%s", p.Namespace, names.Throttle, ofNamespace)
-	case p.Throttle == allow:
+	case p.Throttle == allow && !p.Static():
 	case len(p.Protections) > 0 && ofNamespace != allow:
 		w.Exempt = "protected: " + p.Protections[0].Why
 	case ofNamespace != allow && !slices.Contains(c.Classes, p.QoS) && !(p.LowQoS && slices.Contains(c.Classes, bestEffort)):

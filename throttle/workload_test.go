@@ -12,6 +12,7 @@ import (
 
 func TestOf(t *testing.T) {
 	protected := []pods.Protection{{Code: pods.DaemonSet, Why: "DaemonSet logs would recreate it on this node"}}
+	static := []pods.Protection{{Code: pods.Static, Why: "it is static"}}
 	for name, row := range map[string]struct {
 		config     func(*Config)
 		pod        pods.Pod
@@ -27,6 +28,8 @@ func TestOf(t *testing.T) {
 		"Guaranteed":                 {pod: pods.Pod{QoS: guaranteed, Throttle: allow}, soft: "it is Guaranteed: it uses what it requested", hard: "it is Guaranteed: it uses what it requested"},
 		"never evicted":              {pod: pods.Pod{QoS: bestEffort, Protections: protected}, soft: "protected: DaemonSet logs", hard: "protected: DaemonSet logs"},
 		"never evicted, allowed":     {pod: pods.Pod{QoS: bestEffort, Protections: protected, Throttle: allow}},
+		"static, allowed":            {pod: pods.Pod{QoS: bestEffort, Protections: static, Throttle: allow}, soft: "protected: it is static", hard: "protected: it is static"},
+		"static, of an allowed one":  {pod: pods.Pod{QoS: bestEffort, Protections: static}, namespace: allow},
 		"forbidden by its owner":     {pod: pods.Pod{QoS: bestEffort, Throttle: never}, soft: "its owner forbids it: label plimsoll.dev/throttle=never"},
 		"by a value with a typo":     {pod: pods.Pod{QoS: bestEffort, Throttle: "nevr"}, soft: "its owner forbids it: label plimsoll.dev/throttle=nevr"},
 		"by a trusted owner":         {pod: pods.Pod{Namespace: "shop", QoS: bestEffort, Throttle: never}, optOutHard: []string{"shop"}, soft: "its owner", hard: "its owner"},

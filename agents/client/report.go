@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/plugins"
@@ -19,7 +20,7 @@ type Report struct {
 	Wake func()
 
 	levels atomic.Pointer[plugins.Levels]
-	outer  atomic.Pointer[map[string]string]
+	outer  atomic.Pointer[outerReport]
 	budget atomic.Pointer[vgdp.Pressure]
 	// unjudged are the resources of which something was not judged.
 	unjudged atomic.Pointer[[]string]
@@ -37,10 +38,16 @@ func (r *Report) SetLevels(levels *plugins.Levels, rose bool) {
 // SetUnjudged passes on what was not judged. It waits for the next renewal.
 func (r *Report) SetUnjudged(resources []string) { r.unjudged.Store(&resources) }
 
-// SetOuter passes the outer plugins' verdicts on. They wait for the next
+// outerReport are the levels of outer plugins, and until when they are reported.
+type outerReport struct {
+	levels map[string]string
+	until  time.Time
+}
+
+// SetOuter passes the outer plugins' verdicts on, for so long. They wait for the next
 // renewal: outer plugins must not raise its rate.
-func (r *Report) SetOuter(said []plugins.Verdict) {
-	r.outer.Store(new(outerLevels(said)))
+func (r *Report) SetOuter(said []plugins.Verdict, valid time.Duration) {
+	r.outer.Store(&outerReport{outerLevels(said), time.Now().Add(valid)})
 }
 
 // SetBudget passes the data mover budget on, nil for no limit; a smaller one is
@@ -63,8 +70,8 @@ func (r *Report) Encode() (text string, known bool) {
 	if unjudged := r.unjudged.Load(); unjudged != nil {
 		report.NotJudged = *unjudged
 	}
-	if outer := r.outer.Load(); outer != nil {
-		report.Plugins = *outer
+	if outer := r.outer.Load(); outer != nil && time.Now().Before(outer.until) {
+		report.Plugins = outer.levels
 	}
 	if budget := r.budget.Load(); budget != nil {
 		report.DataMoverBudget = budget.Budget

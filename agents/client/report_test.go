@@ -3,6 +3,7 @@ package client
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -59,16 +60,22 @@ func TestLeaseCarriesDataMoverBudget(t *testing.T) {
 	assert.Equal(t, `{}`, carried(r)[lease.NodeAnnotation])
 }
 
-func TestLeaseCarriesOuterLevels(t *testing.T) {
+func TestLeaseCarriesOuterLevels(t *testing.T) { synctest.Test(t, testLeaseCarriesOuterLevels) }
+
+func testLeaseCarriesOuterLevels(t *testing.T) {
 	r := newReport()
 	r.SetLevels(&plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "a", Resource: plugins.Disk, Level: plugins.Soft}}}, false)
 	r.SetOuter([]plugins.Verdict{
 		{Plugin: "files", Scope: "node", Level: plugins.Soft},
 		{Plugin: "files", Scope: plugins.ScopeNamed, Level: plugins.Hard},
 		{Plugin: "calm", Scope: "node"},
-	})
+	}, time.Minute)
 	assert.Equal(t, `{"pressure":{"disk":"soft"},"plugins":{"files":"hard"}}`, carried(r)[lease.NodeAnnotation])
-	r.SetOuter(nil)
+	time.Sleep(time.Minute - time.Nanosecond)
+	assert.Equal(t, `{"pressure":{"disk":"soft"},"plugins":{"files":"hard"}}`, carried(r)[lease.NodeAnnotation])
+	time.Sleep(time.Nanosecond)
+	assert.Equal(t, `{"pressure":{"disk":"soft"}}`, carried(r)[lease.NodeAnnotation], "no round has told them again")
+	r.SetOuter(nil, time.Minute)
 	assert.Equal(t, `{"pressure":{"disk":"soft"}}`, carried(r)[lease.NodeAnnotation])
 }
 
@@ -92,7 +99,7 @@ func TestLeaseBoundsOuterPlugins(t *testing.T) {
 	said[63].Level = plugins.Hard
 	r := newReport()
 	r.SetLevels(&plugins.Levels{}, false)
-	r.SetOuter(said)
+	r.SetOuter(said, time.Minute)
 	assert.Less(t, len(carried(r)[lease.NodeAnnotation]), 1200)
 	read, err := lease.ReadContent(carried(r))
 	require.NoError(t, err)
@@ -111,7 +118,7 @@ func TestReportWakes(t *testing.T) {
 		{"a level rose", func(r *Report) { r.SetLevels(soft, true) }, 1},
 		{"no level rose", func(r *Report) { r.SetLevels(soft, false) }, 0},
 		{"another workload's level rose", func(r *Report) { r.SetLevels(soft, false); r.SetLevels(soft, true) }, 0},
-		{"outer plugins never", func(r *Report) { r.SetOuter([]plugins.Verdict{{Plugin: "p", Level: plugins.Hard}}) }, 0},
+		{"outer plugins never", func(r *Report) { r.SetOuter([]plugins.Verdict{{Plugin: "p", Level: plugins.Hard}}, time.Minute) }, 0},
 		{"a budget", func(r *Report) { r.SetBudget(&vgdp.Pressure{Budget: new(2)}) }, 1},
 		{"a smaller budget", func(r *Report) {
 			r.SetBudget(&vgdp.Pressure{Budget: new(2)})

@@ -209,7 +209,7 @@ func (a *Agent) loadState(c evict.Config) {
 	}
 	a.savedState = saved
 	if cl.late != nil {
-		a.Log.Warn("cannot read the saved eviction state: the disk of the state directory hangs; until it answers no state is saved, token buckets begin without tokens, and rules are report-only", "file", cl.store.Path)
+		a.Log.Warn("cannot read the saved eviction state: the disk of the state directory hangs; until it answers no state is saved, token buckets begin without tokens, and rules other than those of a fresh install are report-only", "file", cl.store.Path)
 	}
 }
 
@@ -226,7 +226,7 @@ func (a *Agent) takeState() (saved evict.State, loaded bool) {
 		case errors.Is(answer.Err, state.ErrNoState):
 			a.Log.Info("no saved eviction state; starting empty")
 		case answer.Err != nil:
-			a.Log.Warn("cannot read the saved eviction state; starting empty: token buckets have no tokens, and rules are report-only at first", "file", a.cluster.store.Path, "error", answer.Err)
+			a.Log.Warn("cannot read the saved eviction state; starting empty: token buckets have no tokens, and rules other than those of a fresh install are report-only at first", "file", a.cluster.store.Path, "error", answer.Err)
 		}
 		return answer.Value, answer.Err == nil
 	default:
@@ -401,11 +401,7 @@ func (a *Agent) ready() error {
 
 // roundsStuck is how long ago the last round ended, if that is too long; else 0.
 func (a *Agent) roundsStuck() time.Duration {
-	c := a.Config.Current()
-	if age := a.roundLiveness.Age(loopRounds); age > process.NotReadyAfter+c.Eviction.Round+c.Plugins.Deadline {
-		return age
-	}
-	return 0
+	return a.roundLiveness.Overdue(loopRounds, process.NotReadyAfter+a.Config.Current().Plugins.Deadline)
 }
 
 func (a *Agent) viewCluster() *view.Cluster {
@@ -507,7 +503,7 @@ func (a *Agent) SampleOnce(ctx context.Context) (*view.State, error) {
 
 func (a *Agent) viewOuter() *view.OuterPlugins {
 	now := time.Now()
-	return &view.OuterPlugins{Plugins: a.outer.host.Status(now), Counts: a.outer.host.Counts(), Rivals: a.outer.host.Rivals(), Beside: a.Config.Current().Plugins.Beside}
+	return &view.OuterPlugins{Plugins: a.outer.host.Status(now), Counts: a.outer.host.Counts(), Ended: a.outer.host.Ended(now), Rivals: a.outer.host.Rivals(), Beside: a.Config.Current().Plugins.Beside}
 }
 
 // runTriggers runs until ctx is done. If it fails, polling at ticks goes on.

@@ -64,24 +64,24 @@ func owner(p snapshot.Party, of *view.Cluster) string {
 
 func twoDigits(ratio float64) float64 { return math.Round(100*min(1, max(0, ratio))) / 100 }
 
-// contentionValid is how long a report of a round is in the heartbeat: rounds that
-// are stuck must not tell for ever what once was.
-const contentionValid = time.Minute
+// reportValid is how long what a round tells is in the heartbeat, with so much time between two
+// rounds: rounds that are stuck must not tell for ever what once was.
+func reportValid(round time.Duration) time.Duration { return max(time.Minute, 3*round) }
 
-// reported is an encoded report and when it was made, by the heartbeat's clock.
+// reported is an encoded report and until when it is one, by the heartbeat's clock.
 type reported struct {
-	text string
-	at   time.Duration
+	text  string
+	until time.Duration
 }
 
 // setContention passes the contention on. It waits for the next renewal.
-func (h *heartbeat) setContention(n lease.NodeContention) {
-	h.contention.Store(&reported{n.Encode(), h.beat.Uptime()})
+func (h *heartbeat) setContention(n lease.NodeContention, valid time.Duration) {
+	h.contention.Store(&reported{n.Encode(), h.beat.Uptime() + valid})
 }
 
 // current is empty, which removes the annotation, once the report is old.
 func (r *reported) current(now time.Duration) string {
-	if now-r.at > contentionValid {
+	if now > r.until {
 		return ""
 	}
 	return r.text

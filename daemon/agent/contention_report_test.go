@@ -46,10 +46,10 @@ func TestContentionReport(t *testing.T) {
 		now := time.Hour
 		h := &heartbeat{beat: &lease.Heartbeat{Uptime: func() time.Duration { return now }}}
 		assert.NotContains(t, h.annotations(), lease.ContentionAnnotation)
-		h.setContention(n)
+		h.setContention(n, reportValid(30*time.Second))
 		_, err := lease.ReadContention(h.annotations())
 		require.NoError(t, err)
-		now += contentionValid
+		now += 90 * time.Second
 		assert.NotEmpty(t, h.annotations()[lease.ContentionAnnotation])
 		now++
 		assert.Empty(t, h.annotations()[lease.ContentionAnnotation])

@@ -37,8 +37,12 @@ func TestLivenessOfHungRound(t *testing.T) {
 		time.Sleep(time.Second)
 		require.ErrorContains(t, sampled(), "rounds: stuck for 39s")
 		assert.NoError(t, a.healthy(), "its Lease says that the node lives")
-		a.roundLiveness.Record(loopRounds)
+		a.roundLiveness.Record(loopRounds, file.Current().Eviction.Round)
 		assert.NoError(t, sampled())
+		a.roundLiveness.Record(loopRounds, 10*time.Minute) // by a configuration that was changed since
+		time.Sleep(10 * time.Minute)
+		assert.Zero(t, a.roundsStuck())
+		a.roundLiveness.Record(loopRounds, file.Current().Eviction.Round)
 		time.Sleep(time.Minute)
 		a.cluster, a.movers, a.throttles = &cluster{pods: &pods.Watcher{}, status: &lease.Status{}}, &moverBudget{}, &throttles{}
 		assert.InDelta(t, 60, a.viewCluster().RoundsStuckSeconds, 0, "the page and the metrics tell it")

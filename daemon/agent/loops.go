@@ -149,10 +149,11 @@ func (a *Agent) throttleLoop(ctx context.Context) error {
 // roundLoop runs a round each eviction.round, or at once when a level rises.
 func (a *Agent) roundLoop(ctx context.Context) error {
 	defer a.saveLast()
-	a.roundLiveness.Record(loopRounds) // the first round is due, and may be stuck too
 	for {
+		round := a.Config.Current().Eviction.Round
+		a.roundLiveness.Record(loopRounds, round) // the first is due, and may be stuck too
 		a.pauseBetweenRounds(ctx)
-		period := time.NewTimer(a.Config.Current().Eviction.Round - evict.MinRound)
+		period := time.NewTimer(round - evict.MinRound)
 		select {
 		case <-ctx.Done():
 			period.Stop()
@@ -162,7 +163,6 @@ func (a *Agent) roundLoop(ctx context.Context) error {
 		case <-period.C:
 		}
 		a.round(ctx)
-		a.roundLiveness.Record(loopRounds)
 	}
 }
 
@@ -199,6 +199,9 @@ func (a *Agent) reconfigure() {
 }
 
 func (a *Agent) applyConfig(c *config.Agent) {
+	if a.config != nil && c.Eviction.Round < a.config.Eviction.Round {
+		wake(a.levelRose) // the pause that runs is longer
+	}
 	a.config = c
 	a.history.Window, a.history.Keep, a.history.MaxGap = c.Window, c.History, c.MaxGap()
 	a.set.Configure(c.Plugins.Inner)

@@ -31,11 +31,13 @@ func newOuterHost(c *config.Agent, wait time.Duration, current func() *config.Ag
 			log.Warn("cannot create the plugin directory; no outer plugin can register until it is there", "error", err)
 		}
 	}
+	start := c.State // a changed state directory is one only after a restart
 	return &outerHost{host: &outer.Host{
 		Settings: func() outer.Config {
-			c := current()
+			c := *current()
+			c.State = start
 			of := c.Plugins.Outer
-			of.Dirs = PluginDirs(c)
+			of.Dirs = PluginDirs(&c)
 			return of
 		},
 		Procfs: c.Paths.Procfs, Log: log,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/plimsoll-dev/plimsoll/throttle"
 	"github.com/plimsoll-dev/plimsoll/throttle/resize"
@@ -22,6 +23,7 @@ type resizes struct {
 	journal throttle.Journal
 	// adopted: what an earlier agent recorded on the Node is known.
 	adopted bool
+	node    types.UID // of the Node that has the record
 	// resizing are the resizes that are not in effect, and effective is when each target's
 	// last was, or the first began.
 	resizing  map[throttle.Target]throttle.Resizing
@@ -53,9 +55,17 @@ const (
 	maxResized = 10
 )
 
-// adopt takes over what an earlier agent recorded on the Node.
+// adopt takes over what an earlier agent recorded on the Node. A Node that was made anew has no
+// record: it is written again.
 func (r *resizes) adopt(node *corev1.Node, log *slog.Logger) {
-	if r.adopted || r.api == nil || node == nil {
+	if r.api == nil || node == nil {
+		return
+	}
+	before := r.node
+	if r.node = node.UID; r.adopted {
+		if r.node != before {
+			r.journal.Forget()
+		}
 		return
 	}
 	limits, err := resize.Recorded(node)

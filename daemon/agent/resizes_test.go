@@ -98,6 +98,21 @@ func (h *resizeFixture) begin() {
 	h.throttles.resizes.adopt(node, slog.New(slog.DiscardHandler))
 }
 
+// replaceNode deletes the Node and makes another one of its name.
+func (h *resizeFixture) replaceNode() {
+	h.t.Helper()
+	nodes := h.c.Client.CoreV1().Nodes()
+	was, err := nodes.Get(h.t.Context(), h.node, metav1.GetOptions{})
+	require.NoError(h.t, err)
+	require.NoError(h.t, nodes.Delete(h.t.Context(), h.node, metav1.DeleteOptions{}))
+	node, err := nodes.Create(h.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.node}}, metav1.CreateOptions{})
+	require.NoError(h.t, err)
+	node.Status = was.Status
+	node, err = nodes.UpdateStatus(h.t.Context(), node, metav1.UpdateOptions{})
+	require.NoError(h.t, err)
+	h.throttles.resizes.adopt(node, slog.New(slog.DiscardHandler))
+}
+
 func (h *resizeFixture) pod() *corev1.Pod {
 	h.t.Helper()
 	p, err := h.c.Client.CoreV1().Pods(h.namespace).Get(h.t.Context(), "hog", metav1.GetOptions{})
@@ -180,10 +195,13 @@ func TestResizedAndRestored(t *testing.T) {
 	assert.EqualValues(t, 1, shown.Resized())
 	assert.Equal(t, []string{"Normal Throttled " + h.namespace + "/hog: CPU limited to 0.4 cores by in-place resize, 20 % of its previous use, released in steps when the pressure is over, since shop/hog has 90 % of the CPU time in use"}, h.events)
 	h.reports("400m")
+	h.replaceNode()
+	require.Empty(t, h.recorded())
 	for range 4 {
 		h.cpu(5, plugins.Hard)
 		assert.Equal(t, [2]string{"400m", "max"}, h.limits(), "it is in effect and stays")
 	}
+	assert.Len(t, h.recorded(), 1, "the Node was made anew: it is recorded again")
 	for range 20 {
 		h.cpu(30, plugins.None)
 		h.reports(h.limits()[0])

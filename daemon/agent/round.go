@@ -79,7 +79,11 @@ func (a *Agent) endThrottles() {
 		return // the limits are that agent's
 	}
 	a.throttles.lift(ctx)
-	command := ReleaseCommand(a.Config.Current())
+	c := *a.Config.Current()
+	if a.lock != nil {
+		c.State.Dir = a.lock.dir // that of the start
+	}
+	command := ReleaseCommand(&c)
 	if left := a.throttles.limits(); len(left) > 0 {
 		a.Log.Warn("gave up removing limits of throttled pods; the next agent removes them; if none is started, run the command on this machine as root", "limits", left, "command", command)
 	}
@@ -128,7 +132,7 @@ func (a *Agent) budgetMovers() {
 func (a *Agent) recordVerdicts(said []plugins.Verdict) {
 	a.outerVerdicts.set(said)
 	if a.cluster != nil && a.cluster.heartbeat != nil {
-		a.cluster.heartbeat.report.SetOuter(said)
+		a.cluster.heartbeat.report.SetOuter(said, reportValid(a.Config.Current().Eviction.Round))
 	}
 }
 
@@ -520,7 +524,7 @@ func (a *Agent) reportContention() {
 	if slices.ContainsFunc(state.Snapshot.Contention, func(c snapshot.Contention) bool { return c.State == snapshot.ContentionPresent }) {
 		state = state.WithCluster(a.viewCluster(), nil) // for the names of pods
 	}
-	a.cluster.heartbeat.setContention(contentionReport(state))
+	a.cluster.heartbeat.setContention(contentionReport(state), reportValid(a.Config.Current().Eviction.Round))
 }
 
 // publishDecision publishes a decision to the log, the metrics and, in a cluster, the

@@ -60,6 +60,23 @@ func TestViewOfWhatIsSwitchedOff(t *testing.T) {
 	assert.True(t, v.EvictionsOff)
 }
 
+// A changed state directory is one only after a restart: what is known of the first stays.
+func TestStateDirChanged(t *testing.T) {
+	var log strings.Builder
+	dir := "/srv/first/state"
+	file, err := config.Open("", func(c *config.Agent) { c.State.Dir = dir })
+	require.NoError(t, err)
+	start := file.Current()
+	host := newOuterHost(start, 0, file.Current, slog.New(slog.DiscardHandler)).host
+	a := &Agent{Config: file, Log: slog.New(slog.NewTextHandler(&log, nil)), lock: &StateLock{dir: dir}, throttles: &throttles{late: make(chan state.Answer[savedThrottles])}}
+	dir = "/srv/second/state"
+	require.NoError(t, file.Reload())
+	require.Equal(t, dir, file.Current().State.Dir)
+	assert.Equal(t, []string{"/srv/first/plugins"}, host.Settings().Dirs)
+	a.endThrottles()
+	assert.Contains(t, log.String(), "--state.dir /srv/first/state")
+}
+
 func TestReleaseCommand(t *testing.T) {
 	for want, change := range map[string]func(c *config.Agent){
 		"plimsoll release --kubeconfig FILE --node n1":                       func(*config.Agent) {},

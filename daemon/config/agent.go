@@ -201,7 +201,7 @@ func (k Kubernetes) Validate(at problems.Section) {
 type Lease struct {
 	Enabled  bool          `yaml:"enabled" why:"Whether the agent renews a Lease. Without it the cluster does not notice that the agent is gone."`
 	Target   string        `yaml:"target" unit:"agent or node" why:"Which Lease is renewed: agent is the agent's own, in the namespace plimsoll-node-lease; node is the Node's beside it, which keeps the Node Ready, only for nodes without a kubelet. While another holder renews the Node's, the agent does not."`
-	Interval time.Duration `yaml:"interval" why:"The time between two renewals, with a jitter of 4 %. As often as a kubelet's."`
+	Interval time.Duration `yaml:"interval" why:"The time between two renewals, with a jitter of 4 %. As often as a kubelet's. The controller counts an agent as silent by its own agents.monitorGracePeriod: keep this a quarter of it."`
 	Duration time.Duration `yaml:"duration" why:"How long a renewal is valid. Long enough that several may be lost."`
 }
 

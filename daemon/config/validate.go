@@ -50,6 +50,7 @@ func (a Agent) Validate() problems.List {
 	if r := a.Plugins.RootfsOveruse; r.Enabled {
 		at.AtLeast(problems.Period{Key: "plugins.rootfsOveruse.maxAge", Value: r.MaxAge}, problems.Period{Key: "containerRuntime.every", Value: a.ContainerRuntime.Every}, maxAgePeriods)
 	}
+	at.Must(a.Recording.Dir == "" || a.Recording.Dir != a.State.Dir, "want two directories: each is locked by its writer", "recording.dir", "state.dir")
 	at.Must(a.Eviction.Via != evict.ViaController || a.Lease.Enabled,
 		"the agent's Lease carries requests to the controller: want lease.enabled: true", "eviction.via", "lease.enabled")
 	return found

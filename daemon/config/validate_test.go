@@ -348,6 +348,11 @@ func TestValidateContradictions(t *testing.T) {
 			[]string{"plugins.memoryStall.kubeletEvictionHard"},
 			"more than 1Pi of memory",
 		},
+		"a recording in the state directory": {
+			func(a *Agent) { a.Recording.Dir, a.State.Dir = "/a", "/a" },
+			[]string{"recording.dir", "state.dir"},
+			"want two directories: each is locked by its writer",
+		},
 		"recording too small": {
 			func(a *Agent) { a.Recording.MaxSize = 2*a.Recording.SegmentSize - 1 },
 			[]string{"recording.maxSize", "recording.segmentSize"},

@@ -103,13 +103,17 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 	can := &abilities.Reader{Definitions: clients.Dynamic.Resource(abilities.Resource()), Log: log}
 	loads := NewLoads(file, clients)
 	loads.Abilities = can.Now
-	loads.Settings = func() admission.Settings { beats.Record(loopLoads); return file.Current().VGDP }
+	loads.Settings = func() admission.Settings { beats.Record(loopLoads, 0); return file.Current().VGDP }
 	has := &capabilities.Watcher{Client: clients.Core.RESTClient(), Now: clock.Now, Log: log}
 	loads.Events, loads.Log, loads.JobWorks = recorder, log, has.JobWorks
 	queue := &backup.Reconciler{
 		Backups: clients.Dynamic.Resource(backup.Resource()), Schedules: clients.Dynamic.Resource(backup.ScheduleResource()),
 		Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")),
-		Of:         of, Abilities: can.Now, Settings: func() backup.Settings { beats.Record(loopBackups); return file.Current().Backups }, Log: log,
+		Of:         of, Abilities: can.Now, Settings: func() backup.Settings {
+			s := file.Current().Backups
+			beats.Record(loopBackups, s.Resync)
+			return s
+		}, Log: log,
 		Events: recorder,
 	}
 	loads.Wanted = func(velero, name string) vgdp.Wanted { return vgdp.Wanted(queue.Wanted(velero, name)) }
@@ -120,7 +124,7 @@ func New(file *config.FileOf[config.Controller], log *slog.Logger) (*Controller,
 		queue:    queue,
 		agents: &agents.Reconciler{
 			Nodes: clients.Core, Leases: clients.Coordination, Pods: clients.Core, Volumes: pods.VolumeResolver{Claims: clients.Core, Volumes: clients.Core},
-			Evictor: &kube.Evictor{REST: clients.Core.RESTClient()}, Settings: func() agents.Settings { beats.Record(loopAgents); return agentsSettings(file.Current()) },
+			Evictor: &kube.Evictor{REST: clients.Core.RESTClient()}, Settings: func() agents.Settings { beats.Record(loopAgents, 0); return agentsSettings(file.Current()) },
 			IsVelero: loads.IsVelero,
 			Clock:    clock.Now, Events: recorder, About: &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: c.Election.Namespace, Name: LeaseName}, Log: log,
 		},
@@ -304,13 +308,8 @@ func (c *Controller) listen(ctx context.Context) ([]*web.Listener, error) {
 	return list, nil
 }
 
-// pauses of the loops that wait longer than two seconds between passes.
-func (c *Controller) pauses() map[string]time.Duration {
-	return map[string]time.Duration{loopBackups: c.Config.Current().Backups.Resync}
-}
-
 // healthy fails when a loop is stuck. A standby replica has no loops.
-func (c *Controller) healthy() error { return c.liveness.Check(process.StuckAfter, c.pauses()) }
+func (c *Controller) healthy() error { return c.liveness.Check(process.StuckAfter) }
 
 // ready says why this replica is not, with the problem that explains it. A problem with the
 // API server that lasts is enough: what needs the request is not done.
@@ -344,7 +343,7 @@ func (c *Controller) leadsOrFollows() error {
 	case config.VGDP.Enabled && !c.loads.Decided():
 		return errLoadsNotListed
 	}
-	return c.liveness.Check(process.NotReadyAfter, c.pauses())
+	return c.liveness.Check(process.NotReadyAfter)
 }
 
 func (c *Controller) state() web.ControllerState {

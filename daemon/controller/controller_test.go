@@ -3,11 +3,9 @@ package controller
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -53,7 +51,7 @@ func TestControllerHungLoopReadyThenLive(t *testing.T) {
 		c := leading(t)
 		require.NoError(t, c.ready(), "what waits for its first lists is not stuck")
 		for range 10 * int(process.StuckAfter/time.Second) { // it works
-			c.liveness.Record(loopAgents)
+			c.liveness.Record(loopAgents, 0)
 			time.Sleep(time.Second)
 			require.NoError(t, c.ready())
 		}
@@ -86,8 +84,9 @@ func TestControllerLastingProblemNotReady(t *testing.T) {
 func TestControllerLongIdleLoopIsAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := leading(t)
-		c.liveness.Record(loopBackups)
-		time.Sleep(c.Config.Current().Backups.Resync + process.NotReadyAfter)
+		resync := time.Hour // of a configuration that has changed since
+		c.liveness.Record(loopBackups, resync)
+		time.Sleep(resync + process.NotReadyAfter)
 		assert.NoError(t, c.ready())
 		time.Sleep(time.Second)
 		assert.Error(t, c.ready())
@@ -110,7 +109,7 @@ func TestControllerHungLoopEndsProcess(t *testing.T) {
 		defer close(stuck)
 		began := time.Now()
 		g, ctx := errgroup.WithContext(t.Context())
-		g.Go(func() error { c.liveness.Record(loopLoads); <-stuck; return nil })
+		g.Go(func() error { c.liveness.Record(loopLoads, 0); <-stuck; return nil })
 		g.Go(func() error { return process.WatchLoops(ctx, c.healthy) })
 		assert.ErrorContains(t, process.WaitAll(ctx, g), "so that another replica can lead: vgdp: last pass of its loop was")
 		assert.LessOrEqual(t, time.Since(began), process.StuckAfter+2*process.WatchInterval+process.StopTimeout)
@@ -122,10 +121,10 @@ func TestControllerFeedsWatchdog(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "60000000")
 	c := leading(t)
 	svc := &process.Service{Log: slog.New(slog.DiscardHandler)}
-	c.liveness.LastPass = map[string]time.Time{loopAgents: time.Now().Add(-process.StuckAfter - time.Second)}
+	c.liveness.Record(loopAgents, -process.StuckAfter-time.Second)
 	c.feedWatchdog(svc)
 	assert.False(t, svc.Ready.Load(), "nothing was said")
-	c.liveness.Record(loopAgents)
+	c.liveness.Record(loopAgents, 0)
 	c.feedWatchdog(svc)
 	assert.Contains(t, next(), "WATCHDOG=1")
 }
@@ -138,11 +137,11 @@ func TestControllerLoopsRecordPasses(t *testing.T) {
 	c, err := New(file, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	defer c.events.Shutdown()
-	assert.Empty(t, c.liveness.LastPass)
+	assert.Empty(t, c.liveness.Loops())
 	c.queue.Settings()
 	c.agents.Settings()
 	c.loads.Settings()
-	assert.Equal(t, []string{loopAgents, loopBackups, loopLoads}, slices.Sorted(maps.Keys(c.liveness.LastPass)))
+	assert.Equal(t, []string{loopAgents, loopBackups, loopLoads}, c.liveness.Loops())
 }
 
 // definitions are those of a Velero that cannot queue Backups; the last one that is read

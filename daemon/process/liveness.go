@@ -3,6 +3,8 @@ package process
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,50 +17,68 @@ const NotReadyAfter = 30 * time.Second
 // Liveness are the times of the last pass of each loop (liveness). A loop that
 // has not begun has none: it waits for the first lists of what it watches.
 type Liveness struct {
-	mu       sync.Mutex // guards last
-	LastPass map[string]time.Time
+	mu     sync.Mutex // guards passes
+	passes map[string]pass
 }
 
-// Record records a pass of a loop.
-func (p *Liveness) Record(loop string) {
+// pass is when a loop passed last, and how long it may pause then: by the configuration of that
+// pass, since another one does not end the pause.
+type pass struct {
+	at    time.Time
+	pause time.Duration
+}
+
+// overdue is how long ago the pass was, where that is more than the pause and than this; else 0.
+func (p pass) overdue(than time.Duration) time.Duration {
+	if age := time.Since(p.at); !p.at.IsZero() && age > than+p.pause {
+		return age
+	}
+	return 0
+}
+
+// Record records a pass of a loop, after which it pauses so long at most.
+func (p *Liveness) Record(loop string, pause time.Duration) {
 	defer testHang()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.LastPass == nil {
-		p.LastPass = map[string]time.Time{}
+	if p.passes == nil {
+		p.passes = map[string]pass{}
 	}
-	p.LastPass[loop] = time.Now()
+	p.passes[loop] = pass{time.Now(), pause}
 }
 
 // Reset forgets all loops, which have stopped.
 func (p *Liveness) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.LastPass = nil
+	p.passes = nil
 }
 
-// Check fails if the last pass of a loop is longer ago than this, plus the
-// loop's own pause between passes.
-func (p *Liveness) Check(than time.Duration, pauses map[string]time.Duration) error {
+// Loops are those that have passed, in order.
+func (p *Liveness) Loops() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for loop, last := range p.LastPass {
-		if age := time.Since(last); age > than+pauses[loop] {
+	return slices.Sorted(maps.Keys(p.passes))
+}
+
+// Check fails if the last pass of a loop is longer ago than this, plus its pause.
+func (p *Liveness) Check(than time.Duration) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for loop, last := range p.passes {
+		if age := last.overdue(than); age > 0 {
 			return fmt.Errorf("%s: last pass of its loop was %s ago", loop, age.Round(time.Second))
 		}
 	}
 	return nil
 }
 
-// Age of the last pass of a loop; zero before the first.
-func (p *Liveness) Age(loop string) time.Duration {
+// Overdue is how long ago a loop's last pass was, where that is longer than this, plus its
+// pause; else 0.
+func (p *Liveness) Overdue(loop string, than time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	last, passed := p.LastPass[loop]
-	if !passed {
-		return 0
-	}
-	return time.Since(last)
+	return p.passes[loop].overdue(than)
 }
 
 // WatchInterval is how often loops are checked.

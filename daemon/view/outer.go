@@ -10,6 +10,8 @@ type OuterPlugins struct {
 	// Plugins that are registered, then the sockets without one.
 	Plugins []outer.Status
 	Counts  map[string]outer.Counts
+	// Ended are verdicts of plugins that have ended.
+	Ended []plugins.Verdict
 	// Rivals are other processes that watch plugin directories, and Beside is what
 	// becomes of the plugins there (outer.Config).
 	Rivals []outer.Rival
@@ -31,7 +33,7 @@ func (o *OuterPlugins) verdicts() []plugins.Verdict {
 	for _, p := range o.Plugins {
 		list = append(list, p.Verdicts...)
 	}
-	return list
+	return append(list, o.Ended...)
 }
 
 // BesideText is what becomes of the plugins that another host asks too, in words: a

@@ -48,8 +48,13 @@ func (e *Evictor) Evict(ctx context.Context, v evict.Victim, dryRun bool) evict.
 	code, err := e.post(ctx, v, dryRun)
 	outcome, after := OutcomeOf(err)
 	a := evict.Answer{Outcome: outcome, Code: code, RetryAfter: after, Text: answerText(err), DryRun: dryRun}
-	if errors.Is(err, context.DeadlineExceeded) && e.podIsGone(ctx, v) {
-		a.Outcome, a.Text = evict.NotFound, "the request timed out, but no pod with that UID exists"
+	if errors.Is(err, context.DeadlineExceeded) {
+		switch gone, another := e.podIsGone(ctx, v); {
+		case another:
+			a.Outcome, a.Text = evict.NotFound, "the request timed out, and the pod of that name is another one"
+		case gone: // most likely by this request, so it costs its token
+			a.Outcome, a.Text = evict.Evicted, "the request timed out, and the pod is gone"
+		}
 	}
 	a.Time = e.now()
 	return a
@@ -85,15 +90,16 @@ func (e *Evictor) post(ctx context.Context, v evict.Victim, dryRun bool) (code i
 	return cmp.Or(code, int(s.Code)), err
 }
 
-// podIsGone reports whether no pod has the victim's name and UID. For a Pending pod
-// the API server answers a wrong UID only after retrying for ten seconds
+// podIsGone reports whether no pod has the victim's name and UID, and whether another one
+// has the name. For a Pending pod the API server answers a wrong UID only after retrying for ten seconds
 // (EvictionsRetry in eviction.go of its pkg/registry/core/pod/storage), and a
 // recreated pod of a StatefulSet is Pending under the same name.
-func (e *Evictor) podIsGone(ctx context.Context, v evict.Victim) bool {
+func (e *Evictor) podIsGone(ctx context.Context, v evict.Victim) (gone, another bool) {
 	var list corev1.PodList
 	err := e.REST.Get().Namespace(v.Namespace).Resource("pods").MaxRetries(0).
 		Param("fieldSelector", "metadata.name="+v.Name).Do(ctx).Into(&list)
-	return err == nil && !slices.ContainsFunc(list.Items, func(p corev1.Pod) bool { return string(p.UID) == v.UID })
+	gone = err == nil && !slices.ContainsFunc(list.Items, func(p corev1.Pod) bool { return string(p.UID) == v.UID })
+	return gone, gone && len(list.Items) > 0
 }
 
 func (e *Evictor) now() time.Time {

@@ -189,7 +189,7 @@ func TestEvictorUnansweredLooksForPod(t *testing.T) {
 	}{
 		{"still there", `{"items":[{"metadata":{"name":"web-0","uid":"u1"}}]}`, evict.UnknownOutcome},
 		{"another came under its name", `{"items":[{"metadata":{"name":"web-0","uid":"u2"}}]}`, evict.NotFound},
-		{"nobody has the name", `{"items":[]}`, evict.NotFound},
+		{"no pod has the name", `{"items":[]}`, evict.Evicted},
 		{"no list", `{"kind":"Status","status":"Failure"}`, evict.UnknownOutcome},
 	} {
 		t.Run(c.name, func(t *testing.T) {

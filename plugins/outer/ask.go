@@ -39,7 +39,7 @@ func (e *callError) Error() string { return e.method + ": " + short(e.err).Error
 func (e *callError) Unwrap() error { return e.err }
 
 // Ask calls every plugin that is idle, all at the same time, waits for them
-// until ctx is done, and returns their verdicts. A late answer is taken by the
+// until ctx is done, and returns their verdicts, and those of Ended. A late answer is taken by the
 // next Ask: no request is repeated and no answer is lost.
 func (h *Host) Ask(ctx context.Context, r Round) []plugins.Verdict {
 	c := h.Settings()
@@ -64,5 +64,5 @@ func (h *Host) Ask(ctx context.Context, r Round) []plugins.Verdict {
 	for _, p := range list {
 		verdicts = append(verdicts, p.takeVerdicts(r)...)
 	}
-	return verdicts
+	return append(verdicts, h.Ended(r.Time)...)
 }

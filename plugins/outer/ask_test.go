@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -233,6 +234,51 @@ func TestOuterGracePerProcess(t *testing.T) {
 	w.waitFor("p")
 	assert.NotEqual(t, first, ask().Process, "it is another by the name")
 	assert.Equal(t, []string{"registered p", "reported p s hard", "reported p s hard", "registered p", "reported p s hard"}, smoother.all(), "the grace period starts again")
+}
+
+// A plugin that ends is one that does not answer: its level goes after a while, and it is not told
+// that the pressure is gone.
+func TestVerdictsOfEndedPlugin(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	var names atomic.Pointer[[]string]
+	names.Store(&w.config.Names)
+	settings := w.Settings
+	w.Settings = func() Config {
+		c := settings()
+		c.Names = *names.Load()
+		return c
+	}
+	f := newFake("p")
+	f.threshold = func(*wire.GetThresholdMetRequest) (*wire.ThresholdMetResponse, error) { return hardMet("s"), nil }
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	require.Equal(t, plugins.Hard, verdict(t, w.round(), "s").Level)
+	f.kill()
+	w.waitFor()
+	after := func(d time.Duration) []plugins.Verdict {
+		return w.Ask(t.Context(), Round{Time: time.Now().Add(d), Graces: noGrace{}, MaxAge: 15 * time.Second})
+	}
+	v := verdict(t, after(0), "s")
+	assert.Equal(t, plugins.Hard, v.Level)
+	assert.Empty(t, v.Candidates)
+	assert.Contains(t, v.Absent, "the plugin has ended")
+	v = verdict(t, after(time.Minute), "s")
+	assert.Equal(t, plugins.None, v.Level)
+	assert.Contains(t, v.NotJudged(), "the plugin has ended")
+	assert.Equal(t, plugins.None, verdict(t, w.Ended(time.Now().Add(59*time.Minute)), "s").Level)
+	assert.Len(t, w.Counts(), 1)
+
+	names.Store(&[]string{"another"})
+	assert.Empty(t, w.Ended(time.Now()), "the configuration excludes it")
+	names.Store(&w.config.Names)
+	require.NotEmpty(t, w.Ended(time.Now()))
+	f.serve(t, w.path("p.sock"))
+	w.waitFor("p")
+	assert.Empty(t, w.Ended(time.Now()), "it is registered again")
+	f.kill()
+	w.waitFor()
+	assert.Empty(t, w.Ended(time.Now()), "it has answered no round")
 }
 
 type recorder struct {

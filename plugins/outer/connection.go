@@ -21,6 +21,9 @@ const (
 	// maxAnswer bounds one answer in bytes: enough to name every pod of a dense
 	// node.
 	maxAnswer = 8 << 20
+	// maxRegistration bounds an answer of the calls of a registration, which every socket is
+	// asked, whoever listens.
+	maxRegistration = 64 << 10
 )
 
 // connection is one connection to a socket. It never reconnects: the listener may be

@@ -106,6 +106,18 @@ func (c *counts) lastOf(name string) *plugin {
 	return c.ended[name].plugin
 }
 
+// lately are the plugins that were unregistered no longer than forgetAfter ago, by name.
+func (c *counts) lately(now time.Time) []*plugin {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(now.Add(-forgetAfter))
+	list := make([]*plugin, 0, len(c.ended))
+	for _, name := range slices.Sorted(maps.Keys(c.ended)) {
+		list = append(list, c.ended[name].plugin)
+	}
+	return list
+}
+
 // oldestUnregistered is the plugin that was unregistered first; empty if there is
 // none.
 func (c *counts) oldestUnregistered() (name string) {

@@ -99,8 +99,8 @@ func (c Config) Validate(at problems.Section) {
 	}
 	at.Must(len(c.Dirs) <= maxConfiguredDirs, fmt.Sprintf("%d are more than %d directories", len(c.Dirs), maxConfiguredDirs), "dirs")
 	for i, uid := range c.Uids {
-		_, err := strconv.ParseUint(uid, 10, 32)
-		at.Element("uids", i).Must(err == nil, "want a user ID in digits, got "+problems.Quote(uid))
+		n, err := strconv.ParseUint(uid, 10, 32)
+		at.Element("uids", i).Must(err == nil && strconv.FormatUint(n, 10) == uid, "want a user ID in digits without leading zeros, got "+problems.Quote(uid))
 	}
 	for i, name := range c.Names {
 		mustName(at.Element("names", i), name)

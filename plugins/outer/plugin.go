@@ -93,9 +93,15 @@ func (p *plugin) isDead(ctx context.Context, limit time.Duration) bool {
 	return isLate(err)
 }
 
-// remains are what is kept of a plugin that has ended: that by which it is judged.
+// remains are what is kept of a plugin that has ended: that by which it is judged, and its last
+// answers.
 func (p *plugin) remains() *plugin {
-	return &plugin{host: p.host, socket: p.socket, name: p.name, listener: p.listener, process: p.process, link: p.link, endpoint: p.endpoint}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return &plugin{
+		host: p.host, socket: p.socket, name: p.name, listener: p.listener, process: p.process, link: p.link, endpoint: p.endpoint,
+		namedAnswer: p.namedAnswer, metAnswer: p.metAnswer, maxAge: p.maxAge,
+	}
 }
 
 func (p *plugin) closeEndpoint() {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/plimsoll-dev/plimsoll/files"
@@ -80,7 +81,7 @@ func getInfo(ctx context.Context, client registration.RegistrationClient, limit 
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	info, err := client.GetInfo(ctx, &registration.InfoRequest{})
+	info, err := client.GetInfo(ctx, &registration.InfoRequest{}, grpc.MaxCallRecvMsgSize(maxRegistration))
 	if err != nil {
 		return nil, newCallError("GetInfo", err, begun, limit)
 	}
@@ -96,7 +97,7 @@ func notifyStatus(ctx context.Context, client registration.RegistrationClient, w
 	if why != nil {
 		status.Error = why.Error()
 	}
-	_, _ = client.NotifyRegistrationStatus(ctx, status)
+	_, _ = client.NotifyRegistrationStatus(ctx, status, grpc.MaxCallRecvMsgSize(maxRegistration))
 }
 
 // admit checks the plugin's identity and claims its name.
@@ -211,7 +212,7 @@ const maxTokens = 64 << 10
 func (p *plugin) authenticate(ctx context.Context, c Config) error {
 	ctx, cancel := context.WithTimeout(ctx, registrationTimeout)
 	defer cancel()
-	answer, err := p.client.GetToken(ctx, &wire.Empty{})
+	answer, err := p.client.GetToken(ctx, &wire.Empty{}, grpc.MaxCallRecvMsgSize(maxRegistration))
 	if !c.Strict {
 		return nil
 	}

@@ -257,6 +257,19 @@ func TestRegisterSilentSocket(t *testing.T) {
 	})
 }
 
+// Every socket is asked, whoever listens.
+func TestRegisterLongAnswer(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	long := newFake(strings.Repeat("p", maxRegistration))
+	long.serve(t, w.path("p.sock"))
+	w.run()
+	eventually(t, "its reason", func() bool {
+		list := w.Status(time.Now())
+		return len(list) == 1 && strings.Contains(list[0].Problem, "larger than max")
+	})
+}
+
 // A socket may be replaced between scan and connection.
 func TestRegisterSocketReplaced(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package outer
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,16 +121,39 @@ func (p *plugin) status(now time.Time) Status {
 	if p.condition != "" {
 		s.MapsTo = names.Prefix + p.condition
 	}
-	for _, said := range []pluginAnswer{p.namedAnswer, p.metAnswer} {
+	for _, said := range p.answers() {
 		v := said.verdict
-		silent := v.Scope == plugins.ScopeNamed && !v.Named && v.Condition == ""
-		if said.at.IsZero() || silent {
-			continue
-		}
 		if !said.fresh || now.Sub(said.at) > p.maxAge {
 			v = expire(v, said.at, now, p.maxAge, p.staleReason(now))
 		}
 		s.Verdicts = append(s.Verdicts, v)
 	}
 	return s
+}
+
+// answers are the last ones that tell something.
+func (p *plugin) answers() []pluginAnswer {
+	return slices.DeleteFunc([]pluginAnswer{p.namedAnswer, p.metAnswer}, func(a pluginAnswer) bool {
+		silent := a.verdict.Scope == plugins.ScopeNamed && !a.verdict.Named && a.verdict.Condition == ""
+		return a.at.IsZero() || silent
+	})
+}
+
+// Ended returns the last verdicts of the plugins that ended within the last hour, as of ones
+// that do not answer: whether their pressure has ended is not known. A plugin that the
+// configuration excludes, or that is left to a rival, has none.
+func (h *Host) Ended(now time.Time) []plugins.Verdict {
+	c := h.Settings()
+	var list []plugins.Verdict
+	for _, p := range h.registry.counts.lately(now) {
+		if p.excluded(c) != nil {
+			continue
+		}
+		for _, said := range p.answers() {
+			v := expire(said.verdict, said.at, now, p.maxAge, "the plugin has ended")
+			v.Process, v.Beside = p.process, p.beside()
+			list = append(list, v)
+		}
+	}
+	return list
 }
