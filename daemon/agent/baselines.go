@@ -30,10 +30,9 @@ func newUsual(dir string) baselineStore {
 }
 
 // SavedBaselines returns the baselines that an agent with this state directory saved;
-// none is no error.
-func SavedBaselines(dir string) (plugins.Baselines, error) {
-	u := newUsual(dir)
-	learned, err := u.file.Load()
+// none is no error. They are read by disk, for which it waits no longer than stateTimeout.
+func SavedBaselines(disk *state.Writer, dir string) (plugins.Baselines, error) {
+	learned, err := state.Read(disk, stateTimeout, newUsual(dir).file.Load)
 	if errors.Is(err, state.ErrNoState) {
 		err = nil
 	}

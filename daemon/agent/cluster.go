@@ -204,7 +204,7 @@ func (c *cluster) view(config evict.Config, tally *evict.Counters) *view.Cluster
 	list, count := c.pods.Status()
 	all := sync.OnceValue(func() pods.List { return c.pods.List(config.Protect) }) // most readers ask for no pod
 	v := &view.Cluster{
-		DryRun: config.DryRun, EvictionsOff: !config.Enabled, Pods: count, PodsSynced: list.Synced,
+		DryRun: config.AllDryRun(), EvictionsOff: !config.Enabled, Pods: count, PodsSynced: list.Synced,
 		PodOf:      func(cgroupUID string) (pods.Pod, bool) { return all().ByCgroupUID(cgroupUID) },
 		StaleSince: list.StaleSince, StaleReason: list.StaleBecause, StatusWrites: map[string]uint64{},
 		Heartbeat: c.heartbeat.view(), NodeLease: c.nodeLease.view(),

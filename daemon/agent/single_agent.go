@@ -132,14 +132,14 @@ func (l *StateLock) Release() {
 	go func() { (<-l.late).Value.Release() }()
 }
 
-// Holder is the agent that has a state directory, or had it last, and whether it runs. It waits no
-// longer than stateTimeout for the disk.
-func Holder(dir string) (holder state.Holder, runs bool, err error) {
+// Holder is the agent that has a state directory, or had it last, and whether it runs. It is read
+// by disk, for which it waits no longer than stateTimeout.
+func Holder(disk *state.Writer, dir string) (holder state.Holder, runs bool, err error) {
 	type peeked struct {
 		holder state.Holder
 		runs   bool
 	}
-	is, err := state.Read(new(state.Writer), stateTimeout, func() (is peeked, err error) {
+	is, err := state.Read(disk, stateTimeout, func() (is peeked, err error) {
 		is.holder, is.runs, err = state.Peek(dir)
 		return is, err
 	})

@@ -165,7 +165,8 @@ func (f *agentFlags) run(ctx context.Context, stdout, stderr io.Writer) (err err
 		return fmt.Errorf("agent: %w", err)
 	}
 	a.Level = &level
-	a.Examine = func(ctx context.Context) any { return f.examination().Examine(ctx) }
+	disk := new(state.Writer) // while a read of it hangs, no examination begins another
+	a.Examine = func(ctx context.Context) any { return f.examination(disk).Examine(ctx) }
 	changes := &top.Changes{Out: stdout}
 	a.Show = changes.Show
 	a.OnListening = func(url string) { changes.Page = cmp.Or(changes.Page, url) }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 func TestFlagsOverrideClusterMode(t *testing.T) {
@@ -55,10 +56,10 @@ func TestDoctorStandaloneReadsNoCluster(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("apiVersion: plimsoll.dev/v1alpha1\nkind: AgentConfiguration\nkubernetes: {standalone: true}\n"), 0o600))
 	t.Setenv("KUBERNETES_SERVICE_HOST", "192.0.2.1") // as in a pod
 	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
-	p := (&agentFlags{config: path}).examination()
+	p := (&agentFlags{config: path}).examination(new(state.Writer))
 	assert.NoError(t, p.ClusterErr)
 	assert.Nil(t, p.Cluster)
-	assert.Error(t, (&agentFlags{}).examination().ClusterErr, "the token of a pod is not there")
+	assert.Error(t, (&agentFlags{}).examination(new(state.Writer)).ClusterErr, "the token of a pod is not there")
 }
 
 // A pipe holds 64 KiB that nobody reads.

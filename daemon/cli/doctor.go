@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -73,7 +72,7 @@ func doctorCommand(local bool) *cobra.Command {
 // examine the node that is named, or this machine.
 func (f *agentFlags) examine(c *cobra.Command, cluster *clusterFlags, args []string) ([]doctor.Row, error) {
 	if len(args) == 0 {
-		rows := f.examination().Examine(c.Context())
+		rows := f.examination(new(state.Writer)).Examine(c.Context())
 		return rows, c.Context().Err() // the rows of an interrupted one are about that
 	}
 	cluster.kubeconfig = cmp.Or(cluster.kubeconfig, f.kubeconfig)
@@ -89,9 +88,9 @@ func (f *agentFlags) examine(c *cobra.Command, cluster *clusterFlags, args []str
 }
 
 // examination is what the configuration describes; the defaults if the file has
-// errors.
-func (f *agentFlags) examination() doctor.Examination {
-	p := doctor.Examination{ConfigFile: f.config}
+// errors. disk reads the state directory.
+func (f *agentFlags) examination(disk *state.Writer) doctor.Examination {
+	p := doctor.Examination{ConfigFile: f.config, Disk: disk}
 	c := config.Default()
 	f.override(&c)
 	if file, err := config.Open(f.config, f.override); err == nil {
@@ -106,7 +105,7 @@ func (f *agentFlags) examination() doctor.Examination {
 	p.Triggers = agent.TriggerSettings(&c)
 	p.Filesystems, p.Network = c.Filesystems, c.Network
 	p.Disks = doctor.Disks{Rule: c.Plugins.DiskContention}
-	p.Disks.Baselines, p.Disks.Unread = agent.SavedBaselines(c.State.Dir)
+	p.Disks.Baselines, p.Disks.Unread = agent.SavedBaselines(disk, c.State.Dir)
 	p.Roots, p.Socket, p.Addresses = c.Workloads.Roots, c.API.Socket, c.Web.ListenAddresses
 	p.WebConfig, p.TokenReview = c.Web.ConfigFile, c.Web.TokenReview
 	p.StartedBy = agent.StartedBy()
@@ -141,9 +140,7 @@ func actsOf(c *config.Agent) []doctor.Act {
 		return ""
 	}
 	e, of := &c.Eviction, ""
-	left := slices.ContainsFunc(e.DryRunPlugins, func(name string) bool { return strings.HasPrefix(name, "-") })
-	all := slices.Contains(e.DryRunPlugins, "*") && !left
-	dry := cmp.Or(when(e.DryRun, "eviction.dryRun"), when(all, "eviction.dryRunPlugins"))
+	dry := cmp.Or(when(e.DryRun, "eviction.dryRun"), when(e.AllDryRun(), "eviction.dryRunPlugins"))
 	unmarked := when(!c.Conditions.Enabled, "conditions.enabled") // nor is a pod evicted then
 	var acts []doctor.Act
 	if dry == "" && len(e.DryRunPlugins) > 0 {
@@ -166,7 +163,7 @@ func leasesOf(c *config.Agent, p *doctor.Examination) error {
 	}
 	if c.Lease.Enabled {
 		p.Lease = new(leaseOf(config.LeaseOfAgent))
-		if used, _, err := state.Peek(c.State.Dir); err == nil {
+		if used, _, err := agent.Holder(p.Disk, c.State.Dir); err == nil {
 			p.Lease.Annotation, p.Lease.Agent = lease.AgentAnnotation, used.ID
 		}
 		if c.Lease.Target == config.LeaseOfNode {

@@ -1,13 +1,48 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/daemon/doctor"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
+
+// The lock of the state directory is a pipe without a writer, which hangs a reader as a disk does
+// that does not answer.
+func TestDoctorDiskHangs(t *testing.T) {
+	dir := t.TempDir()
+	lock, kubeconfig := filepath.Join(dir, "agent.lock"), filepath.Join(dir, "kubeconfig")
+	require.NoError(t, unix.Mkfifo(lock, 0o600))
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c,
+contexts: [{name: c, context: {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: u, user: {}}]}`), 0o600))
+	f := agentFlags{state: dir, kubeconfig: kubeconfig, socket: filepath.Join(dir, "plimsoll.sock"), addresses: []string{"127.0.0.1:0"}}
+	examined := make(chan []doctor.Row, 1)
+	go func() { examined <- f.examination(new(state.Writer)).Examine(t.Context()) }()
+	defer func() {
+		writer, err := os.OpenFile(lock, os.O_RDWR|unix.O_NONBLOCK, 0) // ends the read
+		require.NoError(t, err)
+		require.NoError(t, writer.Close())
+	}()
+	select {
+	case rows := <-examined:
+		at := slices.IndexFunc(rows, func(r doctor.Row) bool { return r.Check == "state directory" })
+		require.GreaterOrEqual(t, at, 0)
+		assert.Equal(t, doctor.Fail, rows[at].Result)
+		assert.Contains(t, rows[at].Finding, dir+": its disk does not answer")
+	case <-deadline.After(20 * time.Second):
+		require.Fail(t, "the examination hangs")
+	}
+}
 
 // What is in force, decided alone or switched off, by each switch.
 func TestDoctorActs(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/controller"
 	"github.com/plimsoll-dev/plimsoll/daemon/process"
 	"github.com/plimsoll-dev/plimsoll/daemon/release"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 func releaseCommand() *cobra.Command {
@@ -123,7 +124,7 @@ func releaseNode(ctx context.Context, f *agentFlags, out io.Writer, log *slog.Lo
 // releaseHere removes the limits that an agent left on this machine. One that runs needs
 // its limits, whichever node it is: the error is [errRunsHere] then.
 func releaseHere(c *config.Agent, out io.Writer, log *slog.Logger) error {
-	holder, running, err := agent.Holder(c.State.Dir)
+	holder, running, err := agent.Holder(new(state.Writer), c.State.Dir)
 	switch {
 	case err != nil:
 		return fmt.Errorf("cannot see whether an agent runs on this machine, so its limits stay: %w", err)

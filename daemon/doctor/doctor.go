@@ -66,8 +66,10 @@ type Examination struct {
 	TokenReview bool
 	// PluginDirs are searched for outer plugins.
 	PluginDirs []string
-	// StateDir is where the agent would save its state.
+	// StateDir is where the agent would save its state. Disk reads it: while a read hangs,
+	// no other one begins.
 	StateDir string
+	Disk     *state.Writer
 	// StartedBy the agent would be started, in the words of package state.
 	StartedBy string
 	// Cluster is the client configuration, nil without a kubeconfig. ClusterErr is
@@ -114,7 +116,7 @@ func (p Examination) Examine(ctx context.Context) []Row {
 		rows = append(rows, address(ctx, a, answers == nil))
 	}
 	rows = append(rows, p.webConfig(time.Now())...)
-	rows = append(rows, p.state(), p.singleAgent(answers == nil))
+	rows = append(rows, p.stateDir(answers == nil)...)
 	rows = append(rows, pluginDirs(p.Paths.Procfs, p.PluginDirs)...)
 	return append(rows, p.cluster(ctx, answers == nil)...)
 }
@@ -252,6 +254,21 @@ func (p Examination) socket(answers error) Row {
 		return Row{Fail, "local socket", fmt.Sprintf("cannot create %s: %s: %v (choose another with --api.socket)", p.Socket, dir, err)}
 	}
 	return Row{Pass, "local socket", p.Socket + " is free"}
+}
+
+// diskTimeout is how long an examination waits for the disk of the state directory, as long as
+// the start of an agent does.
+const diskTimeout = 3 * time.Second
+
+// stateDir has the rows about the state directory, or one where its disk hangs.
+func (p Examination) stateDir(agentRuns bool) []Row {
+	rows, err := state.Read(p.Disk, diskTimeout, func() ([]Row, error) {
+		return []Row{p.state(), p.singleAgent(agentRuns)}, nil
+	})
+	if err != nil {
+		return []Row{{Fail, "state directory", fmt.Sprintf("%s: its disk does not answer within %s; an agent that starts now begins with no state, and a pod is evicted only after a minute, or at once where memory is below its floor (repair the disk, or choose another with --state.dir)", p.StateDir, diskTimeout)}}
+	}
+	return rows
 }
 
 // state: without a writable state directory each eviction waits, and a restart may evict

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/probes"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
+	"github.com/plimsoll-dev/plimsoll/state"
 )
 
 func patient(t *testing.T) Examination {
@@ -21,6 +23,7 @@ func patient(t *testing.T) Examination {
 		Socket:    filepath.Join(t.TempDir(), "s", "plimsoll.sock"),
 		Addresses: []string{"127.0.0.1:0"},
 		StateDir:  filepath.Join(t.TempDir(), "state"),
+		Disk:      new(state.Writer),
 	}
 }
 
@@ -45,6 +48,28 @@ func TestDoctorOnThisMachine(t *testing.T) {
 	assert.Equal(t, Pass, row(t, rows, "probe memory").Result)
 	assert.Equal(t, Pass, row(t, rows, "local socket").Result)
 	assert.Equal(t, Pass, row(t, rows, "web address").Result)
+}
+
+// The disk of the state directory hangs: an examination says so, and the next one does not wait
+// for it again.
+func TestDoctorDiskHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, hangs := Examination{StateDir: t.TempDir(), Disk: new(state.Writer)}, make(chan struct{})
+		require.ErrorIs(t, p.Disk.Do(0, func() error { <-hangs; return nil }), state.ErrTimeout)
+		synctest.Wait() // it has begun
+		for _, waited := range []time.Duration{diskTimeout, 0} {
+			start := time.Now()
+			rows := p.stateDir(false)
+			require.Len(t, rows, 1)
+			assert.Equal(t, Fail, rows[0].Result)
+			assert.Equal(t, "state directory", rows[0].Check)
+			assert.Contains(t, rows[0].Finding, "its disk does not answer within 3s")
+			assert.Equal(t, waited, time.Since(start))
+		}
+		close(hangs)
+		synctest.Wait()
+		assert.Len(t, p.stateDir(false), 2, "it answers again")
+	})
 }
 
 func TestDoctorConfigErrorsOneRowEach(t *testing.T) {

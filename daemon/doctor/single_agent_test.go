@@ -70,7 +70,7 @@ func TestDoctorLease(t *testing.T) {
 		old := metav1.NewMicroTime(time.Now().Add(-time.Hour))
 		p := holding(t, &coordinationv1.Lease{}, &old)
 		at := patient(t)
-		p.Paths, p.Socket, p.StateDir = at.Paths, at.Socket, at.StateDir
+		p.Paths, p.Socket, p.StateDir, p.Disk = at.Paths, at.Socket, at.StateDir, at.Disk
 		require.NoError(t, os.MkdirAll(filepath.Dir(p.Socket), 0o755))
 		l, err := net.Listen("unix", p.Socket)
 		require.NoError(t, err)

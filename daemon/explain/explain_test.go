@@ -168,10 +168,24 @@ func TestExplainBeforeFirstDecision(t *testing.T) {
 
 func TestExplainTerminatingEviction(t *testing.T) {
 	list := scenes.Decisions(false)
-	list[1].TerminatedAt, list[1].After = time.Time{}, nil
+	list[1].TerminatedAt, list[1].Candidates[2].TerminatedAt, list[1].After = time.Time{}, time.Time{}, nil
 	text := about(t, list, evicted)
 	assert.Contains(t, text, "terminated  not yet")
-	assert.Contains(t, text, "pressure    not known until the pod has terminated")
+	assert.Contains(t, text, "pressure    not known until each evicted pod has terminated")
+}
+
+// Each pod of a decision terminates at its own time.
+func TestExplainTwoEvicted(t *testing.T) {
+	list := scenes.TwoEvicted()
+	first := about(t, list, blocked)
+	assert.Contains(t, first, "terminated  12:01:00 UTC, 5 s after the decision\n")
+	assert.NotContains(t, first, "not yet")
+	assert.Contains(t, about(t, list, evicted), "terminated  not yet\n")
+	for _, whole := range []string{newest(t, list), about(t, list, list[0].ID)} {
+		assert.Contains(t, whole, "terminated  batch/"+blocked+": 12:01:00 UTC, 5 s after the decision\n  terminated  "+evicted+": not yet\n")
+	}
+	list[0].TerminatedAt, list[0].Candidates[2].TerminatedAt = list[0].Time.Add(10*time.Minute), list[0].Time.Add(10*time.Minute)
+	assert.Contains(t, about(t, list, blocked), "terminated  12:01:00 UTC, 5 s after the decision\n", "the last one is another pod")
 }
 
 func TestExplainDryRun(t *testing.T) {

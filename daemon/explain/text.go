@@ -157,14 +157,20 @@ func (t *text) contentionParties(d *evict.Decision) {
 	}
 }
 
-// aftermath is when the pod terminated and how the pressure changed.
-func (t *text) aftermath(d *evict.Decision) {
-	t.labelled("terminated", view.TerminatedText(d))
+// aftermath is when these pods of a decision terminated, and how the pressure changed.
+func (t *text) aftermath(d *evict.Decision, evicted ...evict.Considered) {
+	for i := range evicted {
+		terminated := view.TerminatedText(d, &evicted[i])
+		if len(evicted) > 1 && terminated != "" {
+			terminated = evicted[i].Name + ": " + terminated
+		}
+		t.labelled("terminated", terminated)
+	}
 	for _, fell := range view.PressureChanges(d) {
 		t.labelled("pressure", fell)
 	}
 	if (d.Code == evict.CodeEvicted || d.Code == evict.CodeInProgress) && len(d.After) == 0 {
-		t.labelled("pressure", "not known until the pod has terminated and the cooldown has passed")
+		t.labelled("pressure", "not known until each evicted pod has terminated and the cooldown has passed")
 	}
 }
 
@@ -173,7 +179,7 @@ func (t *text) overview(d *evict.Decision) {
 	t.head(d, view.DecisionText(d))
 	t.causes(d)
 	t.labelled("decision", d.Reason)
-	t.aftermath(d)
+	t.aftermath(d, d.Evicted()...)
 	if all := len(d.Candidates) + d.Omitted; all > 0 {
 		t.labelled("skipped", counts(d))
 	}
@@ -207,7 +213,7 @@ func (t *text) decision(d *evict.Decision) {
 	t.causes(d)
 	t.contentionParties(d)
 	t.labelled("decision", d.Reason)
-	t.aftermath(d)
+	t.aftermath(d, d.Evicted()...)
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		t.line("  %2d. %s: %s", i+1, c.Name, view.CandidateText(c))
@@ -257,7 +263,7 @@ func (t *text) candidate(d *evict.Decision, at int) {
 		t.labelled("answer", fmt.Sprintf("%s UTC, %s: %s", view.Clock(a.Time), view.AnswerSource(a), view.AnswerText(a, c.Reason)))
 	}
 	if c.Code == evict.CodeEvicted || c.Code == evict.CodeInProgress {
-		t.aftermath(d)
+		t.aftermath(d, *c)
 	} else if c.Reason != d.Reason {
 		t.labelled("decision", fmt.Sprintf("%s: %s", view.DecisionText(d), d.Reason))
 	}

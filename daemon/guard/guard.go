@@ -48,14 +48,10 @@ type Authenticator struct {
 // maxWebConfig bounds the web configuration, which may list users.
 const maxWebConfig = 1 << 20
 
-// maxHeader bounds a request's header, which an unknown client writes.
-const maxHeader = 64 << 10
-
 // Protect puts authentication before the server's handler, and TLS into the
 // server if the file configures it: then it must serve TLS. It fails if the
 // file is invalid.
 func (g *Authenticator) Protect(srv *http.Server) (tls bool, err error) {
-	srv.MaxHeaderBytes = maxHeader
 	served, byFile := srv.Handler, srv.Handler
 	if g.File != "" {
 		if _, err := files.Read(g.File, maxWebConfig); err != nil { // the toolkit reads it without a bound

@@ -90,7 +90,7 @@ func levelLines(prev, now *plugins.Levels) []string {
 
 func evictionText(e *view.Eviction) string { return e.Text() + " (decision " + e.Decision + ")" }
 
-// evictionLines reports a new eviction, and the termination of its pod. An older one is the
+// evictionLines reports a new eviction, and the termination of all its pods. An older one is the
 // last one again where the one after it is none any more.
 func evictionLines(was, is *view.Eviction) []string {
 	switch {
@@ -100,11 +100,11 @@ func evictionLines(was, is *view.Eviction) []string {
 		if was.DryRun || was.Code != evict.CodeInProgress {
 			return nil
 		}
-		return []string{"the eviction of " + was.Name + " was not carried out (decision " + was.Decision + ")"}
+		return []string{"the eviction of " + was.Pods() + " was not carried out (decision " + was.Decision + ")"}
 	case was == nil || was.Decision != is.Decision:
 		return []string{evictionText(is)}
 	case was.TerminatedAt.IsZero() && !is.TerminatedAt.IsZero():
-		return []string{is.Name + " terminated " + view.Age(is.TerminatedAt.Sub(is.Time)) + " after its eviction"}
+		return []string{is.Pods() + " terminated " + view.Age(is.TerminatedAt.Sub(is.Time)) + " after the eviction"}
 	}
 	return nil
 }

@@ -117,8 +117,12 @@ func TestLinesEviction(t *testing.T) {
 	gone := *first
 	gone.TerminatedAt = scenes.Start().Add(14 * time.Second)
 	assert.Equal(t, []string{stamp + "evicted shop/cart: working set 3.0 GiB; still terminating (decision d1)"}, Lines(with(nil), with(first)))
-	assert.Equal(t, []string{stamp + "shop/cart terminated 14 s after its eviction"}, Lines(with(first), with(&gone)))
+	assert.Equal(t, []string{stamp + "shop/cart terminated 14 s after the eviction"}, Lines(with(first), with(&gone)))
 	assert.Empty(t, Lines(with(&gone), with(&gone)))
+	three, allGone := *first, gone
+	three.More, allGone.More = 2, 2
+	assert.Equal(t, []string{stamp + "evicted shop/cart and 2 more: working set 3.0 GiB; still terminating (decision d1)"}, Lines(with(nil), with(&three)))
+	assert.Equal(t, []string{stamp + "shop/cart and 2 more terminated 14 s after the eviction"}, Lines(with(&three), with(&allGone)))
 	dry := &view.Eviction{Decision: "d2", Time: scenes.Start(), Name: "shop/cart", Reason: "working set 3.0 GiB", DryRun: true}
 	assert.Equal(t, []string{stamp + "dry run: would evict shop/cart: working set 3.0 GiB (decision d2)"}, Lines(with(&gone), with(dry)))
 	assert.Empty(t, Lines(with(dry), with(nil)), "one that is kept no more is no news")

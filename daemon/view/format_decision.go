@@ -10,27 +10,29 @@ import (
 	"github.com/plimsoll-dev/plimsoll/pods"
 )
 
-// Eviction is the summary of an eviction; its Decision has the details.
+// Eviction is the summary of the evictions of one decision; the Decision has the details.
 type Eviction struct {
 	// Decision is the ID of the Decision.
 	Decision string    `json:"decision"`
 	Time     time.Time `json:"time"`
-	// Code is that of the candidate: in-progress until another component carries the
+	// Code is that of the first pod: in-progress until another component carries the
 	// eviction out, which may not end the pod at all.
 	Code evict.Code `json:"code,omitempty"`
-	// DryRun: the pod was not evicted.
+	// DryRun: no pod was evicted.
 	DryRun bool `json:"dryRun,omitempty"`
-	// Name is the pod's, with its namespace.
+	// Name is the first pod's, with its namespace, and Reason why it was evicted.
 	Name   string `json:"name"`
 	Reason string `json:"why"`
-	// TerminatedAt is when the pod was found to be terminated.
+	// More is how many other pods the decision evicts.
+	More int `json:"more,omitempty"`
+	// TerminatedAt is when the last of the pods was found to be terminated.
 	TerminatedAt time.Time `json:"goneAt,omitzero"`
 }
 
 // Text is the eviction in a few words, without its time: "evicted web/a: why;
 // terminated after 12 s".
 func (e *Eviction) Text() string {
-	name, why := Printable(e.Name), ": "+Printable(e.Reason)
+	name, why := e.Pods(), ": "+Printable(e.Reason)
 	text, outcome := "evicted "+name+why, "still terminating"
 	switch {
 	case e.DryRun:
@@ -44,12 +46,21 @@ func (e *Eviction) Text() string {
 	return text + "; " + outcome
 }
 
+// Pods names the first pod, and counts the others.
+func (e *Eviction) Pods() string {
+	if e.More == 0 {
+		return Printable(e.Name)
+	}
+	return Printable(e.Name) + " and " + Count(uint64(e.More)) + " more"
+}
+
 // latestEviction is nil if no decision evicts a pod.
 func latestEviction(decisions []evict.Decision) *Eviction {
 	for i := range decisions {
 		d := &decisions[i]
-		if c, some := d.FirstEvicted(); some {
-			return &Eviction{Decision: d.ID, Time: d.Time, Code: c.Code, DryRun: d.DryRun, Name: c.Name, Reason: c.Why, TerminatedAt: d.TerminatedAt}
+		if evicted := d.Evicted(); len(evicted) > 0 {
+			c := &evicted[0]
+			return &Eviction{Decision: d.ID, Time: d.Time, Code: c.Code, DryRun: d.DryRun, Name: c.Name, Reason: c.Why, More: len(evicted) - 1, TerminatedAt: d.TerminatedAt}
 		}
 	}
 	return nil
@@ -163,12 +174,12 @@ func AnswerText(a evict.Answer, said string) string {
 	return Printable(text)
 }
 
-// TerminatedText is when the evicted pod terminated; empty where no pod was evicted.
-func TerminatedText(d *evict.Decision) string {
+// TerminatedText is when an evicted candidate terminated; empty where it was not evicted.
+func TerminatedText(d *evict.Decision, c *evict.Considered) string {
 	switch {
-	case !d.TerminatedAt.IsZero():
-		return Clock(d.TerminatedAt) + " UTC, " + Age(d.TerminatedAt.Sub(d.Time)) + " after the decision"
-	case d.Code == evict.CodeEvicted, d.Code == evict.CodeInProgress:
+	case !c.TerminatedAt.IsZero():
+		return Clock(c.TerminatedAt) + " UTC, " + Age(c.TerminatedAt.Sub(d.Time)) + " after the decision"
+	case c.Code == evict.CodeEvicted, c.Code == evict.CodeInProgress:
 		return "not yet"
 	}
 	return ""

@@ -44,6 +44,13 @@ func TestStateLastEviction(t *testing.T) {
 		Decision: list[1].ID, Time: list[1].Time, Code: evict.CodeEvicted, Name: "shop/cart-66b8d-mm4qz", Reason: "working set 3.0 GiB", TerminatedAt: list[1].Time.Add(14 * time.Second),
 	}, got)
 	assert.Nil(t, scenes.Calm().WithCluster(nil, list[2:]).LastEviction, "no pod evicted")
+
+	two := scenes.TwoEvicted()
+	got = scenes.Calm().WithCluster(nil, two).LastEviction
+	assert.Equal(t, "evicted batch/report-28f7c-x2k9p and 1 more: working set 5.0 GiB; still terminating", got.Text(), "one of two has terminated")
+	two[0].TerminatedAt = two[0].Time.Add(10 * time.Minute)
+	got = scenes.Calm().WithCluster(nil, two).LastEviction
+	assert.Equal(t, "evicted batch/report-28f7c-x2k9p and 1 more: working set 5.0 GiB; terminated after 10 min", got.Text())
 }
 
 func TestDecisionTexts(t *testing.T) {
@@ -100,11 +107,13 @@ func TestPressureChangesPerCause(t *testing.T) {
 }
 
 func TestTerminatedText(t *testing.T) {
-	d := &evict.Decision{Code: evict.CodeEvicted, Time: scenes.Start()}
-	assert.Equal(t, "not yet", view.TerminatedText(d))
-	d.TerminatedAt = scenes.Start().Add(75 * time.Second)
-	assert.Equal(t, "12:01:15 UTC, 1 min 15 s after the decision", view.TerminatedText(d))
-	assert.Empty(t, view.TerminatedText(&evict.Decision{Code: evict.CodeWouldEvict, DryRun: true}), "no pod evicted")
+	d, c := &evict.Decision{Code: evict.CodeEvicted, Time: scenes.Start()}, &evict.Considered{Code: evict.CodeEvicted}
+	assert.Equal(t, "not yet", view.TerminatedText(d, c))
+	d.TerminatedAt = scenes.Start().Add(10 * time.Minute)
+	assert.Equal(t, "not yet", view.TerminatedText(d, c), "that is another pod of the decision")
+	c.TerminatedAt = scenes.Start().Add(75 * time.Second)
+	assert.Equal(t, "12:01:15 UTC, 1 min 15 s after the decision", view.TerminatedText(d, c))
+	assert.Empty(t, view.TerminatedText(d, &evict.Considered{Code: evict.CodeWouldEvict}), "no pod evicted")
 }
 
 func TestModeText(t *testing.T) {

@@ -112,6 +112,11 @@ func TestHeadline(t *testing.T) {
 	assert.True(t, judgedBy(memory, cpu).AllClear())
 	cpu.Partial = true
 	assert.False(t, judgedBy(memory, cpu).AllClear(), "what has just started has not judged")
+	cpu.Partial = false
+	ended := judgedBy(memory, cpu).WithOuter(&OuterPlugins{Ended: []plugins.Verdict{{Plugin: "vendor", Scope: "raid", Absent: "no answer since noon: the plugin has ended"}}})
+	assert.False(t, ended.AllClear())
+	text, _ = ended.Headline()
+	assert.Equal(t, "No pressure found; not judged: vendor raid", text)
 }
 
 func TestLevelText(t *testing.T) {

@@ -1,17 +1,25 @@
 package web
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/plimsoll-dev/plimsoll/daemon/guard"
+	"github.com/plimsoll-dev/plimsoll/daemon/view"
+	"github.com/plimsoll-dev/plimsoll/evict"
 )
 
 func TestConnectionsOfClientBounded(t *testing.T) {
@@ -60,6 +68,39 @@ func TestConnectionsOfClientBounded(t *testing.T) {
 	require.NoError(t, l.Close())
 	echoes.Wait()
 	assert.Empty(t, l.open, "nothing is kept of what is closed")
+}
+
+// The header of a request is bounded on each address, with authentication and without.
+func TestHeaderBounded(t *testing.T) {
+	server := &Server{
+		State: func() *view.State { return nil }, Healthy: func() error { return nil }, Log: slog.New(slog.DiscardHandler),
+		Decisions: func() []evict.Decision { return nil },
+	}
+	configured := filepath.Join(t.TempDir(), "web.yaml")
+	require.NoError(t, os.WriteFile(configured, []byte("{}\n"), 0o600))
+	for name, x := range map[string]Exposure{
+		"without authentication": {},
+		"with authentication":    {Auth: &guard.Authenticator{File: configured, Log: server.Log}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := server.Listen(t.Context(), "127.0.0.1:0", x)
+			require.NoError(t, err)
+			ctx, stop := context.WithCancel(t.Context())
+			served := make(chan error, 1)
+			go func() { served <- l.Serve(ctx) }()
+			for size, want := range map[int]int{32 << 10: http.StatusOK, 200 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, l.URL()+"-/healthy", http.NoBody)
+				require.NoError(t, err)
+				r.Header.Set("X-Long", strings.Repeat("x", size))
+				answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+				require.NoError(t, err)
+				assert.NoError(t, answer.Body.Close())
+				assert.Equal(t, want, answer.StatusCode, "%d bytes", size)
+			}
+			stop()
+			require.NoError(t, <-served)
+		})
+	}
 }
 
 func TestScrapesUnderWayBounded(t *testing.T) {

@@ -49,8 +49,9 @@ type pageData struct {
 	Hidden                       int          // workloads beyond those shown
 	Cluster                      *pageCluster // nil for an agent that runs standalone
 	Decisions                    []pageDecision
-	Unfolded                     int // how many decisions are not folded
-	Earlier                      int // how many are
+	Decides                      bool // without a decision no level has changed
+	Unfolded                     int  // how many decisions are not folded
+	Earlier                      int  // how many are
 	Failed                       []snapshot.Probe
 	FailedAdvice                 view.Advice
 	Probes                       int
@@ -132,7 +133,7 @@ func (p *page) data(open bool) pageData {
 		Memory: memoryFacts(s.Snapshot), Network: networkFacts(s.Snapshot),
 		Disks: diskRows(s, disks), IdleDisks: diskRows(s, idle), NICs: nicRows(s, shownNICs), RestNICs: nicRows(s, restNICs[:len(restNICs)-moreNICs]), MoreNICs: moreNICs, Rivals: newPageRivals(s.Outer),
 		Filesystems: filesystemRows(s.Snapshot, mounts), RestFilesystems: filesystemRows(s.Snapshot, restMounts),
-		Workloads: workloads, Hidden: hidden, Decisions: decisions, Unfolded: unfolded, Earlier: max(0, len(decisions)-unfolded),
+		Workloads: workloads, Hidden: hidden, Decisions: decisions, Decides: decides(s, p.now()), Unfolded: unfolded, Earlier: max(0, len(decisions)-unfolded),
 		Failed: printableProbes(view.FailedProbes(s.Snapshot.Probes)), FailedAdvice: view.ProbesAdvice(), Probes: len(s.Snapshot.Probes), Absences: view.Absences(s),
 		Noted: printableProbes(view.NotedProbes(s.Snapshot.Probes)),
 	}
@@ -220,6 +221,12 @@ func stale(s *view.State, now time.Time) (age time.Duration, is bool) {
 	period := time.Duration(s.Agent.TickSeconds * float64(time.Second))
 	age = s.Old(now)
 	return age, age > staleTicks*max(period, time.Second)
+}
+
+// decides reports whether an agent decides at present: it takes samples, and rounds end.
+func decides(s *view.State, now time.Time) bool {
+	_, old := stale(s, now)
+	return !old && (s.Cluster == nil || s.Cluster.RoundsStuckSeconds == 0)
 }
 
 // staleClass is the colour of a page's head: stale values are no all-clear. A pressure

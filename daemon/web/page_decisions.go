@@ -13,19 +13,19 @@ type pageDecision struct {
 	ID, Time, Stamp, Ago, Causes, Level, Outcome, Class, Reason string
 	Moment                                                      string   // link to its hour; empty: older than the history
 	Because                                                     []string // the reason of each cause
-	Victim                                                      *pageVictim
+	Victims                                                     []pageVictim
+	Changes                                                     []string // how far the pressure fell after them
+	Waits                                                       string   // instead of Changes, why that is unknown yet
 	Others                                                      []consideredRow
 	Omitted                                                     int
 	Open                                                        bool
 }
 
-// pageVictim is the evicted pod, and the course of its eviction.
+// pageVictim is an evicted pod, and the course of its eviction.
 type pageVictim struct {
 	ID, Name, Pod, UID, Relief string // ID is its cgroup
 	Answers                    []string
 	Terminated                 string
-	Changes                    []string
-	Waits                      string // instead of Changes, why that is unknown yet
 }
 
 // consideredRow is a skipped candidate.
@@ -54,7 +54,7 @@ func pageDecisions(list []evict.Decision, now time.Time, open bool) []pageDecisi
 
 // unfolded is how many decisions are not folded.
 func unfolded(list []pageDecision) int {
-	evicted := slices.IndexFunc(list, func(d pageDecision) bool { return d.Victim != nil })
+	evicted := slices.IndexFunc(list, func(d pageDecision) bool { return len(d.Victims) > 0 })
 	if evicted < evictionOpen {
 		return max(decisionsOpen, evicted+1)
 	}
@@ -74,12 +74,11 @@ func newPageDecision(d *evict.Decision, now time.Time, open bool) pageDecision {
 				on+" culprits: "+view.CulpritsText(c.Contention), on+" sufferers: "+view.SufferersText(c.Contention))
 		}
 	}
-	_, gone := d.FirstEvicted()
 	for i := range d.Candidates {
 		c := &d.Candidates[i]
 		switch {
-		case gone && (c.Code == evict.CodeEvicted || c.Code == evict.CodeInProgress || c.Code == evict.CodeWouldEvict):
-			p.Victim = newVictim(d, c)
+		case c.Code == evict.CodeEvicted || c.Code == evict.CodeInProgress || c.Code == evict.CodeWouldEvict:
+			p.Victims = append(p.Victims, newVictim(d, c))
 		case len(p.Others) < othersShown:
 			p.Others = append(p.Others, newConsidered(c))
 		default:
@@ -87,6 +86,9 @@ func newPageDecision(d *evict.Decision, now time.Time, open bool) pageDecision {
 		}
 	}
 	p.Omitted += d.Omitted
+	if p.Changes = view.PressureChanges(d); len(p.Changes) == 0 && !d.DryRun {
+		p.Waits = "unknown until each evicted pod has terminated and the cooldown is over"
+	}
 	return p
 }
 
@@ -112,19 +114,16 @@ func causeNames(causes []evict.Cause) string {
 	return strings.Join(titles, ", ")
 }
 
-func newVictim(d *evict.Decision, c *evict.Considered) *pageVictim {
-	v := &pageVictim{
+func newVictim(d *evict.Decision, c *evict.Considered) pageVictim {
+	v := pageVictim{
 		ID: c.Cgroup, Name: view.Printable(c.Name), UID: view.Printable(c.PodUID), Answers: answers(c),
-		Relief: view.Quantity(c.Relief, c.Unit) + " (" + view.Printable(c.Why) + ")", Terminated: view.TerminatedText(d), Changes: view.PressureChanges(d),
+		Relief: view.Quantity(c.Relief, c.Unit) + " (" + view.Printable(c.Why) + ")", Terminated: view.TerminatedText(d, c),
 	}
 	if c.Pod != nil {
 		v.Pod, v.UID = view.PodText(c.Pod), view.Printable(c.Pod.UID)
 	}
-	switch {
-	case d.DryRun:
+	if d.DryRun {
 		v.Terminated = "no: dry run"
-	case len(v.Changes) == 0:
-		v.Waits = "unknown until the pod has terminated and the cooldown is over"
 	}
 	return v
 }

@@ -78,6 +78,34 @@ func TestPageDryRunFirst(t *testing.T) {
 	assert.True(t, strings.Contains(text, "evicts no pod. It throttles pods."), "of evictions only")
 }
 
+func TestPageTwoEvicted(t *testing.T) {
+	shown := func(list []evict.Decision) string {
+		s := scenes.Evicted()
+		w := httptest.NewRecorder()
+		newPage(func() *view.State { return s.WithCluster(s.Cluster, list) }, func() []evict.Decision { return list }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		assert.Empty(t, unbalanced(w.Body.String()))
+		_, decisions, _ := strings.Cut(w.Body.String(), "<h2>Latest decisions</h2>")
+		victims, _, _ := strings.Cut(decisions, "Other candidates")
+		return victims
+	}
+	list := scenes.TwoEvicted()
+	text := shown(list)
+	first, second := strings.Index(text, ">batch/report-28f7c-x2k9p</a></b>"), strings.Index(text, ">shop/cart-66b8d-mm4qz</a></b>")
+	require.Positive(t, first)
+	require.Greater(t, second, first)
+	assert.Contains(t, text[first:second], "<dt>Terminated</dt><dd>12:01:00 UTC, 5 s after the decision</dd>")
+	assert.Contains(t, text[second:], "<dt>Terminated</dt><dd>not yet</dd>")
+	assert.Equal(t, 1, strings.Count(text, "unknown until each evicted pod has terminated"))
+
+	for i := range list {
+		list[i].DryRun = true
+	}
+	list[0].Code, list[0].Candidates[0].Code, list[0].Candidates[2].Code = evict.CodeWouldEvict, evict.CodeWouldEvict, evict.CodeWouldEvict
+	text = shown(list)
+	assert.Equal(t, 2, strings.Count(text, "<dd>no: dry run</dd>"))
+	assert.NotContains(t, text, "<dt>Pressure</dt>")
+}
+
 // The chart's agents ask the controller, which has reasons of its own to refuse.
 func TestPageAnswersOfController(t *testing.T) {
 	s, list := scenes.Evicted(), scenes.Decisions(false)
@@ -164,6 +192,32 @@ func TestPageConditions(t *testing.T) {
 	} {
 		text, _ := getPage(t, scenes.Calm().WithCluster(&c, nil), "", 0)
 		assert.Contains(t, text, want)
+	}
+}
+
+// Without a decision the page claims that no level has changed only while the agent decides.
+func TestPageNoDecision(t *testing.T) {
+	const claim = "None yet: no level has changed since the agent started."
+	for name, row := range map[string]struct {
+		change func(s *view.State)
+		age    time.Duration
+		claims bool
+	}{
+		"standalone":       {func(s *view.State) { s.Cluster = nil }, 0, true},
+		"rounds end":       {func(*view.State) {}, 0, true},
+		"rounds are stuck": {func(s *view.State) { s.Cluster.RoundsStuckSeconds = 600 }, 0, false},
+		"an old sample":    {func(*view.State) {}, time.Minute, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := scenes.Calm().WithCluster(&view.Cluster{PodsSynced: true}, nil)
+			row.change(s)
+			p := newPage(func() *view.State { return s }, func() []evict.Decision { return nil })
+			p.now = func() time.Time { return s.Snapshot.Time.Add(row.age) }
+			w := httptest.NewRecorder()
+			p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+			assert.Equal(t, row.claims, strings.Contains(w.Body.String(), claim))
+			assert.Equal(t, !row.claims, strings.Contains(w.Body.String(), `<p class="quiet">None yet.</p>`))
+		})
 	}
 }
 

@@ -226,17 +226,19 @@ func removeStaleSocket(ctx context.Context, path string) error {
 	return innermost(err)
 }
 
-// Timeouts of one request: a client that does not read loses its connection.
+// Bounds of one request, which may be of an unknown client: one that does not read loses
+// its connection.
 const (
 	headerTimeout   = 5 * time.Second
 	writeTimeout    = 60 * time.Second // a profile of 30 s fits
 	shutdownTimeout = 2 * time.Second
+	maxHeaderBytes  = 64 << 10 // 128 unfinished ones of a client are 8 MiB
 )
 
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeaderBytes,
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: streamsPerConnection},
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}

@@ -84,6 +84,11 @@ func Decisions(dryRun bool) []evict.Decision {
 	calm.Time = hard.Levels.Time.Add(50 * time.Second)
 	calm.Verdicts[0].Since = calm.Time
 	second.TerminatedAt = second.Time.Add(14 * time.Second)
+	for i := range second.Candidates {
+		if c := &second.Candidates[i]; c.Code == evict.CodeEvicted {
+			c.TerminatedAt = second.TerminatedAt
+		}
+	}
 	after := calm.Verdicts[0]
 	second.After = []evict.Cause{{
 		Plugin: after.Plugin, Scope: after.Scope, Level: after.Level, Since: after.Since,
@@ -91,6 +96,21 @@ func Decisions(dryRun bool) []evict.Decision {
 	}}
 	ended, _ := evict.Decide(input(calm, hard.Levels, config, memory))
 	return []evict.Decision{ended, second, first}
+}
+
+// TwoEvicted are Decisions without the last one, where the pod that a PodDisruptionBudget
+// blocks is evicted as well: it terminates after 5 s, and the other one has not terminated.
+func TwoEvicted() []evict.Decision {
+	list := Decisions(false)[1:]
+	d := &list[0]
+	d.TerminatedAt, d.After = time.Time{}, nil
+	for i := range d.Candidates {
+		d.Candidates[i].TerminatedAt = time.Time{}
+	}
+	first := &d.Candidates[0]
+	first.Code, first.Reason, first.TerminatedAt = evict.CodeEvicted, first.Why, d.Time.Add(5*time.Second)
+	first.Answers = []evict.Answer{{Time: d.Time.Add(20 * time.Millisecond), Outcome: evict.Evicted, Code: http.StatusCreated}}
+	return list
 }
 
 // answerRequests has the API server refuse the first candidate and take the second.
