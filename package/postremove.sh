@@ -7,6 +7,8 @@ case "$1" in
 purge | 0)
 	used=$(stat -c %i /var/lib/plimsoll/state/agent.lock 2>/dev/null) || true
 	if [ -n "$used" ] && grep -q ":$used " /proc/locks; then
+		# The number of the user plimsoll may become another user's.
+		! getent passwd plimsoll >/dev/null || chown -R --from=plimsoll root:root /var/lib/plimsoll
 		echo 'plimsoll: /var/lib/plimsoll stays: another agent uses it. Once that is removed too: rm -r /var/lib/plimsoll' >&2
 	else
 		rm -rf /var/lib/plimsoll

@@ -1,6 +1,7 @@
 package probes
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -26,12 +27,21 @@ func (p *kubeletPlaces) use(m mount) snapshot.FilesystemUse {
 		return ""
 	case p.numbers[m.Number]:
 		return snapshot.UseKubelet
-	case p.dir != "" && strings.HasPrefix(m.Point, p.dir+"/"):
+	case p.dir != "" && strings.HasPrefix(m.Point, p.dir+"/"), isVolume(m.Point):
 		return snapshot.UseVolume
 	case p.unknown:
 		return ""
 	}
 	return snapshot.UseNode
+}
+
+// isVolume tells whether a mountpoint has the form of a kubelet's, whichever its directory is:
+// …/pods/UID/volumes/…, or …/plugins/kubernetes.io/…, where it mounts a volume first.
+func isVolume(point string) bool {
+	_, below, _ := strings.Cut(point, "/pods/")
+	uid, place, _ := strings.Cut(below, "/")
+	id, err := hex.DecodeString(strings.ReplaceAll(uid, "-", "")) // that of a static pod has no hyphens
+	return err == nil && len(id) == 16 && strings.HasPrefix(place, "volumes/") || strings.Contains(point, "/plugins/kubernetes.io/")
 }
 
 // findKubelet searches the configured directories. Without a kubelet's

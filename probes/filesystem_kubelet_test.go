@@ -3,6 +3,7 @@ package probes
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,6 +80,25 @@ func TestKubeletFilesystemsTold(t *testing.T) {
 		h.FollowFilesystems(row.config)
 		assert.Equal(t, row.want, s.uses(h), what)
 	}
+}
+
+// The volume of a pod is none of the node's, also where the kubelet's directory is not the
+// configured one.
+func TestKubeletVolumeByItsForm(t *testing.T) {
+	const uid = "0a1b2c3d-0a1b-4c3d-8e9f-0a1b2c3d4e5f"
+	for point, want := range map[string]snapshot.FilesystemUse{
+		"/var/lib/k0s/kubelet/pods/" + uid + "/volumes/kubernetes.io~csi/pvc-1/mount":                      snapshot.UseVolume,
+		"/var/lib/k0s/kubelet/pods/" + strings.ReplaceAll(uid, "-", "") + "/volumes/kubernetes.io~csi/p/m": snapshot.UseVolume, // of a static pod
+		"/var/lib/k0s/kubelet/plugins/kubernetes.io/local-volume/mounts/pv":                                snapshot.UseVolume,
+		"/srv/pods/" + uid + "/data": snapshot.UseNode,
+		"/srv/pods/db/volumes/a":     snapshot.UseNode,
+		"/var/lib/k0s":               snapshot.UseNode,
+		"/":                          snapshot.UseNode,
+	} {
+		assert.Equal(t, want, (&kubeletPlaces{}).use(mount{Point: point, Number: "8:1"}), point)
+	}
+	unknown := &kubeletPlaces{unknown: true}
+	assert.Equal(t, snapshot.UseVolume, unknown.use(mount{Point: "/k/pods/" + uid + "/volumes/a"}))
 }
 
 func TestKubeletFilesystemMountedTwice(t *testing.T) {

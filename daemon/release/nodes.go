@@ -61,31 +61,27 @@ func (r *Release) node(ctx context.Context, name string) error {
 	return errors.Join(err, custom)
 }
 
-// unmark removes taints and conditions from a Node, and restores CPU limits of its pods.
+// unmark removes taints and conditions from a Node, and restores CPU limits of its pods. The
+// taints come first: their patch needs the Node as it was read.
 func (r *Release) unmark(ctx context.Context, u *unstructured.Unstructured) error {
 	node := &corev1.Node{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, node); err != nil {
 		return err
 	}
-	resized := r.resized(ctx, node)
+	var untainted error
+	if taints, some := kube.RemovalPatch(node); some {
+		if untainted = r.patch(ctx, nodeResource(), u, types.JSONPatchType, taints); untainted == nil {
+			r.report("%s: taints removed: %s", nameOf(u), taintsText(evict.Owned(node)))
+		}
+	}
 	conditions, some, err := lease.RemovalPatch(node)
-	err = errors.Join(resized, err)
 	if err == nil && some {
 		if err = r.patch(ctx, nodeResource(), u, types.JSONPatchType, conditions, "status"); err == nil {
 			r.report("%s: conditions removed", nameOf(u))
-			return nil // the Node has changed: the next pass continues
 		}
-	}
-	taints, some := kube.RemovalPatch(node)
-	if some {
-		lifted := r.patch(ctx, nodeResource(), u, types.JSONPatchType, taints)
-		if lifted == nil {
-			r.report("%s: taints removed: %s", nameOf(u), taintsText(evict.Owned(node)))
-		}
-		err = errors.Join(err, lifted)
 	}
 	r.noteUnrecorded(node)
-	return err
+	return errors.Join(untainted, err, r.resized(ctx, node))
 }
 
 // resized restores the CPU limits of the pods of a Node that its agent has resized.

@@ -141,9 +141,13 @@ func (r *Release) sweep(ctx context.Context, pass func(context.Context) error) e
 	}
 }
 
-// removeMarks but Leases: while those exist, the agents do not count as gone.
+// removeMarks but Leases: while those exist, the agents do not count as gone. What changes
+// something for pods and data mover loads comes first: Helm waits for the Job for 5 min, and a
+// cluster may have thousands of loads that have ended.
 func (r *Release) removeMarks(ctx context.Context) error {
-	return errors.Join(r.gates(ctx), r.loads(ctx), r.repositories(ctx), r.backups(ctx), r.nodes(ctx), r.customNodes(ctx), r.evictionRequests(ctx))
+	const ended = true
+	return errors.Join(r.gates(ctx), r.nodes(ctx), r.customNodes(ctx), r.evictionRequests(ctx),
+		r.loads(ctx, !ended), r.repositories(ctx), r.backups(ctx), r.loads(ctx, ended))
 }
 
 // evictionRequests withdraws, by deleting them, those that agents made.
@@ -243,13 +247,16 @@ func (r *Release) gates(ctx context.Context) error {
 	})
 }
 
-// loads releases hidden data mover loads and removes tickets and reasons from
-// all.
-func (r *Release) loads(ctx context.Context) error {
+// loads releases hidden data mover loads, and removes tickets and reasons: from those that have
+// ended, or from the others.
+func (r *Release) loads(ctx context.Context, ended bool) error {
 	var errs []error
 	for _, kind := range admission.Kinds() {
 		of := admission.Resource(kind)
 		errs = append(errs, r.each(ctx, of, func(u *unstructured.Unstructured) error {
+			if admission.Ended(u) != ended {
+				return nil
+			}
 			body, hidden, err := admission.ReleasePatch(u)
 			if err != nil || body == nil {
 				return err

@@ -232,6 +232,10 @@ func TestChartRefusesBadValues(t *testing.T) {
 		"podMonitor.enabled=true,serviceMonitor.enabled=true":   "enable one of them",
 		"controller.config.election.namespace=elsewhere":        "controller.config.election.namespace: the controller has rights on its Lease in plimsoll-system alone",
 		"controller.config.election.enabled=false":              "controller.config.election.enabled=false: two replicas",
+		"agent.config.lease.enabled=false":                      "agent.config.lease.enabled=false: the agents' Leases carry their requests",
+
+		"agent.config.eviction.dryRun=false,controller.replicas=0":                  "no controller would answer the agents' requests",
+		"agent.config.eviction.dryRun=false,controller.config.agents.enabled=false": "no controller would answer the agents' requests",
 	} {
 		_, err := h.Try("template", "plimsoll", chart.Dir, "--set", set)
 		require.ErrorContains(t, err, says, set)
@@ -240,6 +244,18 @@ func TestChartRefusesBadValues(t *testing.T) {
 	require.ErrorContains(t, err, "image.digest and image.tag: which of the two runs?")
 	_, err = h.Try("template", "plimsoll", chart.Dir, "--namespace", "elsewhere")
 	require.ErrorContains(t, err, "Plimsoll's namespace is plimsoll-system")
+}
+
+// A controller that answers no agent is refused only where agents that act wait for it.
+func TestChartWithoutAnswers(t *testing.T) {
+	h := chart.NewHelm(t, "")
+	const acts, away = "agent.config.eviction.dryRun=false,", "controller.replicas=0,controller.config.agents.enabled=false"
+	for _, set := range []string{
+		away, acts + "profile=observe," + away, acts + "agent.config.eviction.enabled=false," + away, acts + "agent.config.eviction.viaFallback=true," + away,
+		acts + "agent.config.eviction.via=direct,agent.config.lease.enabled=false," + away, acts + "agent.config.eviction.via=request," + away,
+	} {
+		h.Render("--set", set)
+	}
 }
 
 func TestChartConfigsValid(t *testing.T) {

@@ -45,6 +45,30 @@ func TestPurgeKeepsStateInUse(t *testing.T) {
 	}
 }
 
+// State that stays is root's before the package's user is deleted, whose number another user
+// may get.
+func TestPurgeLeavesStateToRoot(t *testing.T) {
+	text, err := os.ReadFile("../postremove.sh")
+	require.NoError(t, err)
+	bin, root := t.TempDir(), t.TempDir()
+	calls, place := filepath.Join(bin, "calls"), filepath.Join(root, "var/lib/plimsoll")
+	for _, tool := range []string{"getent", "systemctl", "chown", "userdel", "groupdel"} {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, tool), []byte("#!/bin/sh\necho "+tool+" \"$@\" >>"+calls+"\n"), 0o755))
+	}
+	agent, err := state.Acquire(filepath.Join(place, "state"), time.Now(), state.ByPod)
+	require.NoError(t, err)
+	defer agent.Release()
+	here := strings.NewReplacer("/var/lib/plimsoll", place, "/run/", filepath.Join(root, "run")+"/").Replace(string(text))
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", here, "postremove", "purge")
+	cmd.Env = []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	done, err := os.ReadFile(calls)
+	require.NoError(t, err)
+	assert.Equal(t, "getent passwd plimsoll\nchown -R --from=plimsoll root:root "+place+
+		"\ngetent passwd plimsoll\nuserdel plimsoll\ngetent group plimsoll\ngroupdel plimsoll\n", string(done))
+}
+
 // What another agent has put on this node is its own, so nobody is told to remove it.
 func TestRemovalNamesAnotherAgent(t *testing.T) {
 	text, err := os.ReadFile("../preremove.sh")

@@ -6,8 +6,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/gate"
 )
+
+// Ended tells whether a load's phase is final.
+func Ended(u *unstructured.Unstructured) bool {
+	return ended(&vgdp.Load{Phase: vgdp.Phase(fields(u.Object).text("status", "phase"))})
+}
 
 // ReleasePatch is the JSON merge patch that removes all annotations of the
 // controller from a load, and restores the data mover of a hidden one; nil: there
