@@ -3,11 +3,9 @@ package evict
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/pods"
 	"github.com/plimsoll-dev/plimsoll/problems"
 )
@@ -149,23 +147,4 @@ func nodeRateLimit(in Input, b RateLimits) (Code, string) {
 	}
 	return CodeRateLimit, fmt.Sprintf("eviction rate limit of this node reached (%d per minute); next eviction possible at %s",
 		k.size, clock(in.Time.Add(k.next(b.Node, in.Uptime))))
-}
-
-// ownerRateLimit is the same for the pods of one owner. Where memory is below its floor an owner
-// whose bucket is not stored has one token in advance: else no pod could be evicted in the first
-// minutes of a node, when all pods start. The node's own bucket bounds all of them.
-func (r *evaluation) ownerRateLimit(b RateLimits, c *Considered) (Code, string) {
-	owner := ownerOf(c.Pod)
-	k, empty := r.Config.Limits.ownerBucket(), b.emptyOf(owner)
-	_, stored := b.Owners[owner]
-	if k.left(empty, r.Uptime) > 0 || !stored && r.urgent(c) {
-		return "", ""
-	}
-	return CodeRateLimit, fmt.Sprintf("eviction rate limit of %s on this node reached (%d per hour); next eviction possible at %s",
-		owner, k.size, clock(r.Time.Add(k.next(empty, r.Uptime))))
-}
-
-// urgent reports whether a candidate may be evicted because memory is below its floor.
-func (r *evaluation) urgent(c *Considered) bool {
-	return slices.ContainsFunc(r.Levels.Verdicts, func(v plugins.Verdict) bool { return v.Urgent && r.evictableFor(v, c) })
 }

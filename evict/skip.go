@@ -52,6 +52,26 @@ func (r *evaluation) skip(c *Considered) (Code, string) {
 	return r.ownerRateLimit(r.state.RateLimits, c)
 }
 
+// ownerRateLimit is why the eviction rate limit of a pod's owner allows no eviction now; empty
+// when it allows one. Where memory is below its floor an owner
+// whose bucket is not stored has one token in advance: else no pod could be evicted in the first
+// minutes of a node, when all pods start. The node's own bucket bounds all of them.
+func (r *evaluation) ownerRateLimit(b RateLimits, c *Considered) (Code, string) {
+	owner := ownerOf(c.Pod)
+	k, empty := r.Config.Limits.ownerBucket(), b.emptyOf(owner)
+	_, stored := b.Owners[owner]
+	if k.left(empty, r.Uptime) > 0 || !stored && r.urgent(c) {
+		return "", ""
+	}
+	return CodeRateLimit, fmt.Sprintf("eviction rate limit of %s on this node reached (%d per hour); next eviction possible at %s",
+		owner, k.size, clock(r.Time.Add(k.next(empty, r.Uptime))))
+}
+
+// urgent reports whether a candidate may be evicted because memory is below its floor.
+func (r *evaluation) urgent(c *Considered) bool {
+	return slices.ContainsFunc(r.Levels.Verdicts, func(v plugins.Verdict) bool { return v.Urgent && r.evictableFor(v, c) })
+}
+
 func (c *Config) optOutHoldsAtHard(namespace string) bool {
 	return slices.Contains(c.OptOutHard, namespace) || slices.Contains(c.OptOutHard, "*")
 }
