@@ -94,8 +94,7 @@ release: ## bin/release: all that is published of the version that HEAD is tagge
 	@GOFLAGS=-trimpath GOWORK=off go run ./package/release '$(RELEASE)'
 
 # What is generated bears the usual line, or stands in docs.
-lint: ## vet, golangci-lint, actionlint, tidy modules, generated files up to date
-	go vet ./...
+lint: ## golangci-lint, which vets too, actionlint, tidy modules, generated files up to date
 	$(GOLANGCI) run ./...
 	go tool -modfile=e2e/tools/actionlint/go.mod actionlint
 	go mod tidy -diff

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -308,6 +309,15 @@ func (p patcher) Patch(_ context.Context, name string, _ types.PatchType, body [
 		return nil, l.answer
 	}
 	return l.server.patch(a)
+}
+
+// List one Backup by its name.
+func (p patcher) List(_ context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	list := &unstructured.UnstructuredList{}
+	if u := p.leader.server.now[strings.TrimPrefix(o.FieldSelector, "metadata.name=")]; u != nil {
+		list.Items = append(list.Items, *u.DeepCopy())
+	}
+	return list, nil
 }
 
 // learn the next changes.

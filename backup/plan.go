@@ -78,7 +78,7 @@ type planner struct {
 	config  Config
 	quiet   bool
 	objects map[string]*Object // by UID, all of one Velero
-	refused Refusals
+	refused *Refusals
 	// handedBack: the positions are Velero's own queue's.
 	handedBack bool
 }
@@ -235,6 +235,7 @@ func (p *planner) pause(in *Input) time.Duration {
 		}
 	}
 	for i := range in.Backups {
+		until(p.refused.Until(key(&in.Backups[i])))
 		switch b := &in.Backups[i]; {
 		case b.waits():
 			until(b.Due.Opens)

@@ -40,7 +40,7 @@ func object(b Backup, waiting Waiting) *Object {
 func planned(config Config, now time.Time, quiet bool, objects ...*Object) []write {
 	in := Input{Time: now, Config: config, Namespaces: NewNamespaces([]string{"a", "b"}), Backups: Backups(objects), Exact: quiet}
 	d := Decide(in)
-	p := planner{now: now, config: config, quiet: quiet, objects: byUID(objects)}
+	p := planner{now: now, config: config, quiet: quiet, objects: byUID(objects), refused: &Refusals{}}
 	return p.writes(&d)
 }
 
@@ -227,7 +227,7 @@ func (c *cutOff) writes(quiet bool) []write {
 		return planned(Config{Limit: 1}, noon, quiet, c.objects...)
 	}
 	d := c.decide()
-	list, _ := (&planner{now: noon, objects: byUID(c.objects)}).handBack(&d)
+	list, _ := (&planner{now: noon, objects: byUID(c.objects), refused: &Refusals{}}).handBack(&d)
 	return list
 }
 
@@ -265,7 +265,7 @@ func TestHandBackWritesPositions(t *testing.T) {
 	}
 	for step, want := range []map[string]int{{"b": 3, "c": 4}, {"a": 2, "b": 3, "c": 4, "left": 1}, {"a": 2, "b": 3, "c": 4, "left": 1}} {
 		d := Decide(Input{Time: noon, Backups: Backups(objects), Namespaces: NewNamespaces(nil), HandBack: true})
-		list, last := (&planner{now: noon, objects: byUID(objects)}).handBack(&d)
+		list, last := (&planner{now: noon, objects: byUID(objects), refused: &Refusals{}}).handBack(&d)
 		assert.Equal(t, step > 0, last)
 		written := map[string]int{}
 		for _, w := range list {
@@ -317,4 +317,12 @@ func TestBackupBeingDeletedNeverStarts(t *testing.T) {
 			yield(b.UID)
 		}
 	}))
+}
+
+// The next round comes when something may be written again.
+func TestPauseUntilRefusalEnds(t *testing.T) {
+	var refused Refusals
+	refused.Add("u", "5", noon.Add(40*time.Second))
+	in := Input{Time: noon, Backups: []Backup{{UID: "u", Version: 5}, {UID: "v", Version: 5}}}
+	assert.Equal(t, 40*time.Second, (&planner{now: noon, refused: &refused}).pause(&in))
 }

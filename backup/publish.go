@@ -10,6 +10,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/backup/objective"
 	"github.com/plimsoll-dev/plimsoll/problems"
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 )
 
 // reference is the object of an Event.
@@ -188,16 +189,10 @@ func (r *Reconciler) logWrite(w write) {
 	}
 }
 
-// maxRefusalText bounds the text of a refusal in bytes: an admission webhook may return any.
-const maxRefusalText = 500
-
-// refuse remembers that a write was refused, and publishes it. The Event has the version of the
-// Backup; so has its text, since Events of the same text are one, with the version of the first.
-func (r *Reconciler) refuse(v *velero, w write, err error) {
-	b, version := &w.object.Backup, w.object.ResourceVersion
-	v.refused.Add(w.object.UID, version, time.Now().Add(RefusedFor))
-	why := err.Error()
-	why = strings.ToValidUTF8(why[:min(len(why), maxRefusalText)], "")
+// publishRefusal publishes that a write is refused. The Event has the version of the Backup; so
+// has its text, since Events of the same text are one, with the version of the first.
+func (r *Reconciler) publishRefusal(w write, err error) {
+	b, version, why := &w.object.Backup, w.object.ResourceVersion, reconcile.Why(err)
 	follows := ""
 	if b.waits() {
 		follows = "; it does not start, and Backups behind it that share a namespace with it wait for it"

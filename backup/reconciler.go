@@ -161,11 +161,12 @@ func (r *Reconciler) reconcile(ctx context.Context) time.Duration {
 		v := r.veleroOf(namespace)
 		v.handedBack = false
 		in := Input{Time: now, Config: s.Config, Namespaces: r.names, Backups: Backups(objects), Exact: v.quiet(now, objects)}
+		r.settle(ctx, v, objects)
 		v.refused.Mark(&in)
 		r.deadlines(s, namespace, v, &in, objects, left[namespace])
 		d := Decide(in)
 		reports = append(reports, NewReport(namespace, in, d))
-		p := planner{now: now.UTC().Truncate(time.Second), config: s.Config, quiet: in.Exact, objects: byUID(objects), refused: v.refused}
+		p := planner{now: now.UTC().Truncate(time.Second), config: s.Config, quiet: in.Exact, objects: byUID(objects), refused: &v.refused}
 		r.publish(v, &p, &d)
 		pause = min(pause, p.pause(&in))
 		_, bad := r.write(ctx, v, p.writes(&d))
@@ -187,15 +188,18 @@ func (r *Reconciler) handBack(ctx context.Context, s Settings) time.Duration {
 	r.loop.Publish(published{reports: []Report{}, unqueued: unqueued(all, time.Now())})
 	r.foreseen.forget()
 	r.refreshNames()
+	pause := s.Resync
 	for namespace, objects := range all {
 		v := r.veleroOf(namespace)
 		in := Input{Time: time.Now(), Config: s.Config, Namespaces: r.names, Backups: Backups(objects), HandBack: true}
+		r.settle(ctx, v, objects)
 		v.refused.Mark(&in)
+		p := planner{now: in.Time, config: s.Config, objects: byUID(objects), refused: &v.refused, handedBack: v.handedBack}
+		pause = min(pause, p.pause(&in))
 		if !slices.ContainsFunc(objects, func(o *Object) bool { return o.Annotated && o.active() && !v.refused.hold(&o.Backup) }) {
 			continue
 		}
 		d := Decide(in)
-		p := planner{now: in.Time, config: s.Config, objects: byUID(objects), refused: v.refused, handedBack: v.handedBack}
 		list, last := p.handBack(&d)
 		if written, _ := r.write(ctx, v, list); last && written > 0 && written == len(p.accepted(list)) {
 			v.handedBack = true
@@ -203,7 +207,7 @@ func (r *Reconciler) handBack(ctx context.Context, s Settings) time.Duration {
 		}
 		return min(retry, s.Resync)
 	}
-	return s.Resync
+	return pause
 }
 
 // unqueued is how long the oldest New Backup of each Velero has waited.
@@ -235,7 +239,7 @@ func (r *Reconciler) refreshNames() {
 func (r *Reconciler) veleroOf(namespace string) *velero {
 	v := r.velero[namespace]
 	if v == nil {
-		v = &velero{published: map[string]publishedState{}, refused: Refusals{}, seed: maphash.MakeSeed(), learned: learned{inProgress: map[types.UID]bool{}}}
+		v = &velero{published: map[string]publishedState{}, seed: maphash.MakeSeed(), learned: learned{inProgress: map[types.UID]bool{}}}
 		r.velero[namespace] = v
 	}
 	return v
@@ -271,7 +275,8 @@ const writesPerRound = 100
 
 // write makes the first of these changes, and returns how many were made and
 // whether one failed. A conflict is no failure: the changed or deleted Backup will
-// be observed soon. After a refusal the next round decides without that Backup.
+// be observed soon. After a refusal the next round decides without that Backup. It ends with a
+// failure that is not of one Backup alone, or has taken long.
 func (r *Reconciler) write(ctx context.Context, v *velero, list []write) (written int, failed bool) {
 	refusedNow := 0
 	for _, w := range list[:min(len(list), writesPerRound)] {
@@ -280,6 +285,7 @@ func (r *Reconciler) write(ctx context.Context, v *velero, list []write) (writte
 		case err == nil:
 			r.cache.wrote(w.object, version)
 			r.counters.Change(func(c *Counts) { c.Writes.Add(string(w.kind)) })
+			v.refused.Made()
 			r.logWrite(w)
 			written++
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
@@ -288,19 +294,45 @@ func (r *Reconciler) write(ctx context.Context, v *velero, list []write) (writte
 		case ctx.Err() != nil: // the term is over: whether it was written is not known
 			r.counters.Change(func(c *Counts) { c.Failures++ })
 			return written, true
-		case refused(err):
-			r.counters.Change(func(c *Counts) { c.Failures++ })
-			r.refuse(v, w, err)
-			if failed, refusedNow = true, refusedNow+1; refusedNow == refusalsPerRound {
-				return written, true
-			}
 		default:
 			r.counters.Change(func(c *Counts) { c.Failures++ })
-			r.Log.Warn("failed to write backup; retrying", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err)
-			return written, true
+			failed, refusedNow = true, refusedNow+1
+			if !r.recordFailure(v, w, err) || refusedNow == refusalsPerRound {
+				return written, true
+			}
 		}
 	}
 	return written, failed
+}
+
+// recordFailure remembers a Backup that was not changed. It is true where others are to be
+// written at once.
+func (r *Reconciler) recordFailure(v *velero, w write, err error) (goesOn bool) {
+	uid, version := key(&w.object.Backup)
+	if reconcile.Refused(err) {
+		v.refused.Refusals.Add(uid, version, time.Now().Add(RefusedFor))
+		r.publishRefusal(w, err)
+		return true
+	}
+	times := v.refused.Failed(uid, version, err, w.kind == kindStart)
+	r.Log.Warn("failed to write backup; retrying", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", err, "othersGoOn", times > 0)
+	if times >= lastingTimes {
+		r.publishRefusal(w, err)
+	}
+	return times > 0 && !reconcile.Unanswered(err)
+}
+
+// settle finds out whether Backups have started whose start was not answered.
+func (r *Reconciler) settle(ctx context.Context, v *velero, objects []*Object) {
+	if v.refused.None() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
+	defer cancel()
+	for _, o := range objects {
+		uid, version := key(&o.Backup)
+		v.refused.Settle(ctx, uid, version, o.Name, r.Backups.Namespace(o.Namespace))
+	}
 }
 
 // patch makes one write; it returns the new version.

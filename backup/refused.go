@@ -1,62 +1,54 @@
 package backup
 
 import (
-	"errors"
-	"maps"
-	"net/http"
+	"strconv"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/reconcile"
 )
 
-// Refusals are the Backups that the API server refuses to change, by UID. Nothing is written
-// to them for a while, so that others go on. They may be read from the Events of ReasonRefused.
-type Refusals map[string]refusal
-
-type refusal struct {
-	version uint64    // of the Backup that was refused
-	until   time.Time // nothing is written to it, unless it has another version
-}
+// Refusals are the Backups that the API server did not change when it was asked to. They may be
+// read from the Events of ReasonRefused.
+type Refusals struct{ reconcile.Refusals }
 
 // RefusedFor is how long a Backup that the API server refuses to change is left alone, unless
 // it changes. An Event of the reason ReasonRefused tells of each try.
-const RefusedFor = 5 * time.Minute
+const RefusedFor = reconcile.RefusedFor
 
 // refusalsPerRound bounds how many a round finds: where the API server refuses every write,
 // few are tried.
 const refusalsPerRound = 3
 
-// refused tells whether the API server refuses this change of this object: not where the server
-// is away or overloaded, or does not know the client.
-func refused(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch code := status.Status().Code; code {
-	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
-		return false
-	default:
-		return code >= 400 && code < 500
-	}
-}
+// lastingTimes is how often in a row a write fails before it counts as refused: from then on it
+// is tried at intervals of RefusedFor.
+const lastingTimes = 4
 
 // Add the refusal of a Backup at a resource version.
-func (r Refusals) Add(uid types.UID, version string, until time.Time) {
-	r[string(uid)] = refusal{versionOf(version), until}
+func (r *Refusals) Add(uid types.UID, version string, until time.Time) {
+	r.Refusals.Add(uid, number(versionOf(version)), until)
 }
+
+func number(version uint64) string { return strconv.FormatUint(version, 10) }
+
+// key of a Backup at its version.
+func key(b *Backup) (types.UID, string) { return types.UID(b.UID), number(b.Version) }
 
 // hold tells whether nothing is to be written to a Backup.
-func (r Refusals) hold(b *Backup) bool {
-	of, there := r[b.UID]
-	return there && of.version == b.Version
-}
+func (r *Refusals) hold(b *Backup) bool { return !r.None() && r.Held(key(b)) }
 
-// Mark the Backups of an input to which nothing is to be written.
-func (r Refusals) Mark(in *Input) {
-	maps.DeleteFunc(r, func(_ string, of refusal) bool { return !in.Time.Before(of.until) })
+// Mark the Backups of an input to which nothing is to be written. One that may have been let
+// start, since the API server did not answer, takes its slot until that is known.
+func (r *Refusals) Mark(in *Input) {
+	r.Begin(in.Time)
 	for i := range in.Backups {
-		in.Backups[i].Refused = r.hold(&in.Backups[i])
+		b := &in.Backups[i]
+		if b.Refused = r.hold(b); !b.Refused || in.HandBack {
+			continue
+		}
+		if _, unknown := r.Unknown(key(b)); unknown {
+			b.Phase, b.ReadySince, b.Refused = Ready, in.Time, false
+		}
 	}
 }

@@ -158,23 +158,75 @@ func TestLeadersRefusedStartInOrder(t *testing.T) {
 	}
 }
 
-func TestRefusedErrors(t *testing.T) {
-	for _, tt := range []struct {
-		err  error
-		want bool
+// A Backup for which a webhook fails, or hangs, stops no other, but those that share a namespace
+// with it. It is tried again, and published when that lasts.
+func TestFailingStopsNoOther(t *testing.T) {
+	webhook := apierrors.NewInternalError(errors.New(`failed calling webhook "x": connection refused`))
+	for name, c := range map[string]struct {
+		err      error
+		position int
+		within   time.Duration // each other one starts
 	}{
-		{invalid("b"), true},
-		{apierrors.NewForbidden(groupResource, "b", errors.New("a policy")), true},
-		{apierrors.NewBadRequest("a webhook"), true},
-		{fmt.Errorf("patch: %w", invalid("b")), true},
-		{apierrors.NewUnauthorized("an old token"), false},
-		{apierrors.NewTooManyRequests("busy", 1), false},
-		{apierrors.NewInternalError(errors.New("etcd")), false},
-		{apierrors.NewServiceUnavailable("it starts"), false},
-		{apierrors.NewTimeoutError("late", 1), false},
-		{context.DeadlineExceeded, false},
-		{errors.New("connection refused"), false},
+		"webhook fails, not queued":      {webhook, 0, 3 * time.Second},
+		"webhook fails, does not start":  {webhook, 1, 3 * time.Second},
+		"answer is late, not queued":     {context.DeadlineExceeded, 0, 3 * time.Second},
+		"answer is late, does not start": {context.DeadlineExceeded, 1, 95 * time.Second}, // it is tried twice
 	} {
-		assert.Equal(t, tt.want, refused(tt.err), "%v", tt.err)
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t, 1)
+				s.refuse = map[string]error{"bad": c.err}
+				s.backup("bad", c.position, "a")
+				for _, name := range []string{"same", "other", "last"} {
+					s.backup(name, 0, map[string]any{"same": "a", "other": "b", "last": "c"}[name])
+				}
+				for _, name := range []string{"other", "last"} {
+					s.pass(c.within)
+					require.Equal(t, Ready, s.phase(name))
+					require.True(t, s.become(Ready, InProgress))
+					require.True(t, s.become(InProgress, "Completed"))
+				}
+				assert.Zero(t, s.said())
+				s.pass(20 * time.Minute)
+				assert.Equal(t, Queued, s.phase("same"))
+				assert.NotZero(t, s.said())
+				s.refuse = nil
+				s.pass(RefusedFor + 3*time.Second)
+				for range 2 {
+					require.True(t, s.become(Ready, InProgress))
+					require.True(t, s.become(InProgress, "Completed"))
+					s.pass(time.Second)
+				}
+				assert.Equal(t, []Phase{"Completed", "Completed"}, []Phase{s.phase("bad"), s.phase("same")})
+				assert.Equal(t, 1, s.most)
+			})
+		})
+	}
+}
+
+// A start whose answer does not come may still be made: its slot is given to no other.
+func TestLateStartKeepsSlot(t *testing.T) {
+	for name, lands := range map[string]time.Duration{"at once": 0, "after 30 s": 30 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t, 1)
+				s.refuse = map[string]error{"slow": context.DeadlineExceeded}
+				s.backup("slow", 1, "a")
+				s.backup("other", 2, "b")
+				s.learn(len(s.history))
+				for s.sent == nil || s.sent.name != "slow" {
+					s.resume()
+				}
+				late := *s.sent
+				s.pass(lands)
+				assert.Equal(t, Queued, s.phase("other"))
+				_, err := s.patch(late)
+				require.NoError(t, err)
+				s.pass(time.Hour)
+				assert.Equal(t, Ready, s.phase("slow"))
+				assert.Equal(t, Queued, s.phase("other"))
+				assert.Equal(t, 1, s.most)
+			})
+		})
 	}
 }

@@ -1,5 +1,6 @@
 // Package reconcile is what the controllers of a cluster have in common: rounds, one
-// after the other, each of which observes, decides and writes.
+// after the other, each of which observes, decides and writes, and the objects that are
+// left out of them because the API server does not change them ([Refusals]).
 //
 // # Usage
 //

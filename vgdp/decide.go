@@ -241,6 +241,9 @@ func (d *decider) waitsForNode(namespace string) bool {
 
 // notReady says why a load could not use a ticket now; the zero value: it could.
 func (in *Input) notReady(l *Load) Wait {
+	if l.Refused != "" {
+		return Wait{Code: CodeNotReady, Detail: l.Refused}
+	}
 	if l.NotReady != "" {
 		return Wait{Code: CodeNotReady, Detail: l.NotReady}
 	}

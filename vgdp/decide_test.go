@@ -160,3 +160,22 @@ func TestWaitBlockedByLongestRunning(t *testing.T) {
 		assert.Equal(t, "PodVolumeBackup velero/longest", d.Waiting[0].Wait.BlockedBy())
 	}
 }
+
+// A load that the API server does not change takes no slot and no place from others, and comes
+// behind others of its rank afterwards.
+func TestRefusedLoad(t *testing.T) {
+	refused := func(l *Load) { l.Refused, l.Failed = "a policy is against it", 1 }
+	failed := func(l *Load) { l.Failed = 1 }
+	d := Decide(world(1, nodes(1, 9), load("a", DataUpload, refused), load("b", DataUpload)))
+	assert.Equal(t, []string{"b"}, admitted(d))
+	assert.Equal(t, CodeNotReady, d.Waiting[0].Wait.Code)
+	assert.Contains(t, d.Waiting[0].Wait.Sentence(), "a policy is against it")
+	assert.Equal(t, []string{"b"}, admitted(Decide(world(1, nodes(1, 9), load("a", DataUpload, failed), load("b", DataUpload)))))
+	assert.Equal(t, []string{"a"}, admitted(Decide(world(1, nodes(1, 9), load("a", DataUpload, failed)))))
+
+	in := world(9, nodes(1, 9), load("a", PodVolumeBackup, in(Prepared), on("n1"), refused), load("b", PodVolumeBackup, in(Prepared), on("n1")))
+	in.Pressure["n1"] = Pressure{Budget: new(1), Why: "disk"}
+	d = Decide(in)
+	require.Len(t, d.Start, 1)
+	assert.Equal(t, "b", d.Start[0].Name)
+}

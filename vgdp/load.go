@@ -88,6 +88,11 @@ type Load struct {
 	// NotReady is why no node-agent can accept it now, such as a missing target volume;
 	// empty: one can.
 	NotReady string
+	// Refused is why nothing can be written to it now, as the API server answered, so that it
+	// can get no ticket; empty: it can. Failed is how often in a row that was so: it comes
+	// behind others of its rank, or its slot would be tried first for ever.
+	Refused string
+	Failed  int
 	// Ticket to be accepted, and Started, the one to start.
 	Ticket, Started *Ticket
 	// Note is the state of its waiting. HeldSince is when pressure first held it, as the

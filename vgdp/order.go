@@ -50,7 +50,7 @@ func (l *Load) rank(now time.Time, urgent bool) int {
 
 // sortKey is the sort key of a load, without fair sharing.
 type sortKey struct {
-	tier    int64 // the lower comes first: rank, then unused tickets
+	tier    int64 // the lower comes first: rank, then unused tickets and failed writes
 	latest  int64 // the latest start
 	created int64
 	uid8    uint64 // the first bytes of the UID, which mostly decide without a string comparison
@@ -59,7 +59,7 @@ type sortKey struct {
 
 func newSortKey(r *capacity, a *candidate) sortKey {
 	l := a.load
-	tier := int64(-l.rank(r.in.Time, a.urgent))<<32 + int64(l.Note.Unused)
+	tier := int64(-l.rank(r.in.Time, a.urgent))<<32 + int64(l.Note.Unused+l.Failed)
 	if l.postponed(r.in.Time) { // behind all others, for which it does not wait
 		tier = math.MaxInt64
 	}
@@ -105,9 +105,9 @@ type share struct {
 	place       int        // of the first
 }
 
-// queue of candidates: by rank; loads with unused tickets behind the others; then by the
-// latest start of the Backup, restores and urgent loads first; then fairly by Backup, the one with fewest loads on their way
-// first; then by creation and UID.
+// queue of candidates: by rank; loads with unused tickets or failed writes behind the others;
+// then by the latest start of the Backup, restores and urgent loads first; then fairly by
+// Backup, the one with fewest loads on their way first; then by creation and UID.
 type queue struct {
 	rest     []sortKey // of all that are not in byBackup, sorted
 	byBackup shares    // the current group, by Backup

@@ -28,6 +28,9 @@ func (d *decider) start() {
 
 func (d *decider) startWait(l *Load) Wait {
 	node := d.in.Topology.index[l.Node]
+	if l.Refused != "" {
+		return Wait{Code: CodeNotReady, Detail: l.Refused}
+	}
 	if at := l.retry(); d.in.Time.Before(at) {
 		return Wait{Code: CodeBackoff, Until: at}
 	}

@@ -3,9 +3,11 @@ package admission
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -385,4 +387,101 @@ func TestGateMaintenanceBesideHolds(t *testing.T) {
 			assert.Equal(t, row.wrote, k.awayWritten.After(last), i)
 		}
 	}
+}
+
+// mainOnly are Gates of which holds cannot be written, or not be read either.
+type mainOnly struct {
+	*gates
+
+	unread bool
+}
+
+func (m mainOnly) Get(ctx context.Context, name string, o metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+	if m.unread && name == gate.Holds {
+		return nil, errAway
+	}
+	return m.gates.Get(ctx, name, o)
+}
+
+func (m mainOnly) Create(ctx context.Context, u *unstructured.Unstructured, o metav1.CreateOptions, _ ...string) (*unstructured.Unstructured, error) {
+	if u.GetName() == gate.Holds {
+		return nil, errAway
+	}
+	return m.gates.Create(ctx, u, o)
+}
+
+// Where no tickets can be issued main is not renewed: it would hold loads for nothing.
+func TestMainNotRenewedAlone(t *testing.T) {
+	for name, unread := range map[string]bool{"holds not written": false, "holds not read": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { mainNotRenewedAlone(t, unread) })
+		})
+	}
+}
+
+func mainNotRenewedAlone(t *testing.T, unread bool) {
+	t.Helper()
+	s := &loadServer{t: t, version: 10, loads: map[string]*unstructured.Unstructured{}}
+	for i := range 3 {
+		s.add(fmt.Sprint("new", i), "")
+	}
+	r, v, g := listedBy(t, s, inProcess(s))
+	if unread {
+		r.reconcile(t.Context()) // both are made, and no ticket is issued yet
+		v.gatesRead = false
+	}
+	v.keeper.gates = mainOnly{g, unread}
+	for in := time.Duration(0); in < time.Minute; in += 5 * time.Second {
+		twoRounds(t, r, s, g, in)
+	}
+	is := g.keeper()
+	require.NoError(t, is.read(t.Context()))
+	require.NotNil(t, is.main)
+	assert.False(t, is.held(r.clock.now()), "it has become stale")
+	assert.Zero(t, r.Counts().Writes[KindAdmit])
+	assert.Contains(t, r.Reports()[0].Problem, errAway.Error())
+	v.keeper.gates = g
+	for range 3 {
+		if r.reconcile(t.Context()); v.keeper.held(r.clock.now()) {
+			break
+		}
+	}
+	assert.True(t, v.keeper.held(r.clock.now()))
+	if !unread { // else it is renewed before it is decided
+		assert.Zero(t, r.Counts().Writes[KindAdmit], "that round has decided by a Gate that held nothing")
+	}
+	twoRounds(t, r, s, g, 65*time.Second)
+	twoRounds(t, r, s, g, 65*time.Second)
+	assert.True(t, v.keeper.held(r.clock.now()))
+	assert.EqualValues(t, 1, r.Counts().Writes[KindAdmit])
+	assert.Empty(t, r.Reports()[0].Problem)
+}
+
+// A leader that cannot write the start holds that it found decides all the same.
+func TestWatchesWithoutHolds(t *testing.T) {
+	r, _, g := listed(t, &loadServer{t: t})
+	first := g.keeper()
+	require.NoError(t, first.renew(t.Context(), desiredGates{limited: true}, 0))
+	v := newVelero(r, r.Of[0])
+	v.keeper.gates = mainOnly{gates: g}
+	for _, starts := range []bool{false, true} {
+		_, err := v.prepare(t.Context(), r.Settings(), nil, func(func()) {})
+		require.ErrorIs(t, err, errAway)
+		assert.Equal(t, starts, v.watching, "after one lease duration")
+		r.clock.ahead.Store(int64(time.Minute))
+		g.ahead = time.Minute
+	}
+}
+
+// Where the API server's clock is set back, tickets are issued after one lease duration.
+func TestTicketsAfterClockSetBack(t *testing.T) {
+	r, _, g := listed(t, &loadServer{t: t})
+	v := newVelero(r, r.Of[0])
+	v.keeper.gates, v.desired.limited = g, true
+	for _, ahead := range []time.Duration{2 * time.Hour, 0} {
+		g.ahead = ahead
+		_, err := v.prepare(t.Context(), r.Settings(), nil, func(func()) {})
+		require.NoError(t, err)
+	}
+	assert.WithinDuration(t, time.Now().Add(r.Settings().LeaseDuration), v.keeper.ticketsFrom, 5*time.Second)
 }

@@ -63,6 +63,9 @@ func (g gateState) holdsUntil(l *vgdp.Load) time.Time {
 	return g.main.Spec.HoldsUntil(l.Created, l.Note.PostponedUntil)
 }
 
+// fresh tells whether the Gate, as last read or written, holds loads.
+func (g gateState) fresh(now time.Time) bool { return g.main != nil && g.main.Spec.Fresh(now) }
+
 // needsTicket tells whether the policies require a ticket of a load.
 func (g gateState) needsTicket(l *vgdp.Load, now time.Time) bool {
 	return g.epoch > 0 && g.limited && l.Holdable() && now.Before(g.holdsUntil(l))

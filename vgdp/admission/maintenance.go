@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -136,22 +137,28 @@ func (b *parentBackup) includes(namespace string) bool {
 // a round.
 func (r maintainer) writeFrequencies(ctx context.Context, d *vgdp.MaintenanceDecision) {
 	until := time.Now().Add(maxWriteTime)
+	known := map[string]bool{} // the Veleros whose repositories are known as last written
+	for namespace, v := range r.veleros {
+		known[namespace] = v.repositories.CaughtUp()
+	}
 	for i := range d.Writes {
 		if ctx.Err() != nil || time.Now().After(until) {
 			r.wake.Set()
 			return
 		}
 		w := &d.Writes[i]
-		r.recordFrequency(ctx, w, r.writeFrequency(ctx, w))
+		o, there := r.veleros[w.Namespace].repositories.Get(w.Namespace, w.Name)
+		if known[w.Namespace] && there && !r.refused.Held(o.UID, o.ResourceVersion) {
+			r.recordFrequency(ctx, w, r.writeFrequency(ctx, w, o))
+		}
 	}
 }
 
-// writeFrequency writes one BackupRepository, if it is unchanged (optimistic concurrency).
-func (r maintainer) writeFrequency(ctx context.Context, w *vgdp.FrequencyWrite) error {
-	v := r.veleros[w.Namespace]
-	o, there := v.repositories.Get(w.Namespace, w.Name)
-	if !there {
-		return nil
+// writeFrequency writes one BackupRepository, if it is as it was when the write was decided
+// (optimistic concurrency).
+func (r maintainer) writeFrequency(ctx context.Context, w *vgdp.FrequencyWrite, o *repository) error {
+	if repositoryChanged(&repository{Of: *w.Repository}, o) {
+		return apierrors.NewConflict(RepositoryResource().GroupResource(), w.Name, errChanged)
 	}
 	body, err := frequencyPatch(o.ResourceVersion, w)
 	if err != nil {
@@ -161,11 +168,15 @@ func (r maintainer) writeFrequency(ctx context.Context, w *vgdp.FrequencyWrite) 
 	defer cancel()
 	u, err := r.Dynamic.Resource(RepositoryResource()).Namespace(w.Namespace).Patch(ctx, w.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: reconcile.FieldManager})
 	if err != nil {
+		r.refused.Failed(o.UID, o.ResourceVersion, err, false)
 		return err
 	}
-	v.repositories.Wrote(w.Namespace, w.Name, u.GetResourceVersion())
+	r.refused.Made()
+	r.veleros[w.Namespace].repositories.Wrote(w.Namespace, w.Name, u.GetResourceVersion())
 	return nil
 }
+
+var errChanged = errors.New("it has changed since it was observed")
 
 // frequencyPatch is the JSON merge patch for the version that was observed.
 func frequencyPatch(version string, w *vgdp.FrequencyWrite) ([]byte, error) {

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/store"
@@ -260,4 +265,71 @@ func TestFrequencyWritesRecorded(t *testing.T) {
 	assert.Equal(t, map[Kind]uint64{KindPostpone: 1, KindHandBack: 1}, map[Kind]uint64(c.Writes))
 	assert.EqualValues(t, 3, c.Failures)
 	assert.EqualValues(t, 1, c.Conflicts)
+}
+
+// frequencyWrites has a Velero with the repository a, and counts what is written to it. The
+// function writes the decisions about all there were at its last call.
+func frequencyWrites(t *testing.T, status int) (r *Reconciler, v *velero, writes *atomic.Int64, write func()) {
+	t.Helper()
+	writes = &atomic.Int64{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writes.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		if status != http.StatusOK {
+			assert.NoError(t, json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Code: int32(status), Message: "a policy is against it"}))
+			return
+		}
+		u := backupRepository(t, postponedTo(`{"was":"1h0m0s","set":"2h0m0s"}`))
+		u.SetResourceVersion("9")
+		assert.NoError(t, json.NewEncoder(w).Encode(u.Object))
+	}))
+	t.Cleanup(s.Close)
+	client, err := dynamic.NewForConfig(&rest.Config{Host: s.URL})
+	require.NoError(t, err)
+	r = &Reconciler{Dynamic: client, Settings: DefaultSettings, Log: slog.New(slog.DiscardHandler)}
+	r.reset()
+	v = newVelero(r, Velero{Namespace: "velero"})
+	r.veleros["velero"] = v
+	require.NoError(t, v.repositories.Update(backupRepository(t, nil)))
+	of := readRepository(backupRepository(t, nil)).Of
+	d := &vgdp.MaintenanceDecision{Writes: []vgdp.FrequencyWrite{{Repository: &of, Text: "2h0m0s", Postponed: &vgdp.Postponed{Was: "1h0m0s", Set: "2h0m0s"}}}}
+	return r, v, writes, func() { maintainer{r}.writeFrequencies(t.Context(), d) }
+}
+
+// What an administrator writes after the decision stays.
+func TestFrequencyChangedMeanwhile(t *testing.T) {
+	r, v, writes, write := frequencyWrites(t, http.StatusOK)
+	require.NoError(t, v.repositories.Update(backupRepository(t, map[string]any{"metadata": map[string]any{"resourceVersion": "8"}, "spec": map[string]any{"maintenanceFrequency": "24h"}})))
+	write()
+	assert.Zero(t, writes.Load())
+	assert.EqualValues(t, 1, r.Counts().Conflicts)
+	require.NoError(t, v.repositories.Update(backupRepository(t, map[string]any{"metadata": map[string]any{"resourceVersion": "8"}, "status": map[string]any{"message": "x"}})))
+	write()
+	assert.EqualValues(t, 1, writes.Load(), "what was decided about is unchanged")
+}
+
+// Repositories that are behind what was written delay no decision about loads.
+func TestRepositoriesBehind(t *testing.T) {
+	r, v, writes, write := frequencyWrites(t, http.StatusOK)
+	for range 3 {
+		write()
+		assert.True(t, r.caughtUp())
+	}
+	assert.EqualValues(t, 1, writes.Load(), "it is not written again")
+	require.NoError(t, v.repositories.Update(backupRepository(t, map[string]any{"metadata": map[string]any{"resourceVersion": "9"}})))
+	write()
+	assert.EqualValues(t, 2, writes.Load())
+}
+
+// A repository that the API server refuses to change is left alone for a while.
+func TestRepositoryRefused(t *testing.T) {
+	_, v, writes, write := frequencyWrites(t, http.StatusForbidden)
+	for range 3 {
+		write()
+	}
+	assert.EqualValues(t, 1, writes.Load())
+	require.NoError(t, v.repositories.Update(backupRepository(t, map[string]any{"metadata": map[string]any{"resourceVersion": "8"}})))
+	write()
+	assert.EqualValues(t, 2, writes.Load(), "it has changed")
 }

@@ -99,7 +99,7 @@ func (r *Reconciler) readFacts(ctx context.Context, in *vgdp.Input, after time.D
 		if len(facts) == diagnosesPerRound || ctx.Err() != nil {
 			break
 		}
-		if in.Time.Sub(was.at) < diagnoseInterval || !v.needsDiagnosis(l, in.Time, after) {
+		if in.Time.Sub(was.at).Abs() < diagnoseInterval || !v.needsDiagnosis(l, in.Time, after) {
 			continue
 		}
 		if l.Phase == vgdp.InProgress && in.Time.Sub(was.at) > 3*diagnoseInterval {
@@ -142,6 +142,7 @@ func (r *Reconciler) input(ctx context.Context, s Settings) (vgdp.Input, map[str
 		in.Loads[i].HeldSince = r.heldSince[types.UID(in.Loads[i].UID)]
 	}
 	r.addTargets(ctx, in.Loads, objects, now)
+	r.addRefused(ctx, in.Loads, objects, now)
 	r.dropStale(objects)
 	return in, objects
 }
@@ -151,6 +152,31 @@ func (r *Reconciler) addWanted(loads []vgdp.Load, objects map[string]*Object) {
 	for i := range loads {
 		if l := &loads[i]; !l.Kind.Facts().Restores && !r.veleros[l.Namespace].unnamed {
 			l.Wanted = r.Wanted(l.Namespace, objects[l.UID].Backup)
+		}
+	}
+}
+
+// addRefused adds which loads the API server does not change. A ticket whose write it did not
+// answer counts as given until it is known that it was not: it takes its slot, and its place.
+func (r *Reconciler) addRefused(ctx context.Context, loads []vgdp.Load, objects map[string]*Object, now time.Time) {
+	if r.refused.None() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, reconcile.CallTimeout)
+	defer cancel()
+	for i := range loads {
+		l, o := &loads[i], objects[loads[i].UID]
+		r.refused.Settle(ctx, o.UID, o.ResourceVersion, o.Name, r.Dynamic.Resource(Resource(l.Kind)).Namespace(o.Namespace))
+		l.Failed = r.refused.Times(o.UID, o.ResourceVersion)
+		since, unknown := r.refused.Unknown(o.UID, o.ResourceVersion)
+		given := &vgdp.Ticket{Node: l.Node, Epoch: r.veleros[l.Namespace].keeper.epoch, At: now.Add(-time.Since(since))}
+		switch {
+		case unknown && isNew(l):
+			l.Ticket = given
+		case unknown:
+			l.Started = given
+		case r.refused.Held(o.UID, o.ResourceVersion):
+			l.Refused = "the API server does not change it: " + r.refused.Reason(o.UID, o.ResourceVersion)
 		}
 	}
 }

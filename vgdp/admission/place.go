@@ -50,7 +50,7 @@ func (t *targets) class(ctx context.Context, name string, now time.Time) (storag
 		return storageClass{known: true}, true
 	}
 	was, read := t.classes.known[name]
-	if read && now.Sub(was.at) < classInterval {
+	if read && now.Sub(was.at).Abs() < classInterval {
 		return was.storageClass, true
 	}
 	if !t.take() {

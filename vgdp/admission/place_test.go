@@ -335,16 +335,20 @@ func agentPodOf(name string, age time.Duration, key string) *agentPod {
 // What may not be read, by an older role, excludes no node and delays no load.
 func TestPlaceWithoutRights(t *testing.T) {
 	const config = `{"loadConcurrency":{"globalConfig":9,"prepareQueueLength":9},"loadAffinity":[{"nodeSelector":{"matchLabels":{"disk":"fast"}}}]}`
-	objects := documents(classYAML("late", delayed, ""), claimYAML("to", "late", "", ""), claimYAML("of", "late", "pv", ""), volumeYAML("pv", "", "'1'"))
-	r, s := placed(t, config, nodesOf("a disk=fast zone=1", "b disk=fast zone=2", "c zone=1"), agentsOn("", "a", "b", "c"), objects)
-	s.refused = "storageclasses"
-	with(t, r, documents(download("back", "to", ""), upload("up", "of", "late")))
-	in, _, nodes := look(t, r, noon())
-	assert.Equal(t, map[string][]string{"back": {"a", "b", "c"}, "up": {"a", "b"}}, nodes, "its pod may follow the restored one; nothing says that its volume is in a zone")
-	assert.Len(t, vgdp.Decide(in).Admit, 2)
-	s.refused = ""
-	_, _, nodes = look(t, r, noon().Add(classInterval+2*time.Second))
-	assert.Equal(t, map[string][]string{"back": {"a", "b", "c"}, "up": {"a"}}, nodes, "the right was given")
+	for name, in := range map[string]time.Duration{"later": classInterval + 2*time.Second, "clock set back": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			objects := documents(classYAML("late", delayed, ""), claimYAML("to", "late", "", ""), claimYAML("of", "late", "pv", ""), volumeYAML("pv", "", "'1'"))
+			r, s := placed(t, config, nodesOf("a disk=fast zone=1", "b disk=fast zone=2", "c zone=1"), agentsOn("", "a", "b", "c"), objects)
+			s.refused = "storageclasses"
+			with(t, r, documents(download("back", "to", ""), upload("up", "of", "late")))
+			input, _, nodes := look(t, r, noon())
+			assert.Equal(t, map[string][]string{"back": {"a", "b", "c"}, "up": {"a", "b"}}, nodes, "its pod may follow the restored one; nothing says that its volume is in a zone")
+			assert.Len(t, vgdp.Decide(input).Admit, 2)
+			s.refused = ""
+			_, _, nodes = look(t, r, noon().Add(in))
+			assert.Equal(t, map[string][]string{"back": {"a", "b", "c"}, "up": {"a"}}, nodes, "the right was given")
+		})
+	}
 }
 
 // Of many the restores come first, and all get their turn without waiting for time.

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -67,6 +68,8 @@ func decide(o *observation) (*plan, error) {
 	o.testGates(p, gates)
 	list, err := edits(&p.Decision, o.hides(p, gates), o.Time)
 	p.edits = slices.Concat(list, o.endedHides(gates), o.diagnose(p))
+	// A load whose writes hang delays no other.
+	slices.SortStableFunc(p.edits, func(a, b edit) int { return cmp.Compare(min(a.load.Failed, 1), min(b.load.Failed, 1)) })
 	return p, err
 }
 
@@ -114,7 +117,7 @@ func (o *observation) testGates(p *plan, gates map[string]gateState) {
 	for i := range o.Loads {
 		l := &o.Loads[i]
 		g := gates[l.Namespace]
-		if len(p.tests[l.Namespace]) > 0 || o.Time.Sub(o.tests[l.Namespace].accept) < selfTestInterval {
+		if len(p.tests[l.Namespace]) > 0 || l.Failed > 0 || o.Time.Sub(o.tests[l.Namespace].accept).Abs() < selfTestInterval {
 			continue
 		}
 		if l.Ticket == nil && isNew(l) && !l.Cancel && !l.Deleted && g.needsTicket(l, o.Time.Add(time.Minute)) {
@@ -142,7 +145,7 @@ func (o *observation) hides(p *plan, gates map[string]gateState) (list []*vgdp.W
 		}
 		waiting[w.Namespace]++
 		switch {
-		case w.Cancel || w.Deleted:
+		case w.Cancel || w.Deleted || w.Refused != "":
 		case w.Hidden:
 			hidden[w.Namespace] = w.Load
 		case gates[w.Namespace].needsTicket(w.Load, o.Time.Add(time.Minute)):
@@ -154,21 +157,22 @@ func (o *observation) hides(p *plan, gates map[string]gateState) (list []*vgdp.W
 		if all := visible[namespace]; n > o.hideAbove && len(all) > 0 {
 			tested, list = all[0].Load, append(list, all...)
 		}
-		if tested != nil && o.Time.Sub(o.tests[namespace].release) >= selfTestInterval {
+		if tested != nil && o.Time.Sub(o.tests[namespace].release).Abs() >= selfTestInterval {
 			p.tests[namespace] = append(p.tests[namespace], test{release: true, load: tested, object: o.objects[tested.UID]})
 		}
 	}
 	return list
 }
 
-// endedHides are the hidden loads that are too old for the policies to hold, and those that
-// nothing would release without a controller: they are released.
+// endedHides are the hidden loads that the policies do not hold, since they are too old or the
+// Gate could not be renewed, and those that nothing would release without a controller: they are
+// released.
 func (o *observation) endedHides(gates map[string]gateState) (list []edit) {
 	for i := range o.Loads {
 		l := &o.Loads[i]
 		since := o.tests[l.Namespace].unreleased
 		unreleased := !since.IsZero() && o.Time.Sub(since) >= maxUnreleased
-		if l.Hidden && isNew(l) && (unreleased || !o.Time.Before(gates[l.Namespace].holdsUntil(l))) {
+		if g := gates[l.Namespace]; l.Hidden && isNew(l) && (unreleased || !g.fresh(o.Time) || !o.Time.Before(g.holdsUntil(l))) {
 			list = append(list, edit{load: l, kind: KindRelease, restoreMover: true, annotations: map[string]any{}})
 		}
 	}

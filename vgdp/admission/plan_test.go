@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/plimsoll-dev/plimsoll/counters"
@@ -25,7 +26,7 @@ func observed(uploads int) *observation {
 			Topology: vgdp.NewTopology([]vgdp.Node{{Features: vgdp.Features{Name: "n1"}, Agents: map[string]vgdp.Agent{"velero": {Ready: true, Concurrency: 1}}}}),
 		},
 		objects: map[string]*Object{}, facts: map[string]*vgdp.Facts{}, hideAbove: 2,
-		gates: map[string]gateState{"velero": {epoch: 7, main: &gate.Gate{}}},
+		gates: map[string]gateState{"velero": {epoch: 7, main: &gate.Gate{Spec: gate.Spec{Limited: true, LeaseDurationSeconds: 30, RenewTime: new(metav1.NewMicroTime(noon()))}}}},
 		tests: map[string]lastTests{"velero": {accept: noon(), release: noon()}},
 	}
 	for i := range uploads {
@@ -73,6 +74,10 @@ func TestDecide(t *testing.T) {
 		for _, test := range p.tests["velero"] {
 			assert.Same(t, o.objects[test.load.UID], test.object)
 		}
+		o.tests["velero"] = lastTests{accept: noon().Add(time.Hour), release: noon().Add(time.Hour)}
+		p, err = decide(o)
+		require.NoError(t, err)
+		assert.Len(t, p.tests["velero"], 2, "the API server's clock was set back")
 		o.hideAbove = 3
 		p, err = decide(o)
 		require.NoError(t, err)

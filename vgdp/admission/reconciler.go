@@ -62,6 +62,7 @@ type Reconciler struct {
 	targets    targets
 	diagnosed  map[types.UID]diagnosed // loads, by UID
 	heldSince  map[types.UID]time.Time // loads, by UID: when pressure first held each, written or not
+	refused    reconcile.Refusals      // loads and BackupRepositories
 	noteBucket flowcontrol.RateLimiter
 	notesFor   int
 }
@@ -121,7 +122,7 @@ func (r *Reconciler) reset() {
 	r.cluster = newCluster(r.wake)
 	r.proofs = proofs{dynamic: r.Dynamic, log: r.Log, asked: map[string]time.Time{}}
 	r.targets = newTargets(r.Core, r.Classes, r.Log)
-	r.notesFor, r.diagnosed, r.heldSince = 0, map[types.UID]diagnosed{}, map[types.UID]time.Time{}
+	r.notesFor, r.diagnosed, r.heldSince, r.refused = 0, map[types.UID]diagnosed{}, map[types.UID]time.Time{}, reconcile.Refusals{}
 	r.forecast.forget()
 }
 
@@ -138,6 +139,7 @@ func (r *Reconciler) watch(ctx context.Context) {
 
 // reconcile is one round: observe, decide, write.
 func (r *Reconciler) reconcile(ctx context.Context) {
+	r.refused.Begin(time.Now())
 	o, complete := r.observe(ctx, r.Settings())
 	if !complete {
 		return

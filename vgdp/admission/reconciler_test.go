@@ -92,9 +92,14 @@ func listed(t *testing.T, s *loadServer) (*Reconciler, *velero, *gates) {
 	t.Helper()
 	web := httptest.NewServer(s)
 	t.Cleanup(web.Close)
-	client, err := dynamic.NewForConfig(&rest.Config{Host: web.URL})
+	return listedBy(t, s, &rest.Config{Host: web.URL})
+}
+
+func listedBy(t *testing.T, s *loadServer, config *rest.Config) (*Reconciler, *velero, *gates) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(config)
 	require.NoError(t, err)
-	core, err := corev1client.NewForConfig(&rest.Config{Host: web.URL})
+	core, err := corev1client.NewForConfig(config)
 	require.NoError(t, err)
 	settings := DefaultSettings()
 	settings.Enabled, settings.QuietAbove, settings.DiagnoseAfter = true, 1, 0
@@ -342,4 +347,6 @@ func TestReadFacts(t *testing.T) {
 	assert.Empty(t, r.readFacts(t.Context(), in, time.Minute), "one that runs without a mover may just be ending")
 	in.Time = in.Time.Add(diagnoseInterval)
 	assert.Len(t, r.readFacts(t.Context(), in, time.Minute), 1)
+	r.diagnosed["0"] = diagnosed{at: in.Time.Add(time.Hour)}
+	assert.Len(t, r.readFacts(t.Context(), in, time.Minute), 1, "the API server's clock was set back")
 }

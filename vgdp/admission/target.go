@@ -114,7 +114,7 @@ func (t *targets) due(o *Object, now time.Time) bool {
 	case o.Load.Kind.Facts().Restores:
 		interval = restoreInterval
 	}
-	return !known || now.Sub(is.asked) >= interval && (!is.final || is.asked.Before(o.Load.Note.UnusedAt))
+	return !known || (is.asked.After(now) || now.Sub(is.asked) >= interval) && (!is.final || is.asked.Before(o.Load.Note.UnusedAt))
 }
 
 // first sorts targets that are due by when they were asked for, those that never were

@@ -204,6 +204,18 @@ func TestTargetLookUpsBounded(t *testing.T) {
 	assert.Equal(t, int64(2), asked.Load())
 }
 
+// Where the API server's clock was set back, a target is looked up again at once.
+func TestTargetAfterClockSetBack(t *testing.T) {
+	core, asked := podServer(t)
+	r := &Reconciler{Core: core, Settings: DefaultSettings}
+	r.reset()
+	for i, in := range []time.Duration{time.Hour, 0, time.Millisecond} {
+		r.targets.left = 1
+		r.targets.of(t.Context(), restoreOf("a"), noon().Add(in))
+		assert.EqualValues(t, min(i+1, 2), asked.Load(), in)
+	}
+}
+
 // An API server that does not answer would keep a look from its end.
 func TestTargetFailureEndsLookUps(t *testing.T) {
 	nowhere, err := corev1client.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})

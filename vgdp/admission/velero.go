@@ -36,6 +36,8 @@ type velero struct {
 	config    *configuration
 	desired   desiredGates // the desired Gates, as last decided
 	gatesRead bool         // the Gates were read
+	// holdsFailed: the Gate's start holds could not be written.
+	holdsFailed bool
 	// gateOpen is why its gate holds nothing although it should, by the last self-test.
 	gateOpen string
 	testedAt time.Time
@@ -137,11 +139,16 @@ func (v *velero) prepare(ctx context.Context, s Settings, agents []*agentPod, wa
 	if !v.gatesRead {
 		err = v.adopt(ctx, s.Enabled && !v.unnamed)
 	}
-	if err == nil {
+	adopted := err == nil
+	if adopted {
 		err = v.writeGates(ctx)
 	}
 	changed = v.config.read(ctx, v.core.ConfigMaps(v.Namespace), v.Velero, agents, time.Now())
-	if err == nil && !v.watching && !v.clock.now().Before(v.keeper.ticketsFrom) {
+	k, now := &v.keeper, v.clock.now()
+	if latest := now.Add(k.lease); k.ticketsFrom.After(latest) { // the API server's clock was set back
+		k.ticketsFrom = latest
+	}
+	if adopted && !v.watching && !now.Before(k.ticketsFrom) {
 		v.watching = true
 		v.watch(ctx, watch)
 	}
@@ -175,11 +182,15 @@ func (v *velero) adopt(ctx context.Context, enabled bool) error {
 	return nil
 }
 
-// writeGates writes the Gates as desired.
-func (v *velero) writeGates(ctx context.Context) error {
-	err := v.keeper.renew(ctx, v.desired, v.highest())
+// writeGates writes the Gates as desired. Main, which holds loads, is not renewed while the start
+// holds cannot be written: no tickets are issued then.
+func (v *velero) writeGates(ctx context.Context) (err error) {
+	if !v.desired.limited || !v.holdsFailed {
+		err = v.keeper.renew(ctx, v.desired, v.highest())
+	}
 	if err == nil {
 		err = v.keeper.writeHolds(ctx, v.desired)
+		v.holdsFailed = err != nil
 	}
 	if err != nil {
 		v.gatesRead = false // the Gates must be read anew
@@ -236,7 +247,7 @@ func (v *velero) fill(ctx context.Context) error {
 	return store.Fill(ctx, v.movers, v.core.Pods(v.Namespace), roleOther)
 }
 
-// caughtUp tells whether the stores have all writes of the last round: before,
+// caughtUp tells whether the stores of loads have all writes of the last round: before,
 // decisions would be made twice.
 func (v *velero) caughtUp() bool {
 	for _, s := range v.loads {
@@ -244,7 +255,7 @@ func (v *velero) caughtUp() bool {
 			return false
 		}
 	}
-	return v.repositories.CaughtUp()
+	return true
 }
 
 // gate is the state of its Gate that a decision depends on.

@@ -48,12 +48,15 @@ func (r *Reconciler) writeGates(ctx context.Context, o *observation, p *plan) (a
 		}
 		was := v.gate()
 		v.desired = desired
-		r.publisher.logFailure(namespace, v.writeGates(ctx))
+		if v.gatesRead || !desired.limited { // else this round has failed to read or write them, and issues no tickets
+			r.publisher.logFailure(namespace, v.writeGates(ctx))
+		}
 		begins := desired.limited && !was.limited
 		if begins { // those accepted until now needed no ticket
 			v.takeAccepted()
 		}
-		again = again || v.keeper.epoch != was.epoch || begins
+		renewed := desired.limited && !was.fresh(o.Time) && v.gate().fresh(r.clock.now()) // what was decided is of a Gate that held nothing
+		again = again || v.keeper.epoch != was.epoch || begins || renewed
 	}
 	return again
 }
@@ -98,19 +101,21 @@ func (r *Reconciler) writeEdits(ctx context.Context, list []edit, objects map[st
 			return
 		}
 		n := together(list)
-		due := r.due(list[:n], notes)
+		due := r.due(list[:n], objects, notes)
 		for i, err := range r.patchAll(ctx, due, objects) {
-			r.record(ctx, due[i], err)
+			r.record(ctx, due[i], objects[due[i].load.UID], err)
 		}
 		list = list[n:]
 	}
 }
 
 // due are the edits that are written, or what is written instead of them.
-func (r *Reconciler) due(list []edit, notes flowcontrol.RateLimiter) (due []*edit) {
+func (r *Reconciler) due(list []edit, objects map[string]*Object, notes flowcontrol.RateLimiter) (due []*edit) {
 	for i := range list {
-		e, v := &list[i], r.veleros[list[i].load.Namespace]
+		e, v, o := &list[i], r.veleros[list[i].load.Namespace], objects[list[i].load.UID]
 		switch {
+		case r.refused.Held(o.UID, o.ResourceVersion):
+			continue // others must not wait for it
 		case (e.kind == KindAdmit || e.kind == KindStart) && !v.gatesKnown():
 			continue // its ticket could be void
 		case e.kind == KindHide && (v.releasedBy == "" || !v.gatesKnown()):
@@ -180,10 +185,11 @@ var errNotHeld = errors.New("load was released at once: the API server does not 
 
 // record records the result of an edit. A load that changed meanwhile is decided anew in
 // the next round.
-func (r *Reconciler) record(ctx context.Context, e *edit, err error) {
+func (r *Reconciler) record(ctx context.Context, e *edit, o *Object, err error) {
 	switch {
 	case err == nil:
 		r.counters.Change(func(c *Counts) { c.Writes.Add(e.kind) })
+		r.refused.Made()
 		r.publisher.logWrite(e)
 	case errors.Is(err, errNotHeld):
 		v := r.veleros[e.load.Namespace] // until the next test
@@ -195,6 +201,9 @@ func (r *Reconciler) record(ctx context.Context, e *edit, err error) {
 		r.counters.Change(func(c *Counts) { c.Failures++ })
 	default:
 		r.counters.Change(func(c *Counts) { c.Failures++ })
-		r.Log.Warn("failed to write data mover load; retrying", "load", name(e.load), "write", string(e.kind), "error", err)
+		times := r.refused.Failed(o.UID, o.ResourceVersion, err, e.kind == KindAdmit || e.kind == KindStart)
+		if times <= 1 {
+			r.Log.Warn("failed to write data mover load; retrying", "load", name(e.load), "write", string(e.kind), "error", err, "othersGoOn", times > 0)
+		}
 	}
 }
