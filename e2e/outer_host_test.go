@@ -171,7 +171,7 @@ func TestOuterPluginEvictsBesideHung(t *testing.T) {
 	w := startWorld(t)
 	dir := w.withPlugins()
 	recorded := filepath.Join(t.TempDir(), "recording")
-	w.rules += fmt.Sprintf("recording: {dir: %s, minAvailable: 0}\n", recorded)
+	w.rules += fmt.Sprintf("  callTimeout: 2s\nrecording: {dir: %s, minAvailable: 0}\n", recorded) // three rounds of two calls are late
 	w.configure()
 	hangs := exec.Command(rogue(t), "-mode", "hang", "-name", "a-hangs", "-dir", dir)
 	require.NoError(t, hangs.Start())
