@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -183,6 +185,7 @@ func TestReader(t *testing.T) {
 	t.Run("runtime hangs", readerHangs)
 	t.Run("runtime restarts", readerRestarts)
 	t.Run("off", readerOff)
+	t.Run("off and on during a read", readerOffAndOn)
 	t.Run("hangs in the kernel", readerHangsInKernel)
 	t.Run("errors", readerErrors)
 }
@@ -275,6 +278,34 @@ func readerOff(t *testing.T) {
 	asked := h.runtime.asked.Load()
 	on.Store(true)
 	until(t, "it asks again", func() bool { return h.runtime.asked.Load() > asked })
+}
+
+// A read that began before the rule was switched off has its whole time.
+func readerOffAndOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		var on atomic.Bool
+		on.Store(true)
+		r := &Reader{
+			Root: func() (string, error) { time.Sleep(5 * time.Second); return "", errors.New("away") },
+			Settings: func() (Config, bool) {
+				return Config{Socket: socket, Every: time.Minute, Timeout: 10 * time.Second}, on.Load()
+			},
+			Log: slog.New(slog.NewTextHandler(&log, nil)),
+		}
+		ctx, end := context.WithCancel(t.Context())
+		go func() { assert.NoError(t, r.Run(ctx)) }()
+		for _, is := range []bool{false, true} {
+			time.Sleep(1500 * time.Millisecond)
+			on.Store(is)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		assert.Nil(t, r.Newest(), "it may still answer")
+		assert.Empty(t, log.String())
+		end()
+		time.Sleep(5 * time.Second) // the read ends
+	})
 }
 
 // A read that hangs where no deadline reaches delays neither the end nor the settings,

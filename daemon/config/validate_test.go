@@ -348,6 +348,11 @@ func TestValidateContradictions(t *testing.T) {
 			[]string{"plugins.memoryStall.kubeletEvictionHard"},
 			"more than 1Pi of memory",
 		},
+		"a user ID with leading zeros": {
+			func(a *Agent) { a.Plugins.Uids = []string{"0", "01000"} },
+			[]string{"plugins.uids[1]"},
+			`want a user ID in digits without leading zeros, got "01000"`,
+		},
 		"a recording in the state directory": {
 			func(a *Agent) { a.Recording.Dir, a.State.Dir = "/a", "/a" },
 			[]string{"recording.dir", "state.dir"},

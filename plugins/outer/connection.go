@@ -22,7 +22,7 @@ const (
 	// node.
 	maxAnswer = 8 << 20
 	// maxRegistration bounds an answer of the calls of a registration, which every socket is
-	// asked, whoever listens.
+	// asked: its listener may be a user that is not admitted.
 	maxRegistration = 64 << 10
 )
 
