@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -24,9 +23,6 @@ type contender struct {
 	took     []time.Duration // of each tick
 }
 
-// errNotRead says that a tick was left out: it counts for no contender.
-var errNotRead = errors.New("nothing is read in this tick")
-
 // sideBySide runs the contenders turn and turn about, another one first each
 // tick, and keeps the CPU time of this process that each took: that of garbage
 // collection too. between prepares a tick. The first warm ticks do not count.
@@ -42,38 +38,18 @@ func sideBySide(ctx context.Context, ticks, warm int, between func() error, all 
 		if err := between(); err != nil {
 			return err
 		}
-		took, err := oneTick(tick, cost, all)
-		if errors.Is(err, errNotRead) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		for i, c := range all {
+		for i := range all {
+			c := all[(i+tick)%len(all)]
+			took, err := c.measure(tick, cost)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
 			if tick >= warm {
-				c.took = append(c.took, took[i])
+				c.took = append(c.took, took)
 			}
 		}
 	}
 	return nil
-}
-
-// oneTick lets every contender run; errNotRead when one of them left it out.
-func oneTick(tick int, cost time.Duration, all []*contender) ([]time.Duration, error) {
-	took := make([]time.Duration, len(all))
-	var left error
-	for i := range all {
-		i = (i + tick) % len(all)
-		var err error
-		took[i], err = all[i].measure(tick, cost)
-		switch {
-		case errors.Is(err, errNotRead):
-			left = err
-		case err != nil:
-			return nil, fmt.Errorf("%s: %w", all[i].name, err)
-		}
-	}
-	return took, left
 }
 
 // measure is the CPU time of one tick, without the cost of measuring.

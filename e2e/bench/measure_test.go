@@ -59,19 +59,6 @@ func TestSideBySideTakesTurns(t *testing.T) {
 	assert.Len(t, b.took, 2)
 }
 
-func TestSideBySideTickLeftOut(t *testing.T) {
-	ours := &contender{name: "ours", run: func(tick int) error {
-		if tick == 1 {
-			return errNotRead
-		}
-		return nil
-	}}
-	peer := &contender{name: "peer", run: func(int) error { return nil }}
-	require.NoError(t, sideBySide(t.Context(), 4, 0, func() error { return nil }, []*contender{ours, peer}))
-	assert.Len(t, ours.took, 3)
-	assert.Len(t, peer.took, 3)
-}
-
 func TestSideBySideEndsOnError(t *testing.T) {
 	broken := errors.New("no such file")
 	all := []*contender{{name: "peer", run: func(int) error { return broken }}}

@@ -77,12 +77,7 @@ func samplePods(ctx context.Context, p place, every, ticks int) (rows []Row, all
 		return nil, 0, err
 	}
 	defer read.cgroups.Close()
-	ours := &contender{name: "ours", run: func(tick int) error {
-		if tick >= warmTicks && len(reads[tick]) == 0 {
-			return errNotRead // when it was observed
-		}
-		return read.tick(tick)
-	}}
+	ours := &contender{name: "ours", run: read.tick}
 	cost, err := clockCost()
 	if err != nil {
 		return nil, 0, err
@@ -106,24 +101,19 @@ func samplePods(ctx context.Context, p place, every, ticks int) (rows []Row, all
 		return nil, 0, fmt.Errorf("%s: %w", p.what, err)
 	}
 	allocs, err = countAllocations(warmTicks+ticks, min(ticks, chunk), between, read.tick)
-	rows = p.rows(every, reads.perTick(), all)
-	if read.slowed != "" {
-		rows[0].Note = fmt.Sprintf("%d of %d ticks do not count: %s", ticks-len(ours.took), ticks, read.slowed)
-	}
-	return rows, allocs, err
+	return p.rows(every, reads.perTick(), all), allocs, err
 }
 
 // reads are the paths read in each tick.
 type reads [][]string
 
-// perTick is how many there are in a tick in which something is read.
+// perTick is how many there are in a tick.
 func (r reads) perTick() float64 {
-	total, ticks := 0, 0
+	total := 0
 	for _, tick := range r {
 		total += len(tick)
-		ticks += min(len(tick), 1)
 	}
-	return float64(total) / float64(max(ticks, 1))
+	return float64(total) / float64(max(len(r), 1))
 }
 
 // observe runs our reader and keeps what it reads in each tick.
@@ -144,7 +134,7 @@ func (p place) observe(ctx context.Context, every, ticks int) (reads, error) {
 			return nil, err
 		}
 		paths, err := seen.during(func() error { return ours.tick(i) })
-		if err != nil && !errors.Is(err, errNotRead) {
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, paths)
@@ -163,46 +153,33 @@ func (p place) reader() (r *reader, err error) {
 type reader struct {
 	cgroups *cgroup.Reader
 	pods    int
-	// slowed is the first thing it said of reading less than it would like.
-	slowed string
 }
 
-// tick reads once.
+// tick reads all pods once, however much of a CPU that takes.
 func (r *reader) tick(tick int) error {
-	at := time.Duration(1+tick) * tickStep
-	workloads, err := r.cgroups.Read(at)
-	switch {
-	case err != nil:
-		return err
-	case len(workloads) != r.pods:
-		return fmt.Errorf("ours sees %d of %d pods", len(workloads), r.pods)
+	r.cgroups.Hurry()
+	workloads, err := r.cgroups.Read(time.Duration(1+tick) * tickStep)
+	if err == nil && len(workloads) != r.pods {
+		err = fmt.Errorf("ours sees %d of %d pods", len(workloads), r.pods)
 	}
-	if r.slowed == "" {
-		r.slowed = r.cgroups.Note()
-	}
-	if workloads[0].At != at {
-		return errNotRead
-	}
-	return nil
+	return err
 }
 
 // countAllocations is the mean of those of some further ticks, of which some
 // read what others do not.
 func countAllocations(from, n int, between func() error, read func(tick int) error) (uint64, error) {
-	var total, ticks uint64
+	var total uint64
 	for tick := from; tick < from+n; tick++ {
 		if err := between(); err != nil {
 			return 0, err
 		}
 		count, err := allocations(func() error { return read(tick) })
-		switch {
-		case err == nil:
-			total, ticks = total+count, ticks+1
-		case !errors.Is(err, errNotRead):
+		if err != nil {
 			return 0, err
 		}
+		total += count
 	}
-	return total / max(ticks, 1), nil
+	return total / uint64(max(n, 1)), nil
 }
 
 // fiveOfAll are the files of every pod that the goal names.

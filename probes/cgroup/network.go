@@ -60,7 +60,8 @@ func (t *trackedWorkload) readNetwork() {
 func (t *trackedWorkload) findNetwork() (snapshot.WorkloadNetwork, error) {
 	why := errNoProcess
 	for _, pid := range t.processes() {
-		d, err := t.reader.path.openDir(t.reader.proc, "/", strconv.Itoa(pid))
+		var digits [20]byte // a string of it takes no memory
+		d, err := t.reader.path.openDir(t.reader.proc, "/", string(strconv.AppendInt(digits[:0], int64(pid), 10)))
 		if err != nil {
 			continue // it has ended
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -13,70 +14,134 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
+// paced are reads of workloads at a made-up CPU time.
+type paced struct {
+	pace
+	at, cpu time.Duration
+}
+
+// read reads, a second after the last time, so many workloads, each of which takes so much
+// CPU, and returns how many the pace allowed.
+func (p *paced) read(workloads int, each time.Duration) (allowed int) {
+	p.at += time.Second
+	p.begin(p.at, p.cpu, false)
+	for allowed < workloads && p.next(workloads, func() time.Duration { return p.cpu }) {
+		p.cpu += each
+		allowed++
+	}
+	p.end(workloads, p.cpu)
+	return allowed
+}
+
 func TestPaceOneExpensiveRead(t *testing.T) {
-	var p pace
-	for i, cost := range []time.Duration{900, 2, 2, 80, 2, 90, 2} {
-		at := time.Duration(i) * time.Second
-		require.False(t, p.tooEarly(at), "%d", i)
-		p.record(at, cost*time.Millisecond)
+	var p paced
+	for i := range 60 {
+		each := 20 * time.Microsecond
+		if i%20 == 0 {
+			each = 900 * time.Microsecond
+		}
+		require.Equal(t, 100, p.read(100, each), "%d", i)
 		assert.Empty(t, p.note())
 	}
 }
 
-func TestPaceExpensiveReadsSlowDown(t *testing.T) {
-	var p pace
-	reads, note := 0, ""
-	for i := range 100 {
-		at := time.Duration(i) * time.Second
-		if p.tooEarly(at) {
-			continue
+func TestPaceReadsInTurn(t *testing.T) {
+	for _, row := range []struct {
+		each    time.Duration
+		allowed int
+		note    string
+	}{
+		{90 * time.Microsecond, 100, ""},
+		{500 * time.Microsecond, 20, "workloads are read in turn, each every 5.0 s: reading all takes 50 ms of CPU; the limit is 1 % of a CPU"},
+		{10 * time.Millisecond, 10, "workloads are read in turn, each every 10.0 s: reading all takes 1000 ms of CPU; 10s is the longest interval allowed"},
+	} {
+		var p paced
+		for range 30 { // the first has all, and what was saved is used up
+			p.read(100, row.each)
 		}
-		reads++
-		p.record(at, 50*time.Millisecond)
-		note = p.note()
-	}
-	assert.InDelta(t, 20, reads, 2, "a hundredth of a CPU")
-	assert.Equal(t, "workloads are read every 5.0 s: one read takes 50 ms of CPU; the limit is 1 % of a CPU", note)
-	assert.Equal(t, note, p.note(), "the note stays as long as reads are reduced")
-
-	for i := 100; i < 110; i++ { // they are cheap again
-		if at := time.Duration(i) * time.Second; !p.tooEarly(at) {
-			p.record(at, time.Millisecond)
+		for range 30 {
+			assert.Equal(t, row.allowed, p.read(100, row.each), row.each)
+			assert.Equal(t, row.note, p.note(), "it stays as long as reads have some")
 		}
+		for range 12 { // they are cheap again, and what was owed is paid
+			p.read(100, time.Microsecond)
+		}
+		assert.Empty(t, p.note())
 	}
-	assert.Empty(t, p.note())
 }
 
-// Ticks are four times as frequent as the cost of reading on this machine
-// allows.
+// However few the workloads are, and however dear: each is read once in maxWait, and no more.
+func TestPaceFewDearWorkloads(t *testing.T) {
+	for workloads := range 12 {
+		var p paced
+		p.read(workloads, time.Second)
+		read := 0
+		for range 100 {
+			read += p.read(workloads, time.Second)
+		}
+		assert.InDelta(t, 10*workloads, read, paceStep)
+	}
+}
+
+// Ticks are four times as frequent as the cost of reading all on this machine allows.
 func TestPaceKeepsCPUShare(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	g := newGateTree(t, 300)
 	g.c.fds.left = 0
-	reads := map[time.Duration]bool{}
-	read := func(after time.Duration) {
+	all := func() time.Duration {
+		begun := threadTime()
+		g.after(time.Second)
+		return threadTime() - begun
+	}
+	all() // the first costs more
+	tick := all() * 100 / 4
+	g.c.pace = pace{at: g.at}
+	const ticks = 60
+	read := 0
+	for range ticks {
 		for _, tr := range g.c.tracked {
 			tr.idle = false
 		}
-		g.at += after
+		g.at += tick
 		workloads, err := g.c.Read(g.at)
 		require.NoError(t, err)
 		require.Len(t, workloads, len(g.pods))
 		for _, w := range workloads {
-			require.Equal(t, workloads[0].At, w.At, "all are as of one instant")
+			require.LessOrEqual(t, g.at-w.At, maxWait+tick, "%s: each has its turn", w.Cgroup)
+			if w.At == g.at {
+				read++
+			}
 		}
-		reads[workloads[0].At] = true
 	}
-	for range 3 { // the first cost more
-		read(maxWait)
+	t.Logf("%d of %d pods read in a tick of %s", read/ticks, len(g.pods), tick)
+	assert.Less(t, read, ticks*len(g.pods)*3/4)
+	assert.NotZero(t, read)
+}
+
+// A new workload is read at once, whatever the pace.
+func TestPaceNewWorkloadReadAtOnce(t *testing.T) {
+	g := newGateTree(t, 10)
+	g.settle()
+	name := gateSlice + "/kubepods-burstable-pod6f7c1c9e_9999.slice"
+	mkdirAll(t, filepath.Join(g.top, name))
+	g.set(name, "cgroup.procs", "")
+	g.cpu(name, 77)
+	g.at += time.Second
+	g.c.pace = pace{at: g.at - time.Second, credit: -time.Hour}
+	workloads, err := g.c.Read(g.at)
+	require.NoError(t, err)
+	w := one(workloads, name)
+	require.NotNil(t, w)
+	assert.Equal(t, u64(77), w.CPUMicroseconds)
+	assert.Equal(t, g.at, w.At)
+	read := 0
+	for _, w := range workloads {
+		if w.At == g.at {
+			read++
+		}
 	}
-	const ticks = 60
-	tick := g.c.pace.every() / 4
-	clear(reads)
-	for range ticks {
-		read(tick)
-	}
-	t.Logf("%d reads in %d ticks of %s", len(reads), ticks, tick)
-	assert.Less(t, len(reads), ticks*3/4)
+	assert.Equal(t, 2, read, "beside it the tenth that is due in a second")
 }
 
 // A workload that is read every third second has rates over the time between
@@ -88,9 +153,9 @@ func TestPaceRatesTrueOrAbsent(t *testing.T) {
 	for i := range 40 {
 		g.at += time.Second
 		g.cpu(g.pods[0], 500_000*i) // half a core
-		g.c.pace = pace{next: g.at}
+		g.c.pace = pace{}
 		if i%3 != 0 {
-			g.c.pace.next++
+			g.c.pace = pace{at: g.at - time.Second, credit: -time.Hour}
 		}
 		workloads, err := g.c.Read(g.at)
 		require.NoError(t, err)
@@ -497,7 +562,7 @@ func TestPaceHurry(t *testing.T) {
 	g := newGateTree(t, 3)
 	age := func() time.Duration {
 		g.at += time.Second
-		g.c.pace.next = g.at + maxWait
+		g.c.pace.credit = -time.Hour
 		workloads, err := g.c.Read(g.at)
 		require.NoError(t, err)
 		return g.at - workloads[0].At

@@ -47,8 +47,8 @@ type Reader struct {
 	trees    []*node // of roots; nil if there is no such cgroup
 	tracked  []*trackedWorkload
 	unsorted bool
-	// begin is the index in tracked at which the next read begins, so that what may be read
-	// ahead of schedule reaches all in turn.
+	// begin is the index in tracked at which the next read begins, so that what has only some
+	// of them, or reads only some ahead of schedule, reaches all in turn.
 	begin int
 
 	now     time.Duration // time of the running read
@@ -130,8 +130,8 @@ func (r *Reader) IOSource() snapshot.IOSource {
 // absent, with the reason. An error means that no cgroup file system is
 // mounted.
 //
-// If reads would need more than one percent of a CPU, they are made less often:
-// the workloads then are as of their own At, and Note has the reason.
+// Where reading all would need more than one percent of a CPU, a read has some of them, in
+// turn: each is as of its own At, and Note has the reason.
 //
 // Absent has the JSON names and these groups: memory (all of it), io, network,
 // pressure, and processes (the cgroup's processes or children could not be
@@ -141,28 +141,24 @@ func (r *Reader) Read(at time.Duration) ([]snapshot.Workload, error) {
 		r.Close()
 		return nil, err
 	}
-	hurry := r.hurry
-	if r.hurry = false; !hurry && r.pace.tooEarly(at) {
-		return r.workloads(), nil
-	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	begun := threadTime()
+	r.pace.begin(at, threadTime(), r.hurry)
 	r.now, r.earlyDetails, r.earlyThrottling = at, maxEarly, maxEarly
-	if hurry {
-		r.earlyDetails, r.earlyThrottling = 0, 0
+	if r.hurry {
+		r.hurry, r.earlyDetails, r.earlyThrottling = false, 0, 0
 	}
 	if r.hostNS == 0 {
 		r.hostNS = r.hostNamespace()
 	}
 	r.refreshAll()
-	if r.readAll() {
+	if r.readTracked() {
 		// A cgroup was removed before its files were read. Another one may have
 		// its path already.
 		r.refreshAll()
-		r.readAll()
+		r.readTracked()
 	}
-	r.pace.record(at, threadTime()-begun)
+	r.pace.end(len(r.tracked), threadTime())
 	return r.workloads(), nil
 }
 
@@ -238,40 +234,71 @@ func (r *Reader) refreshAll() {
 	r.unsorted = false
 }
 
-// readAll reads every workload that was not read at this instant, and reports
-// whether one of them was removed. It reads all parent cgroups first: activity
-// after a workload's read must not be in its parent's counters already. Where more
-// workloads stall on memory than may be read ahead of schedule, the next read begins
-// behind the last that was; else behind the last whose throttling was.
-func (r *Reader) readAll() (gone bool) {
+// readTracked reads, of the workloads that were not read at this instant, all new ones and as
+// many others as the pace allows, and reports whether one of them was removed. It reads all
+// parent cgroups first: activity after a workload's read must not be in its parent's counters
+// already.
+func (r *Reader) readTracked() (gone bool) {
 	for _, t := range r.tracked {
 		if t.parent != nil {
 			t.parent.readParentCounters(r)
 		}
 	}
-	afterDetail, afterThrottling := r.begin, r.begin
+	next := nextRead{stopped: -1, afterDetail: r.begin, afterThrottling: r.begin}
 	for i := range r.tracked {
 		at := (r.begin + i) % len(r.tracked)
 		t := r.tracked[at]
-		if t.removed || t.w.At == r.now { // gone: removed with its parent
-			continue
-		}
-		details, throttling := r.earlyDetails, r.earlyThrottling
-		if !t.read() {
+		switch {
+		case t.removed, t.w.At == r.now: // it is gone with its parent, or was read
+		case t.w.At > 0 && !r.pace.next(len(r.tracked), threadTime):
+			next.stop(at)
+		case !r.readOne(at, &next):
 			gone = true
-			r.drop(t.node)
-		}
-		if r.earlyDetails < details {
-			afterDetail = at + 1
-		}
-		if r.earlyThrottling < throttling {
-			afterThrottling = at + 1
 		}
 	}
-	if r.begin = afterThrottling; r.earlyDetails == 0 {
-		r.begin = afterDetail
-	}
+	r.begin = next.begin(r.earlyDetails == 0)
 	return gone
+}
+
+// readOne reads a workload, and returns false if it was removed.
+func (r *Reader) readOne(at int, next *nextRead) (there bool) {
+	t := r.tracked[at]
+	details, throttling := r.earlyDetails, r.earlyThrottling
+	if there = t.read(); !there {
+		r.drop(t.node)
+	}
+	if r.earlyDetails < details {
+		next.afterDetail = at + 1
+	}
+	if r.earlyThrottling < throttling {
+		next.afterThrottling = at + 1
+	}
+	return there
+}
+
+// nextRead finds the workload at which the next read begins.
+type nextRead struct {
+	stopped                      int // the first that the pace did not allow; -1: it allowed all
+	afterDetail, afterThrottling int // behind the last that was read ahead of schedule
+}
+
+func (n *nextRead) stop(at int) {
+	if n.stopped < 0 {
+		n.stopped = at
+	}
+}
+
+// begin is where the next read begins: where this one stopped. If it did not, behind the last
+// workload whose throttling was read ahead of schedule; if more stall on memory than may be
+// read so, behind the last of those.
+func (n *nextRead) begin(stalling bool) int {
+	switch {
+	case n.stopped >= 0:
+		return n.stopped
+	case stalling:
+		return n.afterDetail
+	}
+	return n.afterThrottling
 }
 
 // drop forgets a removed cgroup and has its parent listed again.
