@@ -206,7 +206,7 @@ func (MemoryStall) lowerMet(v View, level Level, rule StallRule, floor uint64) m
 // nodeStall is PSI memory full of the host without the stall of cgroups at their
 // own limit: that is their pressure, not the node's. The stall of a workload
 // without a limit is kept, so that a real shortage is seen beside a pod that
-// thrashes by itself. own is the stall of cgroups at their limit.
+// thrashes by itself. own is the stall of cgroups at their limit, also of those that are gone.
 func nodeStall(s *snapshot.Snapshot, w snapshot.Window) (full snapshot.Opt[float64], own float64, why string) {
 	host, ok := w.Pressure().Memory.Full.Get()
 	if !ok {
@@ -219,6 +219,7 @@ func nodeStall(s *snapshot.Snapshot, w snapshot.Window) (full snapshot.Opt[float
 	if host == 0 { // the usual case: no task stalled
 		return snapshot.Some(host), 0, ""
 	}
+	own = w.EndedMemoryStall()
 	others := 0.0
 	limited := atOwnLimit(s, w)
 	for i := range s.Workloads {

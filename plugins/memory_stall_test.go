@@ -260,6 +260,11 @@ func memoryStallOwnLimitIgnored(t *testing.T) {
 		*n.pod = grown(*n.pod, 900_000, 50)
 		require.Equal(t, None, n.second(0.9, 100).Level)
 	}
+	n.pod = nil // killed at its own limit: what it stalled is in the windows of the node still
+	for i := range 60 {
+		v := n.second(0, 100)
+		require.Equal(t, None, v.Level, "second %d: %s", i, v.Reason)
+	}
 }
 
 // Workloads that are dear to read are read every seven seconds, and hard looks at five.

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// columns have the counters of workloads that stay the same over many ticks: each value
-// is kept once, and points say where it is. What a Snapshot has a copy of never changes:
+// columns have the counters of workloads, most of which stay the same over many ticks: each
+// value is kept once, and points say where it is. What a Snapshot has a copy of never changes:
 // values are only added, and whole chunks are dropped.
 type columns struct {
-	stalls  column[stallPoint]
-	details column[detailPoint]
-	io      column[ioPoint]
+	workloads column[workloadPoint]
+	stalls    column[stallPoint]
+	details   column[detailPoint]
+	io        column[ioPoint]
 	// devices are the numbers of devices, by ioPoint.device; a kernel has few of them,
 	// and uses them again.
 	devices []string
@@ -57,23 +58,31 @@ func (c *column[T]) dropBefore(chunk uint32) {
 }
 
 // chunkNumbers are those of each column.
-type chunkNumbers struct{ stalls, details, io uint32 }
+type chunkNumbers struct{ workloads, stalls, details, io uint32 }
 
 func (c *columns) last() chunkNumbers {
-	return chunkNumbers{c.stalls.last(), c.details.last(), c.io.last()}
+	return chunkNumbers{c.workloads.last(), c.stalls.last(), c.details.last(), c.io.last()}
 }
 
 // dropBefore drops what no point refers to.
 func (c *columns) dropBefore(n chunkNumbers) {
+	c.workloads.dropBefore(n.workloads)
 	c.stalls.dropBefore(n.stalls)
 	c.details.dropBefore(n.details)
 	c.io.dropBefore(n.io)
 }
 
-// pointOf keeps the counters of a workload. What is as in the point before is not kept
-// again, unless it is in a chunk older than oldest. before is nil for a new series.
-func (c *columns) pointOf(w *Workload, before *workloadPoint, oldest chunkNumbers) workloadPoint {
-	p := workloadPoint{at: w.At, cpu: rawCount(w.CPUMicroseconds), memory: rawCount(w.MemoryBytes), cpuStall: pastStall(w.Pressure.CPU)}
+// pointOf keeps the counters of a workload at an instant. What is as in the point before is
+// not kept again, unless it is in a chunk older than oldest. last is nil for a new series.
+func (c *columns) pointOf(w *Workload, now time.Duration, last *place, oldest chunkNumbers) place {
+	var before *workloadPoint
+	if last != nil {
+		before = &c.workloads.at(*last, 1)[0]
+	}
+	p := workloadPoint{readAt: w.At, cpu: rawCount(w.CPUMicroseconds), memory: rawCount(w.MemoryBytes), cpuStall: pastStall(w.Pressure.CPU)}
+	if w.At == now {
+		p.readAt = 0
+	}
 	stalls := stallPoint{pastStall(w.Pressure.Memory), pastStall(w.Pressure.IO)}
 	if before != nil && before.stalls.chunk >= oldest.stalls && c.stalls.at(before.stalls, 1)[0] == stalls {
 		p.stalls = before.stalls
@@ -94,7 +103,10 @@ func (c *columns) pointOf(w *Workload, before *workloadPoint, oldest chunkNumber
 		p.detail = c.details.add(detail)
 	}
 	c.keepIO(&p, w.IO, before, oldest.io)
-	return p
+	if before != nil && last.chunk >= oldest.workloads && *before == p {
+		return *last
+	}
+	return c.workloads.add(p)
 }
 
 // keepIO keeps the counters of each device.
@@ -135,15 +147,20 @@ func (c *columns) device(number string, was []ioPoint, i int) uint32 {
 
 // past has the counters of a workload at an earlier point.
 type past struct {
+	at time.Duration // when it was read
 	*workloadPoint
 	*stallPoint
 	*detailPoint
 	columns *columns
 }
 
-func (c *columns) past(p *workloadPoint) past {
-	return past{p, &c.stalls.at(p.stalls, 1)[0], &c.details.at(p.detail, 1)[0], c}
+func (c *columns) past(of *point, slot int) past {
+	p := &c.workloads.at(of.workloads[slot], 1)[0]
+	return past{p.readIn(of), p, &c.stalls.at(p.stalls, 1)[0], &c.details.at(p.detail, 1)[0], c}
 }
+
+// readIn is when the workload was read, in a point that has these counters.
+func (p *workloadPoint) readIn(of *point) time.Duration { return cmp.Or(p.readAt, of.Monotonic) }
 
 // throttledTime is the time that its throttling is as of.
 func (p past) throttledTime() time.Duration { return cmp.Or(p.throttledAt, p.at) }

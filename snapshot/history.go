@@ -26,6 +26,7 @@ type History struct {
 
 	columns                columns
 	disks, nics, workloads slots
+	ended                  []endedWorkload // oldest first
 	shrinking              exhaustions
 }
 
@@ -43,7 +44,7 @@ func (h *History) Add(raw *Sample) *Snapshot {
 	last := h.newest
 	if !related {
 		last = &Snapshot{}
-		h.disks, h.nics, h.workloads = slots{}, slots{}, slots{}
+		h.disks, h.nics, h.workloads, h.ended = slots{}, slots{}, slots{}, nil
 	}
 	if why != "" {
 		h.points, h.gap, h.shrinking = nil, why, nil
@@ -52,10 +53,11 @@ func (h *History) Add(raw *Sample) *Snapshot {
 	if h.shrinking == nil {
 		h.shrinking = exhaustions{}
 	}
-	h.link(s, last)
+	h.dropEnded(raw.Monotonic)
+	h.link(s, last, raw.Monotonic)
 	h.points = h.trimmed(raw.Monotonic)
 	h.addPoint(raw, s)
-	s.points, s.columns, s.Gaps = h.points, h.columns, h.gaps
+	s.points, s.columns, s.ended, s.Gaps = h.points, h.columns, h.ended, h.gaps
 	s.derive(h.Window, h.gap)
 	s.Exhaustion = h.shrinking.add(s, raw.Monotonic)
 	before := h.newest
@@ -133,21 +135,21 @@ func (h *History) trimmed(now time.Duration) []*point {
 // link continues the series of each object that has the same identity in the
 // previous snapshot and no decreased counter, and starts a series for all
 // others.
-func (h *History) link(s, last *Snapshot) {
+func (h *History) link(s, last *Snapshot, now time.Duration) {
 	link(s.Disks, last.Disks, &h.disks, s.Sequence, func(d *DiskState) (string, *series) { return d.Name, &d.series },
-		func(d, was *DiskState) bool { return d.follow(&was.Disk) })
+		func(d, was *DiskState) bool { return d.follow(&was.Disk) }, func(d *DiskState) { h.disks.give(d.series.slot) })
 	link(s.NICs, last.NICs, &h.nics, s.Sequence, func(n *NICState) (string, *series) { return n.Name, &n.series },
-		func(n, was *NICState) bool { return n.follows(&was.NIC) })
+		func(n, was *NICState) bool { return n.follows(&was.NIC) }, func(n *NICState) { h.nics.give(n.series.slot) })
 	link(s.Workloads, last.Workloads, &h.workloads, s.Sequence, func(w *WorkloadState) (string, *series) { return w.Cgroup, &w.series },
-		func(w, was *WorkloadState) bool { return w.follows(&was.Workload) })
+		func(w, was *WorkloadState) bool { return w.follows(&was.Workload) }, func(w *WorkloadState) { h.end(w, now) })
 }
 
-// link merges two lists that are sorted by name.
-func link[T any](now, last []T, free *slots, seq uint64, of func(*T) (string, *series), follows func(now, was *T) bool) {
+// link merges two lists that are sorted by name. end takes those that are gone.
+func link[T any](now, last []T, free *slots, seq uint64, of func(*T) (string, *series), follows func(now, was *T) bool, end func(*T)) {
 	var begin []*series
 	for i := range now {
 		name, to := of(&now[i])
-		last = endBefore(name, last, free, of)
+		last = endBefore(name, last, end, of)
 		if len(last) > 0 {
 			if was, its := of(&last[0]); was == name && follows(&now[i], &last[0]) {
 				*to, last = *its, last[1:]
@@ -156,7 +158,7 @@ func link[T any](now, last []T, free *slots, seq uint64, of func(*T) (string, *s
 		}
 		begin = append(begin, to)
 	}
-	endBefore("", last, free, of)
+	endBefore("", last, end, of)
 	// After all ended series are known, so that a slot is not freed and reused
 	// while an old object still has it.
 	for _, to := range begin {
@@ -164,18 +166,48 @@ func link[T any](now, last []T, free *slots, seq uint64, of func(*T) (string, *s
 	}
 }
 
-// endBefore frees the slots of the objects sorted before name, or of all if
-// name is "", and returns the rest.
-func endBefore[T any](name string, last []T, free *slots, of func(*T) (string, *series)) []T {
+// endBefore ends the objects sorted before name, or all if name is "", and returns the rest.
+func endBefore[T any](name string, last []T, end func(*T), of func(*T) (string, *series)) []T {
 	for len(last) > 0 {
-		was, ended := of(&last[0])
-		if name != "" && was >= name {
+		if was, _ := of(&last[0]); name != "" && was >= name {
 			break
 		}
-		free.give(ended.slot)
+		end(&last[0])
 		last = last[1:]
 	}
 	return last
+}
+
+// endedWorkload is a workload that is gone and met its own memory limit, or was throttled, as
+// far as the history reaches: how long it stalled is still in what the node did.
+type endedWorkload struct {
+	Workload
+	at time.Duration // of the first sample without it
+}
+
+// maxEnded is how many of them are kept. A node has room for so many pods.
+const maxEnded = 256
+
+// end frees the slot of a workload that is gone, at once or when the history does not reach
+// back to it any more.
+func (h *History) end(w *WorkloadState, now time.Duration) {
+	if len(h.points) > 0 && len(h.ended) < maxEnded {
+		over, _ := h.newest.Over(h.Keep)
+		_, hits := over.MemoryStall(&w.Workload)
+		if n, _ := hits.Get(); n > 0 || len(w.Throttled) > 0 {
+			h.ended = append(h.ended, endedWorkload{w.Workload, now})
+			return
+		}
+	}
+	h.workloads.give(w.series.slot)
+}
+
+// dropEnded drops the workloads that ended before the history, and all where it begins anew.
+func (h *History) dropEnded(now time.Duration) {
+	for len(h.ended) > 0 && (len(h.points) == 0 || h.ended[0].at < now-h.Keep) {
+		h.workloads.give(h.ended[0].series.slot)
+		h.ended = h.ended[1:]
+	}
 }
 
 // follow continues the series of was, and unwraps the times that the kernel

@@ -45,17 +45,17 @@ type point struct {
 	NUMANodes           []NUMANode
 	disks               []DiskCounters // by slot, as the others
 	nics                []NICCounters
-	workloads           []workloadPoint
+	workloads           []place // of a workloadPoint
 	// written are the chunks that were filled when this point was made, and oldest the
 	// first ones that it may refer to.
 	written, oldest chunkNumbers
 }
 
-// workloadPoint has those counters of a workload that change at nearly every tick while
+// workloadPoint has those counters of a workload that change at nearly every reading while
 // it works, and where the others are; noCount marks an absent one. Nothing of it is a
 // pointer, so that the garbage collector does not look at a hundred points.
 type workloadPoint struct {
-	at          time.Duration
+	readAt      time.Duration // 0: when the point was made, so that what rests stays the same
 	cpu, memory uint64
 	cpuStall    stallCount
 	stalls      place // of a stallPoint
@@ -118,11 +118,11 @@ func (c *columns) newPoint(raw *Sample, s *Snapshot, last *point, oldest chunkNu
 	}
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
-		var before *workloadPoint
+		var before *place
 		if last != nil && w.series.began < s.Sequence {
 			before = &last.workloads[w.series.slot]
 		}
-		put(&p.workloads, len(s.Workloads), w.series, c.pointOf(&w.Workload, before, oldest))
+		put(&p.workloads, len(s.Workloads), w.series, c.pointOf(&w.Workload, p.Monotonic, before, oldest))
 	}
 	return p
 }

@@ -46,7 +46,8 @@ type Snapshot struct {
 
 	points  []*point // the history that Over reaches; the newest is the last
 	columns columns  // of the points
-	from    int      // index of the point at which its own window begins
+	ended   []endedWorkload
+	from    int // index of the point at which its own window begins
 }
 
 // CPUState is the CPUs' counters and their rates in the window.

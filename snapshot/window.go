@@ -14,7 +14,8 @@ type Window struct {
 	to      *point
 	seq     uint64   // sequence number of to
 	columns *columns // of the points
-	own     bool     // it is that of the snapshot's rates
+	ended   []endedWorkload
+	own     bool // it is that of the snapshot's rates
 }
 
 // Over returns the window that reaches d back from the snapshot, or as far as
@@ -26,7 +27,7 @@ func (s *Snapshot) Over(d time.Duration) (w Window, covered bool) {
 		points = []*point{{}}
 	}
 	last := len(points) - 1
-	w = Window{points: points, from: last, to: points[last], seq: s.Sequence, columns: &s.columns}
+	w = Window{points: points, from: last, to: points[last], seq: s.Sequence, columns: &s.columns, ended: s.ended}
 	for w.from > 0 && w.to.Monotonic-points[w.from].Monotonic < d-jitter {
 		w.from--
 	}
@@ -327,6 +328,26 @@ func (w Window) MemoryStall(l *Workload) (stall StallRatio, limitHits Opt[uint64
 	return was.stallPoint.memory.ratio(l.Pressure.Memory, (l.At - was.at).Seconds()), increase(l.LimitHits, optCount(was.hits))
 }
 
+// EndedMemoryStall is the share of the window in which workloads that are gone stalled on
+// memory while they met their own limit or were throttled, of all of them together. After its
+// last reading each counts as it did before, until it was gone.
+func (w Window) EndedMemoryStall() (share float64) {
+	start := w.points[w.from].Monotonic
+	for i := range w.ended {
+		l := &w.ended[i]
+		if l.at <= start {
+			continue
+		}
+		was, known := w.past(&l.Workload)
+		if !known {
+			continue
+		}
+		full, _ := was.stallPoint.memory.ratio(l.Pressure.Memory, (l.At - was.at).Seconds()).Full.Get()
+		share += full * (l.at - max(start, was.at)).Seconds() / w.Seconds()
+	}
+	return share
+}
+
 // cpuRates are the part of Workload that tells how long it waited for a CPU.
 func (w Window) cpuRates(l *WorkloadState) (r WorkloadRates, ok bool) {
 	if w.own {
@@ -390,11 +411,12 @@ func (w Window) past(l *Workload) (p past, existed bool) {
 	if i >= len(w.points)-1 {
 		return past{}, false
 	}
-	at := func(i int) *workloadPoint { return &w.points[i].workloads[l.series.slot] }
-	for i > first && at(i).at == l.At {
+	p = w.columns.past(w.points[i], l.series.slot)
+	for i > first && p.at == l.At {
 		i--
+		p = w.columns.past(w.points[i], l.series.slot)
 	}
-	return w.columns.past(at(i)), true
+	return p, true
 }
 
 func (c stallCount) ratio(now Stall, seconds float64) StallRatio {
