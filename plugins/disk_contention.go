@@ -117,7 +117,7 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 	slow.unseen = unseenOnDisk(v, d, w, covered)
 	out.Observed, out.Threshold = slow.await, snapshot.Some(slow.threshold)
 	out.Evidence = []Evidence{slow.evidence()}
-	met, lower, unnamed := false, maybe{}, ""
+	met, lower, unnamed, doubt := false, maybe{}, "", ""
 	out.Absent, out.Reason = slow.unseen, slow.text()
 	switch await, ok := slow.await.Get(); {
 	case slow.unseen != "":
@@ -129,14 +129,13 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 		lower = maybe{met: present, may: present || c.Absent["sufferers"] != ""}
 		met = lower.met && await >= slow.threshold
 		out.Evidence = append(out.Evidence, sufferersEvidence(c))
-		out.Absent = c.Unknown()
+		doubt = c.Unknown()
 		out.Reason, unnamed = contentionText(c)+"; "+out.Reason, p.unnamed(c, slow)
 	}
 	if c := capacityOf(v.Capacities, d.Name); c != nil && c.Slow != "" {
 		out.Reason, unnamed = out.Reason+"; "+c.Slow, cmp.Or(unnamed, c.Slow)
 	}
-	// no all-clear: whether a workload waits may not have been seen
-	out.Absent = cmp.Or(out.Absent, find(v.Contention, d.Name).Unknown())
+	doubt = cmp.Or(doubt, find(v.Contention, d.Name).Unknown())
 	if met {
 		out.RuleMetSince = cmp.Or(was.RuleMetSince, v.Monotonic)
 	}
@@ -144,24 +143,42 @@ func (p DiskContention) judge(v View, d *snapshot.Disk, w snapshot.Window, cover
 	out.applyHysteresis(v, Soft, lasted && !v.WarmingUp, out.stillHeld(v, Soft, lower) && !v.WarmingUp, p.ClearFor)
 	out.Partial = v.WarmingUp || v.Monotonic-v.Since < p.For
 	p.explain(&out, v, met, lasted, lower.unseen())
-	if out.Level > None {
-		out.Absent = cmp.Or(out.Absent, unnamed)
-	}
+	out.Absent = cmp.Or(out.Absent, missing(out.Level, lower.met, doubt, unnamed))
 	return out
+}
+
+// missing is what is not known of who waits, at no level, which then is no all-clear, and why no
+// culprit is named at a level. Where one was seen to wait, a doubt about another hides no culprit.
+func missing(level Level, waits bool, doubt, unnamed string) string {
+	switch {
+	case level == None:
+		return doubt
+	case waits:
+		return unnamed
+	}
+	return cmp.Or(doubt, unnamed)
 }
 
 // unseenOnDisk is why it is not known how fast the disk was in the window; empty: it is, also
 // where it had too little to do to have an await. One that completes next to nothing while
-// requests are in flight throughout does not answer: how long they take is not known yet.
+// requests are in flight throughout does not answer: how long they take is not known yet. So it
+// is where many more are in flight throughout than those that it completes explain (Little's
+// law), such as writes that hang while reads are served.
 func unseenOnDisk(v View, d *snapshot.Disk, w snapshot.Window, covered bool) string {
 	r, ok := w.Disk(d).Get()
-	switch {
-	case !ok:
+	if !ok {
 		return "a rate needs two samples"
+	}
+	reads, _ := r.ReadAwaitSeconds.Get()
+	writes, _ := r.WriteAwaitSeconds.Get()
+	explained := r.ReadsPerSecond*reads + r.WritesPerSecond*writes
+	switch throughout := w.InFlight(d); {
 	case !covered:
 		return v.unseen(w, diskWindow)
-	case (r.ReadsPerSecond+r.WritesPerSecond)*r.WindowSeconds < diskRequests && w.InFlight(d) > 0:
+	case (r.ReadsPerSecond+r.WritesPerSecond)*r.WindowSeconds < diskRequests && throughout > 0:
 		return fmt.Sprintf("%d requests are in flight, and fewer than %d reads and writes were completed in %s", d.InFlight, diskRequests, diskWindow)
+	case float64(throughout) > 2+2*explained:
+		return fmt.Sprintf("%d requests or more are in flight throughout, and those that were completed in %s account for %.1f", throughout, diskWindow, explained)
 	}
 	return ""
 }

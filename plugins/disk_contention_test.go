@@ -47,7 +47,9 @@ type diskNode struct {
 	io      [2]snapshot.WorkloadIO // backup, database
 	waits   uint64
 	noPSI   bool
-	levels  *Levels
+	// shell: a session whose IO is not counted is there, and waits.
+	shell  bool
+	levels *Levels
 }
 
 func diskConfig() Config {
@@ -88,6 +90,12 @@ func (n *diskNode) second(d diskSecond) Verdict {
 		if !n.noPSI {
 			w.Pressure.IO.Some = snapshot.Some(uint64(i) * n.waits)
 		}
+		s.Workloads = append(s.Workloads, w)
+	}
+	if n.shell {
+		w := snapshot.Workload{Cgroup: "/user.slice/session-1.scope", Inode: 9, Name: "session-1.scope", At: n.at, DetailAt: n.at}
+		w.Absent.Because("io", "the io controller is not enabled for this cgroup")
+		w.Pressure.IO.Some = snapshot.Some(n.waits / 2)
 		s.Workloads = append(s.Workloads, w)
 	}
 	n.levels = n.set.Judge(n.history.Add(s))
@@ -137,6 +145,8 @@ func TestDiskContention(t *testing.T) {
 	t.Run("seeks", diskContentionSeeks)
 	t.Run("no answer", diskContentionNoAnswer)
 	t.Run("no answer, ceiling", diskContentionNoAnswerCeiling)
+	t.Run("writes hang", diskContentionWritesHang)
+	t.Run("a doubt beside", diskContentionDoubtBeside)
 }
 
 func diskContentionCulprit(t *testing.T) {
@@ -352,9 +362,11 @@ func diskContentionNoAnswer(t *testing.T) {
 	assert.Equal(t, Soft, v.Level, v.Reason)
 	assert.Contains(t, v.Absent, "12 requests are in flight")
 	assert.Empty(t, v.Candidates)
+	n.disk.InFlight = 0
 	assert.Contains(t, n.seconds(20, calm()).Reason, "level stays on until clear")
 	assert.Equal(t, None, n.seconds(20, calm()).Level, "it answers again")
 
+	n.disk.InFlight = 12
 	n.never(60, silent())
 	assert.Contains(t, n.levels.Verdicts[0].NotJudged(), "12 requests are in flight, and fewer than 10 reads and writes were completed in 10s")
 	for i := range 60 { // a disk with little to do has a request in flight at times
@@ -362,6 +374,33 @@ func diskContentionNoAnswer(t *testing.T) {
 		n.never(1, diskSecond{requests: uint64(i % 2), await: 0.001})
 		require.True(t, i < 10 || n.levels.Verdicts[0].NotJudged() == "")
 	}
+}
+
+// Writes that hang while reads are served fast are no all-clear.
+func diskContentionWritesHang(t *testing.T) {
+	n := newDiskNode(t).learned()
+	require.Equal(t, Soft, n.seconds(90, pressedHard()).Level)
+	n.disk.InFlight = 32
+	v := n.seconds(60, diskSecond{requests: 50, await: 0.001, busy: 1, backup: 1, waits: 1})
+	assert.Equal(t, Soft, v.Level, v.Reason)
+	assert.Contains(t, v.Absent, "32 requests or more are in flight throughout, and those that were completed in 10s account for 0.1")
+
+	n = newDiskNode(t).learned()
+	n.disk.InFlight = 20
+	n.seconds(60, diskSecond{requests: 1000, await: 0.02, busy: 1, backup: 1})
+	assert.Empty(t, n.levels.Verdicts[0].NotJudged(), "a full queue that is served")
+}
+
+// A service is seen to wait. That it is not known what another waits for does not hide who
+// uses the disk.
+func diskContentionDoubtBeside(t *testing.T) {
+	n := newDiskNode(t).learned()
+	n.shell = true
+	v := n.seconds(90, pressedHard())
+	require.Equal(t, Soft, v.Level, v.Reason)
+	require.Empty(t, v.Absent)
+	require.NotEmpty(t, v.Candidates)
+	assert.Equal(t, "backup", v.Candidates[0].Name)
 }
 
 func diskContentionNoAnswerCeiling(t *testing.T) {

@@ -84,7 +84,7 @@ func (n NetworkContention) judge(v View, nic *snapshot.NIC) Verdict {
 		return n.withoutSpeed(out, w, nic)
 	}
 	j := judgement{absent: n.unavailable(v, nic, l)}
-	ratio, why := retransmitRatio(v.Snapshot, w)
+	ratio, why := n.retransmitRatio(v.Snapshot, w)
 	over := " over " + n.Window.String()
 	received := j.compare(Soft, nic.Name+" receive utilization"+over, l.received, ">=", n.Utilization, "ratio", j.absent)
 	sent := j.compare(Soft, nic.Name+" transmit utilization"+over, l.sent, ">=", n.Utilization, "ratio", j.absent)
@@ -127,7 +127,7 @@ func (NetworkContention) withoutSpeed(out Verdict, w snapshot.Window, nic *snaps
 func (n NetworkContention) lowerMet(v View, nic *snapshot.NIC) bool {
 	w, _ := v.Over(lowerWindow)
 	used, ok1 := linkOver(w, nic).max().Get()
-	ratio, _ := retransmitRatio(v.Snapshot, w)
+	ratio, _ := n.retransmitRatio(v.Snapshot, w)
 	again, ok2 := ratio.Get()
 	return ok1 && ok2 && used >= n.Utilization*lowerUtilization && again >= n.Retransmits*lowerStall
 }
@@ -171,18 +171,18 @@ func (l link) max() snapshot.Opt[float64] {
 
 // retransmitRatio is the retransmit ratio of TCP in the host's network namespace. Pods
 // with a namespace of their own are not included.
-func retransmitRatio(s *snapshot.Snapshot, w snapshot.Window) (ratio snapshot.Opt[float64], why string) {
+func (n NetworkContention) retransmitRatio(s *snapshot.Snapshot, w snapshot.Window) (ratio snapshot.Opt[float64], why string) {
 	sent, again := w.TCP()
 	all, ok1 := sent.Get()
-	n, ok2 := again.Get()
+	repeated, ok2 := again.Get()
 	switch {
 	case !ok1 || !ok2:
 		absent := s.Network.Absent
 		return ratio, cmp.Or(absent["tcp"], absent["tcpSegmentsSentTotal"], absent["tcpRetransmitsTotal"], "a ratio needs two samples")
-	case all < minSegments:
+	case float64(all) < minSegments*min(1, w.Seconds()/n.Window.Seconds()):
 		return ratio, "too few TCP segments sent in the host's network namespace"
 	}
-	return snapshot.Some(float64(n) / float64(all)), ""
+	return snapshot.Some(float64(repeated) / float64(all)), ""
 }
 
 // culpritsText names the workloads that fill a link, for people, as far as pods'

@@ -85,6 +85,7 @@ func TestNetworkContention(t *testing.T) {
 	t.Run("TCP unknown", networkContentionTCPUnknown)
 	t.Run("needs whole window", networkContentionNeedsWholeWindow)
 	t.Run("clears", networkContentionClears)
+	t.Run("few segments hold", networkContentionFewSegmentsHold)
 	t.Run("warm up", networkContentionWarmUp)
 	t.Run("changed rule", networkContentionChangedRule)
 	t.Run("names traffic", networkContentionNamesTraffic)
@@ -243,6 +244,16 @@ func networkContentionNeedsWholeWindow(t *testing.T) {
 	assert.Equal(t, None, v.MetLevel, "what was before the gap does not count")
 	assert.Equal(t, Soft, v.Level, "and the level is not forgotten over it")
 	assert.Equal(t, Soft, w.seconds(1, full()).MetLevel)
+}
+
+// Most of a node's connections are in the namespaces of its pods: what its own send is enough
+// for the lower threshold too.
+func networkContentionFewSegmentsHold(t *testing.T) {
+	w := newWired(t)
+	of := traffic{sent: 0.97, segments: 100, again: 0.03}
+	require.Equal(t, Soft, w.seconds(60, of).Level)
+	of.sent = 0.82
+	assert.Equal(t, Soft, w.seconds(150, of).Level)
 }
 
 func networkContentionClears(t *testing.T) {

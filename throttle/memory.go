@@ -53,11 +53,13 @@ func RunsOut(s *snapshot.Snapshot, l *plugins.Levels) bool {
 	return known && lost*runsOutWithin.Seconds() > float64(available)
 }
 
-// missingMemory must be released to end the pressure, in bytes. It needs no window, so it is
-// known also where the rule itself judges no level yet, in the first half minute.
+// missingMemory must be released to end the pressure, in bytes. Of the node it needs no window,
+// so it is known also where the rule itself judges no level yet, in the first half minute. A
+// NUMA node that is full is no pressure while nothing stalls for it.
 func missingMemory(l *plugins.Levels) (most float64) {
 	for i := range l.Verdicts {
-		if v := &l.Verdicts[i]; v.Resource == plugins.Memory && !v.PerWorkload && !v.ReportOnly {
+		v := &l.Verdicts[i]
+		if v.Resource == plugins.Memory && !v.PerWorkload && !v.ReportOnly && (v.Scope == "node" || v.Level > plugins.None) {
 			missing, _ := v.Target.Get()
 			most = max(most, missing)
 		}

@@ -333,6 +333,7 @@ func lost(available ...uint64) *snapshot.Snapshot {
 func TestMemoryRunsOut(t *testing.T) {
 	none := judged(plugins.Memory, "node", plugins.None)
 	partial, absent, report := missing(none, 100*mib), missing(none, 100*mib), missing(none, 100*mib)
+	fullNUMA := missing(judged(plugins.Memory, "NUMA 0", plugins.None), 100*mib)
 	partial.Partial, absent.Absent, report.ReportOnly = true, "4s of the last 30s seen so far", true
 	for name, row := range map[string]struct {
 		s       *snapshot.Snapshot
@@ -347,6 +348,7 @@ func TestMemoryRunsOut(t *testing.T) {
 		"while the node warms up":          {lost(1100, 700, 300), partial, true},
 		"the rule has just begun to judge": {lost(1100, 700, 300), absent, true},
 		"the rule only reports":            {lost(1100, 700, 300), report, false},
+		"one NUMA node is full":            {lost(1100, 700, 300), fullNUMA, false},
 		"one sample tells nothing":         {lost(300), missing(none, 100*mib), false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -164,7 +164,7 @@ func TestSampleSlowNeverOverlaps(t *testing.T) {
 // before the tick, and where one could be held then.
 func TestShortage(t *testing.T) {
 	const total = 2048 // MiB, of which 400 must be available
-	missing := []plugins.Verdict{{Resource: plugins.Memory, Target: snapshot.Some(100.0 * (1 << 20))}}
+	missing := []plugins.Verdict{{Resource: plugins.Memory, Scope: "node", Target: snapshot.Some(100.0 * (1 << 20))}}
 	for name, tt := range map[string]struct {
 		samples []uint64 // MiB available, one each second
 		change  func(*Agent, *config.Agent)
