@@ -217,12 +217,21 @@ func drop(pod *corev1.Pod, entries map[string]string, limit int) {
 	keys := slices.SortedFunc(maps.Keys(entries), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(entries[b]), len(entries[a])), cmp.Compare(a, b))
 	})
+	size := pod.Size()
 	for _, key := range keys {
-		if pod.Size() <= limit {
+		if size <= limit {
 			return
 		}
+		size -= entrySize(key, entries[key])
 		delete(entries, key)
 	}
+}
+
+// entrySize is how many bytes of the encoding an entry of a map takes, at least: to measure
+// the pod after each of some thousand labels would take seconds.
+func entrySize(key, value string) int {
+	const tag = 1
+	return tag + protowire.SizeBytes(tag+protowire.SizeBytes(len(key))+tag+protowire.SizeBytes(len(value)))
 }
 
 func eachContainer(p *corev1.Pod, do func(*corev1.Container)) {

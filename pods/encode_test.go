@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 )
 
 // wholePod is a pod as the API server sends it, with a text of so many bytes in
@@ -271,6 +274,20 @@ func TestEncodedPodEndlessAnnotations(t *testing.T) {
 	list := wired(t, PluginPods{Enabled: true, Full: true}, mebi, wholePod("a", 250<<10))
 	assert.Less(t, len(list[0].Bytes), maxEncoded)
 	assert.Equal(t, "shared_cores", decode(t, list[0]).Annotations["katalyst.kubewharf.io/qos_level"])
+}
+
+// The labels of a pod are as many as etcd takes, and each event of it is encoded on the watch.
+func TestEncodedPodEndlessLabels(t *testing.T) {
+	pod := wholePod("a", 0)
+	for i := range 50_000 {
+		pod.Labels[fmt.Sprintf("l%05d", i)] = "v"
+	}
+	clock := deadline.Start()
+	list := wired(t, PluginPods{Enabled: true}, mebi, pod)
+	assert.Less(t, clock.Elapsed(), 5*time.Second)
+	size := decode(t, list[0]).Size()
+	assert.LessOrEqual(t, size, maxEncoded)
+	assert.Greater(t, size, maxEncoded-64, "no more than necessary is left out")
 }
 
 func TestEncodedPodsFairLimit(t *testing.T) {

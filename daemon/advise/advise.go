@@ -77,7 +77,6 @@ type Scope struct {
 // Advice evaluates all samples so far, with the replay's report. No sample may
 // be added afterwards.
 func (w *Watcher) Advice(c plugins.Config, report *replay.Report) (*Advice, error) {
-	w.memory.end()
 	for _, s := range w.alarms.list {
 		s.end()
 	}

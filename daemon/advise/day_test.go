@@ -221,6 +221,12 @@ func TestAdviseStallAroundOOMKill(t *testing.T) {
 	assert.Equal(t, []uint64{1, 0, 1}, []uint64{a.OOMKills, a.OOMKillsAtOwnLimit, a.OOMKillsWithoutLevel})
 }
 
+// What came after the recording is not known: the node may have hung in its last minute.
+func TestAdviceLastMinuteLeftOut(t *testing.T) {
+	a := newDay().pass(24*time.Hour, 0).scarce().pass(10*time.Minute, 0.03).pass(40*time.Second, 0.095).advice(t, nil)
+	assert.Contains(t, of(t, a, "memoryStall.soft.stallFull").Reason, "was 3.0 %")
+}
+
 // A container is killed at its own limit, half a minute after a level of memory ended.
 func TestAdviseOOMKillAtOwnLimit(t *testing.T) {
 	d := newDay().pass(time.Hour, 0)

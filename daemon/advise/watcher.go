@@ -75,7 +75,7 @@ type memoryRecord struct {
 	scarce   float64 // seconds of it, healthy
 	soft     highest
 	hard     highest
-	pending  []stalled // pending until no harm followed for harmWindow
+	pending  []stalled // until no harm followed for harmWindow: what comes after the recording is not known
 	harmedAt time.Duration
 	harmSeen bool
 }
@@ -118,14 +118,6 @@ func (s *memoryRecord) watch(m replay.Moment, killed bool) {
 		return
 	}
 	s.pending = append(s.pending, stalled{now, m.Snapshot.Time, m.Step.Seconds(), soft, hard})
-}
-
-// end takes the pending values: the recording ends without harm.
-func (s *memoryRecord) end() {
-	for _, v := range s.pending {
-		s.take(v)
-	}
-	s.pending = nil
 }
 
 func (s *memoryRecord) take(v stalled) {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -100,7 +101,7 @@ func (c *chain) round(s *snapshot.Snapshot, levels *plugins.Levels) (throttled [
 		Cluster: &evict.Cluster{Pods: pods.List{Synced: true}},
 	}
 	if anyLevel(levels) || runsOut || len(c.throttles) > 0 {
-		in.Cluster.Pods.Pods = recordedPods(s)
+		in.Cluster.Pods.Pods = recordedPods(s, c.config.Protect, c.memory.Terminating)
 	}
 	throttled = c.throttle(s, levels, in.Cluster.Pods)
 	if !due { // the agent's throttle loop waits for no round
@@ -161,23 +162,36 @@ func anyLevel(l *plugins.Levels) bool {
 	return false
 }
 
-// recordedPods are the pods as far as the recording has them.
-func recordedPods(s *snapshot.Snapshot) []pods.Pod {
+// recordedPods are the pods as far as the recording has them, protected by rules. terminating
+// has when those that terminate were first seen to.
+func recordedPods(s *snapshot.Snapshot, rules pods.Rules, terminating map[string]time.Time) []pods.Pod {
 	var list []pods.Pod
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
 		if w.PodUID == "" {
 			continue
 		}
-		list = append(list, recordedPod(w))
+		p := recordedPod(w, rules)
+		if w.Pod != nil && w.Pod.Terminating {
+			since, before := terminating[p.UID]
+			if !before {
+				since = s.Time
+			}
+			p.TerminatesBy, p.DeletionGraceSeconds = since.Add(defaultGrace), int64(defaultGrace/time.Second)
+		}
+		list = append(list, p)
 	}
 	return list
 }
 
+// defaultGrace is Kubernetes' default termination grace period, which stands for that of a
+// pod: a recording does not have it.
+const defaultGrace = 30 * time.Second
+
 // recordedPod is a pod with its recorded facts, or otherwise by its UID, with
-// its QoS class where the cgroup's name has it. The only protection that is
-// recorded is that it is a mover.
-func recordedPod(w *snapshot.WorkloadState) pods.Pod {
+// its QoS class where the cgroup's name has it. Of what protects it a recording has that it is
+// a mover, its namespace and its priority.
+func recordedPod(w *snapshot.WorkloadState, rules pods.Rules) pods.Pod {
 	p := pods.Pod{UID: w.PodUID, CgroupUID: w.PodUID, Namespace: "pod", Name: w.PodUID, Phase: "Running", LowQoS: w.BestEffort()}
 	if p.LowQoS {
 		p.QoS = "BestEffort"
@@ -189,7 +203,13 @@ func recordedPod(w *snapshot.WorkloadState) pods.Pod {
 	p.Namespace, p.Name, p.QoS, p.LowQoS, p.Priority = known.Namespace, known.Name, known.QoS, known.LowQoS, known.Priority
 	p.MemoryRequestBytes, p.CPURequestMillicores = known.MemoryRequestBytes, known.CPURequestMillicores
 	if known.Mover {
-		p.Protections = []pods.Protection{{Code: pods.Mover, Why: "it is a data mover pod of Velero, which would not notice its eviction"}}
+		p.Protections = append(p.Protections, pods.Protection{Code: pods.Mover, Why: "it is a data mover pod of Velero, which would not notice its eviction"})
+	}
+	if int(known.Priority) >= rules.Priority {
+		p.Protections = append(p.Protections, pods.Protection{Code: pods.Critical, Why: fmt.Sprintf("its priority %d is at or above %d", known.Priority, rules.Priority)})
+	}
+	if slices.Contains(rules.Namespaces, known.Namespace) {
+		p.Protections = append(p.Protections, pods.Protection{Code: pods.Namespace, Why: fmt.Sprintf("namespace %s is protected", known.Namespace)})
 	}
 	return p
 }

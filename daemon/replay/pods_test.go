@@ -22,11 +22,13 @@ func known(change func(large, small *snapshot.Pod)) *snapshot.Cluster {
 	return snapshot.NewCluster(pods, snapshot.Reclaimable{}, nil)
 }
 
-func TestReplayKnowsRecordedPods(t *testing.T) {
+// decisionOf is the first decision of a replay of two pods with these facts.
+func decisionOf(t *testing.T, change func(large, small *snapshot.Pod)) Decision {
+	t.Helper()
 	n := newNode()
 	n.small = 20 * gib
 	n.seconds(40, 0).short(10)
-	about := known(func(large, small *snapshot.Pod) { large.Mover, small.LowQoS, small.Priority = true, true, 7 })
+	about := known(change)
 	for _, s := range n.samples {
 		s.Cluster = about
 	}
@@ -35,13 +37,38 @@ func TestReplayKnowsRecordedPods(t *testing.T) {
 	defer f.Close()
 	p := player(nil)
 	require.NoError(t, p.Files(t.Context(), []string{Stdin}, f))
-	d := p.Report().Decisions[0]
+	return p.Report().Decisions[0]
+}
+
+func TestReplayKnowsRecordedPods(t *testing.T) {
+	d := decisionOf(t, func(large, small *snapshot.Pod) { large.Mover, small.LowQoS, small.Priority = true, true, 7 })
 	going, some := d.FirstEvicted()
 	require.True(t, some)
 	assert.Equal(t, "batch/count-1", going.Name)
 	assert.EqualValues(t, 7, going.Pod.Priority)
 	assert.EqualValues(t, gib, going.Pod.MemoryRequestBytes)
-	db := slices.IndexFunc(d.Candidates, func(c evict.Considered) bool { return c.Name == "shop/db-0" })
-	require.GreaterOrEqual(t, db, 0)
-	assert.Equal(t, evict.Code("mover"), d.Candidates[db].Code, "it moves data for Velero")
+	for code, change := range map[string]func(large, small *snapshot.Pod){
+		"mover":     func(large, _ *snapshot.Pod) { large.Mover = true },
+		"namespace": func(large, _ *snapshot.Pod) { large.Namespace = "kube-system" },
+		"critical":  func(large, _ *snapshot.Pod) { large.Priority = 2_000_000_000 },
+	} {
+		d := decisionOf(t, change)
+		large := slices.IndexFunc(d.Candidates, func(c evict.Considered) bool { return c.Pod.UID == largeUID })
+		require.GreaterOrEqual(t, large, 0)
+		assert.Equal(t, evict.Code(code), d.Candidates[large].Code)
+		going, some := d.FirstEvicted()
+		require.True(t, some, code)
+		assert.Equal(t, "batch/count-1", going.Name, code)
+	}
+}
+
+// One that terminates already is not evicted once more.
+func TestReplayKnowsTerminatingPods(t *testing.T) {
+	for _, terminating := range []bool{false, true} {
+		d := decisionOf(t, func(large, small *snapshot.Pod) {
+			small.Namespace, large.Terminating = "kube-system", terminating
+		})
+		going, some := d.FirstEvicted()
+		assert.Equal(t, !terminating, some && going.Pod.UID == largeUID, d.Reason)
+	}
 }

@@ -34,7 +34,7 @@ func TestThrottled(t *testing.T) {
 	c := config.Default()
 	c.Throttle.DryRun = false // a replay is always a dry run
 	ch := newChain(&c, false, nil)
-	list := pods.List{Synced: true, Pods: recordedPods(s)}
+	list := pods.List{Synced: true, Pods: recordedPods(s, c.Eviction.Protect, nil)}
 	began := ch.throttle(s, levels, list)
 	require.Equal(t, []Throttling{{Time: now, Name: "batch/import", Disk: "vda", Percent: 80, Limit: throttle.Rates{Read: 80e6, Write: 80e6}, Reason: "shop/db waits 40 % of the time; batch/import has 90 % of the traffic"}}, began)
 	assert.Empty(t, ch.throttle(s, levels, list), "it goes on")

@@ -127,6 +127,29 @@ func TestOuterCandidatesReplaceActivePods(t *testing.T) {
 	assert.Equal(t, [][]byte{podBytes(t, "b")}, active)
 }
 
+// A plugin takes the pods that it is shown for its candidates, so it is not asked to choose
+// among others.
+func TestOuterCandidatesNotShown(t *testing.T) {
+	t.Parallel()
+	w := newPluginEnv(t)
+	f := newFake("p")
+	met := hardMet("s")
+	met.CandidatePods = [][]byte{podBytes(t, "stranger")}
+	f.threshold = thresholdOf(met)
+	var asked atomic.Bool
+	f.top = func(r *wire.GetTopEvictionPodsRequest) (*wire.GetTopEvictionPodsResponse, error) {
+		asked.Store(true)
+		return &wire.GetTopEvictionPodsResponse{TargetPods: r.GetActivePods()}, nil
+	}
+	f.serve(t, w.path("p.sock"))
+	w.run().waitFor("p")
+	v := verdict(t, w.round("a", "b", "c"), "s")
+	assert.False(t, asked.Load())
+	assert.Equal(t, plugins.Hard, v.Level)
+	assert.Empty(t, v.Candidates)
+	assert.Equal(t, "no candidates: none of the candidates that it names was in the request to it", v.Absent)
+}
+
 // As in Katalyst there are records of the candidates that a plugin reports alone. One of
 // which nothing is known has none.
 func TestOuterRecords(t *testing.T) {
@@ -771,7 +794,9 @@ func TestOuterAnswerTooLarge(t *testing.T) {
 		"bytes":                  {func(r *wire.ThresholdMetResponse) { r.CandidatePods = [][]byte{make([]byte, 8<<20)} }, "ResourceExhausted"},
 		"fields":                 {func(r *wire.ThresholdMetResponse) { r.CandidatePods = make([][]byte, maxFields) }, errManyFields.Error()},
 		"fields of a message":    {func(r *wire.ThresholdMetResponse) { r.Condition = &wire.Condition{Effects: make([]string, maxFields)} }, errManyFields.Error()},
-		"no more than there may": {func(r *wire.ThresholdMetResponse) { r.CandidatePods = make([][]byte, maxFields-10) }, ""},
+		"no more than there may": {func(r *wire.ThresholdMetResponse) {
+			r.CandidatePods = append(make([][]byte, maxFields-11), podBytes(t, "a"))
+		}, ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

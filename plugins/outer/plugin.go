@@ -3,6 +3,7 @@ package outer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -198,7 +199,11 @@ func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown k
 	candidates, uids := shown.OwnEncodings(of.GetCandidatePods())
 	request := &wire.GetTopEvictionPodsRequest{ActivePods: candidates, EvictionScope: of.GetEvictionScope()}
 	var options []callOption
-	if len(candidates) == 0 {
+	switch {
+	case len(candidates) > 0:
+	case len(of.GetCandidatePods()) > 0: // it would take all pods for its candidates
+		return nil, errCandidatesNotShown
+	default:
 		options = append(options, withPods(shown))
 	}
 	if level == plugins.Hard {
@@ -209,6 +214,8 @@ func (p *plugin) top(ctx context.Context, of *wire.ThresholdMetResponse, shown k
 	}
 	return call(ctx, p, c.CallTimeout, "GetTopEvictionPods", p.client.GetTopEvictionPods, request, options...)
 }
+
+var errCandidatesNotShown = errors.New("none of the candidates that it names was in the request to it")
 
 // recordAnswer stores an answer, or that there was none.
 func (p *plugin) recordAnswer(to *pluginAnswer, asked time.Time, answered bool, of func(was plugins.Verdict) plugins.Verdict) {
