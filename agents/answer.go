@@ -38,7 +38,7 @@ func (r *Reconciler) answerRequests(ctx context.Context, s Settings, j *Judgemen
 	if len(asks) > 0 {
 		r.countPods(ctx, now)
 	}
-	g := NewEvaluation(now, s, j, History{Own: r.journal.evictions, ServerTime: server, FirstSeen: r.journal.seen})
+	g := NewEvaluation(now, s, j, History{Own: r.journal.evictions, Answers: r.journal.answers, ServerTime: server, FirstSeen: r.journal.seen})
 	g.Pods = r.journal.pods
 	r.publishCommonCause(&g)
 	r.logUnreadable(j, &s.Evictions)
@@ -102,9 +102,9 @@ func (r *Reconciler) answer(ctx context.Context, g *Evaluation, a PendingRequest
 	answer.RetryAfterSeconds = int((ruling.RetryAfter + time.Second - 1) / time.Second)
 	answer.Reason = lease.Truncate(answer.Reason, lease.MaxReason)
 	r.logAnswer(a, given.Outcome, &answer)
-	if mayHaveEvicted(given.Outcome) && !a.DryRun {
+	if !a.DryRun {
 		went.Time = time.Now()
-		r.countEviction(g, went)
+		r.countEviction(g, went, given.Outcome)
 	}
 	if answer.Result == "" {
 		return // outcome unknown: the request stays pending and is tried again
@@ -258,11 +258,23 @@ func mayHaveEvicted(o evict.Outcome) bool {
 	return o == evict.Evicted || o == evict.InProgress || o == evict.UnknownOutcome
 }
 
-// countEviction counts an evicted pod against the cluster eviction limit, once.
-func (r *Reconciler) countEviction(g *Evaluation, w PastEviction) {
-	if slices.ContainsFunc(g.PastEvictions, func(o PastEviction) bool { return o.UID == w.UID }) {
+// isDefinite tells whether the API server's answer says whether the pod is evicted. NotFound
+// does not: an earlier try may have evicted it.
+func isDefinite(o evict.Outcome) bool {
+	return o == evict.Evicted || o == evict.InProgress || o == evict.Blocked || o == evict.Refused
+}
+
+// countEviction counts an evicted pod against the cluster eviction limit, once. While the
+// outcome is unknown it counts from the first try; a definite answer takes the place of that.
+func (r *Reconciler) countEviction(g *Evaluation, w PastEviction, o evict.Outcome) {
+	if isDefinite(o) {
+		unknown := func(p PastEviction) bool { return p.UID == w.UID && p.Unknown }
+		r.journal.evictions, g.PastEvictions = slices.DeleteFunc(r.journal.evictions, unknown), slices.DeleteFunc(g.PastEvictions, unknown)
+	}
+	if !mayHaveEvicted(o) || slices.ContainsFunc(g.PastEvictions, func(p PastEviction) bool { return p.UID == w.UID }) {
 		return
 	}
+	w.Unknown = o == evict.UnknownOutcome
 	r.journal.evictions, g.PastEvictions = append(r.journal.evictions, w), append(g.PastEvictions, w)
 }
 

@@ -143,6 +143,127 @@ func TestRequestUnknownOutcomeCountsOnce(t *testing.T) {
 	assert.Zero(t, counts.Refusals[string(CodeGone)])
 }
 
+// A pod that stays counts no more, although its eviction was unknown before.
+func TestRequestBlockedAfterUnknownOutcome(t *testing.T) {
+	for _, stays := range []evict.Outcome{evict.Blocked, evict.Refused} {
+		s := newFixture(t)
+		s.list = func(context.Context) (*corev1.PodList, error) {
+			return &corev1.PodList{Items: make([]corev1.Pod, 100)}, nil
+		}
+		outcome := evict.UnknownOutcome
+		s.answer = func() evict.Answer { return evict.Answer{Outcome: outcome} }
+		s.node("n", "web", "db")
+		s.node("m")
+		s.asks("n", web())
+		s.r.round(t.Context())
+		require.Len(t, s.r.journal.evictions, 1, stays)
+		outcome = stays
+		s.beat("n", nil)
+		s.r.round(t.Context())
+		assert.Empty(t, s.r.journal.evictions, stays)
+		outcome = evict.Evicted
+		db := web()
+		db.UID, db.Name = "db", "db"
+		s.asks("n", db)
+		s.r.round(t.Context())
+		require.Len(t, s.posted, 3, stays)
+		assert.Equal(t, "db", s.posted[2].UID)
+	}
+}
+
+// An eviction that was carried out counts, whatever is answered when its pod is requested again.
+func TestRequestBlockedAfterEviction(t *testing.T) {
+	s := newFixture(t)
+	outcome := evict.InProgress
+	s.answer = func() evict.Answer { return evict.Answer{Outcome: outcome} }
+	s.node("n", "web")
+	for i, next := range []evict.Outcome{evict.UnknownOutcome, evict.Blocked, ""} {
+		r := web()
+		r.Since = lease.Micro(noon.Add(time.Duration(i) * time.Second))
+		s.asks("n", r)
+		s.r.round(t.Context())
+		require.Len(t, s.posted, i+1)
+		require.Len(t, s.r.journal.evictions, 1, i)
+		assert.True(t, slices.ContainsFunc(s.answers("n"), countsAsEviction), "the next leader counts it, too: %d", i)
+		outcome = next
+	}
+}
+
+// An eviction that is carried out late counts from then on, and for the brake that was on then.
+func TestRequestEvictedAfterUnknownOutcome(t *testing.T) {
+	for what, row := range map[string]struct {
+		report string
+		brake  Brake
+		code   Code
+	}{
+		"no brake is on":               {`{}`, "", CodeOwner},
+		"there is a common cause then": {`{"pressure":{"memory":"hard"}}`, BrakeCommon, CodeCommon},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFixture(t)
+				outcome, report := evict.UnknownOutcome, `{}`
+				s.answer = func() evict.Answer { return evict.Answer{Outcome: outcome} }
+				s.node("n", "web", "app")
+				s.node("x")
+				s.node("y")
+				s.pods["app"].OwnerReferences[0].Name = "web-2" // of the same Deployment
+				asks := func(app string) {
+					for _, name := range []string{"n", "x", "y"} {
+						s.beat(name, map[string]string{lease.NodeAnnotation: report})
+					}
+					r := short(false)
+					r.UID, r.Name, r.Since = app, app, lease.Micro(time.Now())
+					s.asks("n", r)
+					s.r.round(t.Context())
+				}
+				for range 19 { // 9 min 30 s
+					asks("web")
+					time.Sleep(30 * time.Second)
+				}
+				outcome, report = evict.Evicted, row.report
+				asks("web")
+				require.Len(t, s.posted, 20)
+				require.Len(t, s.r.journal.evictions, 1)
+				assert.Equal(t, row.brake, s.r.journal.evictions[0].PastBrake)
+				assert.Zero(t, time.Since(s.r.journal.evictions[0].Time))
+				time.Sleep(80 * time.Second)
+				asks("app")
+				assert.Len(t, s.posted, 20)
+				list := s.answers("n")
+				require.NotEmpty(t, list)
+				last := list[len(list)-1]
+				assert.Equal(t, "app", last.UID)
+				assert.Equal(t, string(row.code), last.Code, last.Reason)
+			})
+		})
+	}
+}
+
+// A pod that takes long to end may be requested, and its eviction accepted, many times: the
+// Lease has no more than the last answer.
+func TestRequestRepeatedKeepsOneAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const times = 60
+		s := newFixture(t)
+		s.node("n", "web")
+		first := time.Now()
+		for i := range times {
+			r := web()
+			r.Since = lease.Micro(noon.Add(time.Duration(i) * time.Second))
+			s.asks("n", r)
+			s.r.round(t.Context())
+			got := s.answers("n")
+			require.Len(t, got, 1, i)
+			require.True(t, answersRequest(got[0], r), i)
+			time.Sleep(time.Second)
+		}
+		assert.Len(t, s.posted, times)
+		require.Len(t, s.r.journal.evictions, 1)
+		assert.True(t, first.Equal(s.r.journal.evictions[0].Time), "it counts from the first time")
+	})
+}
+
 // A webhook that fails the evictions of one pod does not hold up the other pods of its node.
 func TestRequestUnknownOutcomeGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

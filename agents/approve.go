@@ -52,6 +52,8 @@ type PastEviction struct {
 	Time       time.Time
 	// PastBrake is the brake that the eviction passed; empty: none was on.
 	PastBrake Brake
+	// Unknown: its outcome is unknown, and Time is that of the first try.
+	Unknown bool
 }
 
 // Decision is the controller's decision on a request.
@@ -69,6 +71,8 @@ type Decision struct {
 type History struct {
 	// Own are its own evictions, by its own clock.
 	Own []PastEviction
+	// Answers by node that its Lease may not have yet.
+	Answers map[string][]lease.Answer
 	// ServerTime is the API server's time now: times in Leases are by that clock,
 	// whichever leader wrote them.
 	ServerTime time.Time
@@ -125,13 +129,18 @@ func NewEvaluation(now time.Time, s Settings, j *Judgement, k History) Evaluatio
 			g.addReport(a)
 		}
 		for _, answer := range a.Carried.Answers {
-			if countsAsEviction(answer) && !known[answer.UID] {
+			if countsAsEviction(answer) && !known[answer.UID] && !podStays(answer, k.Answers[a.Name]) {
 				known[answer.UID] = true
-				g.PastEvictions = append(g.PastEvictions, PastEviction{UID: answer.UID, Owner: answer.Owner, Node: a.Name, Zone: a.zone(), Time: k.evictedAt(answer, now), PastBrake: Brake(answer.PassedBrake)})
+				g.PastEvictions = append(g.PastEvictions, PastEviction{UID: answer.UID, Owner: answer.Owner, Node: a.Name, Zone: a.zone(), Time: k.evictedAt(answer, now), PastBrake: Brake(answer.PassedBrake), Unknown: answer.Since.IsZero()})
 			}
 		}
 	}
 	return g
+}
+
+// podStays tells whether a later answer of the API server says that the pod of a note stays.
+func podStays(note lease.Answer, later []lease.Answer) bool {
+	return slices.ContainsFunc(later, func(b lease.Answer) bool { return !countsAsEviction(b) && supersedes(b, note) })
 }
 
 // evictedAt converts the time of an eviction to this process's clock: as long ago as by
@@ -371,17 +380,25 @@ func Answers(server time.Time, s Settings, carried lease.Content, given []lease.
 	list := []lease.Answer{}
 	all := slices.Concat(carried.Answers, given)
 	for i, a := range all {
-		if retained(server, s, carried.Requests, a) && !slices.ContainsFunc(all[i+1:], func(b lease.Answer) bool { return supersedes(b, a) }) {
+		if retained(server, s, carried.Requests, a, all[i+1:]) && !slices.ContainsFunc(all[i+1:], func(b lease.Answer) bool { return supersedes(b, a) }) {
 			list = append(list, a)
 		}
 	}
 	return list
 }
 
-// retained tells whether an answer belongs to a current request or is a recent eviction.
-func retained(server time.Time, s Settings, asked []lease.Request, a lease.Answer) bool {
+// retained tells whether an answer belongs to a current request or is a recent eviction that
+// no later answer repeats.
+func retained(server time.Time, s Settings, asked []lease.Request, a lease.Answer, later []lease.Answer) bool {
 	return slices.ContainsFunc(asked, func(r lease.Request) bool { return answersRequest(a, r) }) ||
-		countsAsEviction(a) && server.Sub(a.At.Time) < s.Evictions.countedPast(Brake(a.PassedBrake))
+		countsAsEviction(a) && server.Sub(a.At.Time) < s.Evictions.countedPast(Brake(a.PassedBrake)) &&
+			!slices.ContainsFunc(later, func(b lease.Answer) bool { return repeats(b, a) })
+}
+
+// repeats tells whether b says that the pod of a, requested again, was evicted, and counts at
+// least as long. A note does not: the API server may still refuse that try.
+func repeats(b, a lease.Answer) bool {
+	return b.UID == a.UID && countsAsEviction(b) && !b.Since.IsZero() && (a.PassedBrake == "" || a.PassedBrake == b.PassedBrake)
 }
 
 // countsAsEviction tells whether an answer counts as an eviction: the pod was evicted, or may

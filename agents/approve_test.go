@@ -231,6 +231,54 @@ func TestEvaluationPodInTwoLeases(t *testing.T) {
 	assert.Len(t, g.PastEvictions, 1)
 }
 
+// The Lease is as the watch last brought it, without the answer that was just given.
+func TestEvaluationNoteOfPodThatStays(t *testing.T) {
+	note := accepted("p1", "a", time.Minute)
+	note.Since = metav1.MicroTime{}
+	given := func(r lease.Result, code Code) lease.Answer {
+		return lease.Answer{UID: "p1", Since: lease.Micro(noon), Result: r, Code: string(code), At: lease.Micro(noon)}
+	}
+	for what, row := range map[string]struct {
+		given lease.Answer
+		count int
+	}{
+		"a disruption budget forbids": {given(lease.Blocked, ""), 0},
+		"the API server refuses":      {given(lease.Refused, ""), 0},
+		"a limit forbids":             {given(lease.Refused, CodeCluster), 1},
+		"it is gone":                  {given(lease.Gone, ""), 1},
+		"it was evicted":              {accepted("p1", "a", 0), 1},
+	} {
+		j := &Judgement{Agents: []Judged{carrying("n", note)}}
+		g := NewEvaluation(noon, DefaultSettings(), j, History{ServerTime: noon, Answers: map[string][]lease.Answer{"n": {row.given}}})
+		assert.Len(t, g.PastEvictions, row.count, what)
+	}
+}
+
+// An answer to a repeated request takes the place of the earlier one, unless that counts longer.
+func TestAnswersRepeatedEviction(t *testing.T) {
+	earlier, later := accepted("p1", "o", time.Minute), accepted("p1", "o", 0)
+	earlier.Since = lease.Micro(noon.Add(-time.Minute))
+	braked := earlier
+	braked.PassedBrake = string(BrakeCommon)
+	note := later
+	note.Since = metav1.MicroTime{}
+	for what, row := range map[string]struct {
+		asked   []lease.Request
+		carried lease.Answer
+		given   lease.Answer
+		want    []lease.Answer
+	}{
+		"it is accepted again":     {[]lease.Request{request("p1")}, earlier, later, []lease.Answer{later}},
+		"both are requested":       {[]lease.Request{{UID: "p1", Since: earlier.Since}, request("p1")}, earlier, later, []lease.Answer{earlier, later}},
+		"the first passed a brake": {[]lease.Request{request("p1")}, braked, later, []lease.Answer{braked, later}},
+		"it is tried again":        {[]lease.Request{request("p1")}, earlier, note, []lease.Answer{earlier, note}},
+		"neither is requested":     {nil, earlier, later, []lease.Answer{later}},
+	} {
+		c := lease.Content{Requests: row.asked, Answers: []lease.Answer{row.carried}}
+		assert.Equal(t, row.want, Answers(noon, DefaultSettings(), c, []lease.Answer{row.given}), what)
+	}
+}
+
 func TestEvaluationNodeCountsOnce(t *testing.T) {
 	a := carrying("n")
 	a.Carried.Report = lease.NodeReport{Pressure: map[string]string{"disk": "soft"}, Plugins: map[string]string{"files": "hard"}}

@@ -68,7 +68,7 @@ func pending(server time.Time, s Settings, a *Judged, given []lease.Answer) []le
 	for i, answer := range given {
 		over := slices.ContainsFunc(given[i+1:], func(b lease.Answer) bool { return supersedes(b, answer) })
 		ends := slices.ContainsFunc(a.Carried.Answers, func(c lease.Answer) bool { return supersedes(answer, c) })
-		if !over && (ends || retained(server, s, a.Carried.Requests, answer)) {
+		if !over && (ends || retained(server, s, a.Carried.Requests, answer, given[i+1:])) {
 			list = append(list, answer)
 		}
 	}

@@ -38,13 +38,20 @@ type Observation struct {
 // JudgeState is the state kept from one round to the next. A new leader starts without
 // it, and so restarts all timeouts.
 type JudgeState struct {
-	// Silent are the agents that were declared silent, with their last heartbeat.
-	Silent map[string]time.Time
+	// Silent are the agents that were declared silent.
+	Silent map[string]DeclaredSilence
 	// FullDisruption: full disruption, so many agents are late that the controller suspects
 	// itself.
 	FullDisruption bool
 	// DisruptionEnded is when the last full disruption ended: timeouts start from it.
 	DisruptionEnded time.Time
+}
+
+// DeclaredSilence is that of an agent that was declared silent.
+type DeclaredSilence struct {
+	// LastHeartbeat is the last one before it. Since is when the agent's timeouts started: with
+	// that heartbeat, or with the end of a full disruption after it.
+	LastHeartbeat, Since time.Time
 }
 
 // Judgement is the decision about all agents.
@@ -61,7 +68,8 @@ type Judgement struct {
 type Judged struct {
 	*Agent
 	State State
-	// Silence is the time since the last heartbeat.
+	// Silence is the time since the last heartbeat, or since the end of a full disruption
+	// after it.
 	Silence time.Duration
 	// Declare: its silence is new, so log and publish it; else an earlier round or an earlier
 	// leader did. SetUnknown: set its conditions to Unknown. RemoveTaints: remove its taints.
@@ -73,7 +81,7 @@ type Judged struct {
 // Judge finds silent agents. Full disruption is detected before the first agent is
 // silent, because lateness counts from half the monitor grace period.
 func Judge(s Observation) Judgement {
-	j := Judgement{Agents: make([]Judged, 0, len(s.Agents)), Next: JudgeState{Silent: map[string]time.Time{}, DisruptionEnded: s.Previous.DisruptionEnded}}
+	j := Judgement{Agents: make([]Judged, 0, len(s.Agents)), Next: JudgeState{Silent: map[string]DeclaredSilence{}, DisruptionEnded: s.Previous.DisruptionEnded}}
 	for i := range s.Agents {
 		if a := &s.Agents[i]; a.hasAgent() {
 			j.Agents = append(j.Agents, s.state(a))
@@ -100,22 +108,30 @@ func Judge(s Observation) Judgement {
 
 // declaredSilent tells whether the agent was declared silent, without a heartbeat since.
 func (s *Observation) declaredSilent(a *Agent) bool {
-	heard, was := s.Previous.Silent[a.Name]
-	return was && !a.LastHeartbeat.After(heard)
+	declared, was := s.Previous.Silent[a.Name]
+	return was && !a.LastHeartbeat.After(declared.LastHeartbeat)
+}
+
+// silentSince is when an agent's timeouts started. A full disruption restarts them, except
+// those of an agent that was declared silent before.
+func (s *Observation) silentSince(a *Agent) time.Time {
+	switch {
+	case s.declaredSilent(a):
+		return s.Previous.Silent[a.Name].Since
+	case s.Previous.DisruptionEnded.After(a.LastHeartbeat):
+		return s.Previous.DisruptionEnded
+	}
+	return a.LastHeartbeat
 }
 
 // state derives an agent's state from the time since its heartbeat alone.
 func (s *Observation) state(a *Agent) Judged {
-	since := a.LastHeartbeat
-	if !s.declaredSilent(a) && s.Previous.DisruptionEnded.After(since) {
-		since = s.Previous.DisruptionEnded
-	}
 	grace := s.Settings.Grace
 	late := grace / 2
 	if a.renewTime() == nil {
 		late, grace = late+statusInterval, grace+statusInterval
 	}
-	judged := Judged{Agent: a, State: Alive, Silence: s.Time.Sub(since)}
+	judged := Judged{Agent: a, State: Alive, Silence: s.Time.Sub(s.silentSince(a))}
 	switch {
 	case judged.Silence >= grace, s.declaredSilent(a): // a Lease that is gone is no heartbeat
 		judged.State = Silent
@@ -136,10 +152,10 @@ func (s *Observation) act(a *Judged, j *Judgement) {
 			a.State = Late
 			return
 		}
-		j.Next.Silent[a.Name] = a.LastHeartbeat
+		j.Next.Silent[a.Name] = DeclaredSilence{a.LastHeartbeat, s.silentSince(a.Agent)}
 		return
 	}
-	j.Next.Silent[a.Name] = a.LastHeartbeat
+	j.Next.Silent[a.Name] = DeclaredSilence{a.LastHeartbeat, s.silentSince(a.Agent)}
 	a.Declare = !s.declaredSilent(a.Agent) && !a.allUnknown()
 	a.SetUnknown = a.needsUnknown()
 	switch left := s.Settings.TaintsStay - a.Silence; {

@@ -317,7 +317,14 @@ func fullDisruptionEndRestartsClocks(t *testing.T) {
 	assert.Zero(t, count(), "39 s of the new clocks")
 	j = at(41*time.Second, j.Next)
 	assert.Equal(t, 36, count())
-	assert.False(t, j.Agents[20].RemoveTaints, "the time that we were blind does not count for the taints either")
+	assert.False(t, j.Agents[20].RemoveTaints)
+	for _, row := range []struct {
+		after time.Duration
+		lift  bool
+	}{{42 * time.Second, false}, {5 * time.Minute, false}, {5*time.Minute + time.Second, true}} {
+		j = at(row.after, j.Next)
+		assert.Equal(t, row.lift, j.Agents[20].RemoveTaints, "the time of the disruption does not count for the taints either: %s", row.after)
+	}
 }
 
 func fullDisruptionKeepsSilentAgent(t *testing.T) {

@@ -109,7 +109,7 @@ func (e *election) term(ctx context.Context, lead func(context.Context) error) e
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(identity string) {
-				if identity != e.identity { // of itself it logs that it leads
+				if identity != "" && identity != e.identity { // empty: the Lease was released; of itself it logs that it leads
 					e.log.Info("this replica is on standby: another one is the leader", "leader", identity, "takeover", e.config.Duration.String()+" after its last renewal")
 				}
 			},

@@ -1,10 +1,12 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -112,6 +114,34 @@ func TestElectionForgetsLeader(t *testing.T) {
 		knows("", duration)
 		server.set(well, "")
 		knows("other", duration)
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+// The Lease was released and cannot be written: no replica leads.
+func TestElectionReleasedLeaseNamesNoLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const duration = 15 * time.Second
+		var log bytes.Buffer
+		server := &oneLease{lease: &coordinationv1.Lease{}}
+		server.set(well, "other")
+		e := &election{config: config.Election{Enabled: true, Namespace: "n", Duration: duration}, leases: server, identity: "us", log: slog.New(slog.NewTextHandler(&log, nil))}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- e.Run(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }) }()
+		time.Sleep(2 * duration)
+		synctest.Wait()
+		require.Equal(t, 1, strings.Count(log.String(), "leader=other"), log.String())
+		server.set(readOnly, "")
+		server.mu.Lock()
+		server.lease.Spec.HolderIdentity = new("")
+		server.changed()
+		server.mu.Unlock()
+		time.Sleep(2 * duration)
+		synctest.Wait()
+		assert.Empty(t, e.leaderID())
+		assert.Equal(t, 1, strings.Count(log.String(), "on standby"), log.String())
 		cancel()
 		require.NoError(t, <-ended)
 	})
