@@ -29,6 +29,8 @@ type Decision struct {
 	Queue []Entry
 	// Stuck are the ReadyToStart ones that Velero does not take up.
 	Stuck []*Backup
+	// Postponed are the ReadyToStart ones that are to wait for their next window.
+	Postponed []*Backup
 }
 
 // Entry is a Backup that waits or starts now.
@@ -61,7 +63,9 @@ const (
 	CodeAhead   Code = "ahead"   // it shares a namespace with a Backup ahead of it
 	CodeLimit   Code = "limit"   // the limit of running Backups is reached
 	CodeWindow  Code = "window"  // its window is not open yet
-	CodeRefused Code = "refused" // the API server refuses to change it
+	// CodeRefused: the API server refuses to change it; or the one that it waits for, which was
+	// queued before it and comes after it by priority or deadline.
+	CodeRefused Code = "refused"
 	// CodeVelero: it is ReadyToStart and Velero has not taken it up yet.
 	CodeVelero Code = "velero"
 )
@@ -89,7 +93,8 @@ const maxNames = 10
 // and smaller ones cannot overtake a large one for ever. One that Velero rejects as soon
 // as it starts shares none: it waits for a slot alone, and then no other waits for it.
 // One whose window is not open yet waits for it, and no other for it. One that the API server
-// refuses to change takes no slot and keeps its namespaces: another leader may start it.
+// refuses to change takes no slot and keeps its namespaces, also from those that come before it
+// only by priority or deadline: another leader may start it.
 func Decide(in Input) Decision {
 	d := Decision{Limit: max(1, in.Config.Limit)}
 	r := newReserved(in.Namespaces)
@@ -99,6 +104,9 @@ func Decide(in Input) Decision {
 			continue
 		}
 		r.take(b, in.Namespaces.setOf(b))
+		if b.Phase == Ready && b.Postponed {
+			d.Postponed = append(d.Postponed, b)
+		}
 		if in.stuck(b) {
 			d.Stuck = append(d.Stuck, b)
 			continue
@@ -108,7 +116,7 @@ func Decide(in Input) Decision {
 	d.Running += beyond(len(d.Stuck), d.Limit)
 	queue := in.queue()
 	d.Queue = make([]Entry, 0, len(queue))
-	for _, b := range queue {
+	for i, b := range queue {
 		e := Entry{Backup: b, WriteTurn: b.turn()}
 		set := in.Namespaces.setOf(b)
 		if in.closed(b) { // behind all that may start, so that it keeps none of them waiting
@@ -125,6 +133,7 @@ func Decide(in Input) Decision {
 			e.Wait.Code, e.Wait.Invalid = CodeLimit, set.Rejected
 		case b.Phase != Queued:
 			e.Wait.Code, e.Wait.Invalid = CodeNew, set.Rejected
+		case in.held(&e, set, queue[i+1:]):
 		default:
 			e.Start = true
 			d.Running++
@@ -135,6 +144,24 @@ func Decide(in Input) Decision {
 	in.yield(&d)
 	in.place(d.Queue, in.reordered())
 	return d
+}
+
+// held tells whether e, which could start, waits for one behind it that overlaps with it and has an
+// earlier turn, because the API server refuses to change that: its turn stays.
+func (in *Input) held(e *Entry, set Set, behind []*Backup) bool {
+	for _, b := range behind {
+		if !b.Refused || compareTurn(b, e.Backup) > 0 {
+			continue
+		}
+		if other := in.Namespaces.setOf(b); set.overlaps(other) {
+			r := newReserved(in.Namespaces)
+			r.take(b, other)
+			e.Wait = r.conflict(set)
+			e.Wait.Code = CodeRefused
+			return true
+		}
+	}
+	return false
 }
 
 // beyond is how many stuck Backups keep their slots. As many as the limit free theirs: a Velero
@@ -247,7 +274,7 @@ func (in *Input) position(place, now, last int, reordered bool) int {
 	return now
 }
 
-// yield delays the start of a Backup that comes first only by priority.
+// yield delays the start of a Backup that comes first only by priority or deadline.
 // Overlapping Backups with an earlier turn are first given a later one: another
 // leader may not know the Backup of higher priority yet, or not order by priority,
 // and both could be started.
@@ -269,7 +296,7 @@ func (in *Input) yield(d *Decision) {
 }
 
 // delayOverlapping gives a later turn to Backups that overlap with e and have an earlier one;
-// it returns for which e waits until that is written.
+// it returns for which e waits until that is written. None of them is refused (held).
 func (in *Input) delayOverlapping(e *Entry, behind []Entry, until Turn) Wait {
 	r := newReserved(in.Namespaces)
 	set := in.Namespaces.setOf(e.Backup)
@@ -280,7 +307,7 @@ func (in *Input) delayOverlapping(e *Entry, behind []Entry, until Turn) Wait {
 		}
 		if other := in.Namespaces.setOf(b); set.overlaps(other) {
 			behind[i].WriteTurn = until
-			e.Overtakes = !b.Refused && (e.Overtakes || r.first == nil)
+			e.Overtakes = true
 			r.take(b, other)
 		}
 	}

@@ -107,7 +107,9 @@ func (m model) next(running, queue []Backup) int {
 		if m.closed != nil && m.closed(b) {
 			return false
 		}
-		return b.Phase == Queued && !b.Refused && !slices.ContainsFunc(running, hinders) && !slices.ContainsFunc(queue[:i], hinders)
+		// It cannot be given a later turn, and keeps its namespaces.
+		stays := func(o Backup) bool { return o.Refused && m.turn(o, b) && m.overlap(o, b) }
+		return b.Phase == Queued && !b.Refused && !slices.ContainsFunc(running, hinders) && !slices.ContainsFunc(queue[:i], hinders) && !slices.ContainsFunc(queue[i+1:], stays)
 	})
 }
 
@@ -267,6 +269,8 @@ func waitsFor(in Input, e Entry) error {
 		return fmt.Errorf("%s waits: %s, and its window opens %s", e.UID, e.Wait.Code, e.Due.Opens)
 	case !slices.Contains([]Code{CodeLimit, CodeNew, CodeWindow, CodeRefused}, e.Wait.Code) && e.Wait.By == "":
 		return fmt.Errorf("%s waits for nobody: %s", e.UID, e.Wait.Code)
+	case e.Refused && e.WriteTurn != e.turn():
+		return fmt.Errorf("%s, which is refused, is given the turn %v", e.UID, e.WriteTurn)
 	case e.Overtakes && slices.ContainsFunc(in.Backups, func(b Backup) bool { return b.UID == e.Wait.By && b.Refused }):
 		return fmt.Errorf("%s overtakes %s, whose turn stays", e.UID, e.Wait.By)
 	}

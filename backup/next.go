@@ -26,7 +26,7 @@ type next struct {
 func (s *ScheduleState) foresee(all []*Foreseen, objects []*Object, until time.Time, onMiss OnMiss) {
 	n := next{deadline: s.Deadline, until: until, postpones: onMiss == OnMissPostpone}
 	for _, f := range all {
-		if !f.Phase.failing() {
+		if f.mayRenew(s.Newest) {
 			n.open = append(n.open, f)
 		}
 	}
@@ -34,7 +34,7 @@ func (s *ScheduleState) foresee(all []*Foreseen, objects []*Object, until time.T
 		return cmp.Or(compareBool(!a.Ends.IsZero(), !b.Ends.IsZero()), a.Ends.Compare(b.Ends), a.Created.Compare(b.Created))
 	})
 	for _, o := range objects {
-		if o.failed() && o.Backup.Created.After(s.Newest) && (n.failed == nil || o.Backup.Created.After(n.failed.Backup.Created)) {
+		if o.failed() && o.made().After(s.Newest) && (n.failed == nil || o.made().After(n.failed.made())) {
 			n.failed = o
 		}
 	}
@@ -52,6 +52,11 @@ func (s *ScheduleState) foresee(all []*Foreseen, objects []*Object, until time.T
 	if late > 0 {
 		s.Because, s.Helps = n.because()
 	}
+}
+
+// mayRenew tells whether it may become the newest good Backup: not where it began before that.
+func (f *Foreseen) mayRenew(newest time.Time) bool {
+	return !f.Phase.failing() && (f.Begins.IsZero() || !f.Begins.Before(newest))
 }
 
 // could is when a Backup could begin by itself.

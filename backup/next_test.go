@@ -20,6 +20,10 @@ func TestScheduleForesee(t *testing.T) {
 	failed := ran("db", at(-1), time.Minute, "Failed")
 	both := []*Object{failed, ran("db", at(-2), time.Minute, "Failed")}
 	old := ran("db", at(-30), time.Minute, "Failed")
+	notValid := ran("db", at(-1), 0, FailedValidation) // to which Velero gives neither start nor end
+	notValid.Backup.Began, notValid.Completed = time.Time{}, time.Time{}
+	synced := ran("db", at(-40), time.Minute, PartiallyFailed)
+	synced.Backup.Created = at(-1)
 	// A Backup that begins and ends then; 0: not in the forecast.
 	one := func(name string, created, begins, ends float64) Foreseen {
 		f := Foreseen{Name: name, Schedule: "db", Created: at(created)}
@@ -63,6 +67,9 @@ func TestScheduleForesee(t *testing.T) {
 		"is due later itself":      {of: []Foreseen{one("a", 0, 0, 5)}, late: 1, ends: 5, because: "no Backup is complete before it"},
 		"the one that runs fails":  {of: []Foreseen{failing(one("a", 0, 0, 1)), one("", 10, 10, 11)}, late: 7, ends: 11, because: "no Backup comes before it"},
 		"one failed":               {of: []Foreseen{one("", 10, 10, 11)}, failed: both, late: 7, ends: 11, because: "Backup " + failed.Name + " failed, and the next one comes at 2026-03-01T22:00:00Z"},
+		"one failed validation":    {of: []Foreseen{one("", 10, 10, 11)}, failed: []*Object{notValid}, late: 7, ends: 11, because: "Backup " + notValid.Name + " failed, and the next one comes at 2026-03-01T22:00:00Z"},
+		"one failed long ago":      {of: []Foreseen{one("", 10, 10, 11)}, failed: []*Object{synced}, late: 7, ends: 11, because: "no Backup comes before it"},
+		"one began too early":      {of: []Foreseen{with(one("a", -31, -30, 3), func(f *Foreseen) { f.Phase = InProgress }), one("", 10, 10, 11)}, late: 7, ends: 11, because: "no Backup comes before it"},
 		"one failed, none comes":   {failed: both, late: 20, because: "Backup " + failed.Name + " failed, and none comes before it"},
 		"one failed, one is there": {of: []Foreseen{late(one("a", 3, 3, 5))}, failed: both, late: 1, ends: 5, because: "Backup " + failed.Name + " failed, and the next one came at 2026-03-01T15:00:00Z"},
 		"one failed, one waits":    {of: []Foreseen{late(one("a", 0, 4, 5))}, failed: both, late: 1, ends: 5, because: "it waits 3h", helps: true},

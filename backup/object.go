@@ -148,7 +148,18 @@ func (o *Object) good() bool { return o.Backup.Phase == Completed }
 func (o *Object) ended() bool { return !o.Completed.IsZero() && o.Backup.Phase != Deleting }
 
 // failed tells whether it has ended and is not good, or was failing when it left its slot.
-func (o *Object) failed() bool { return !o.good() && o.ended() || o.Backup.Phase.failing() }
+func (o *Object) failed() bool {
+	return !o.good() && o.ended() || o.Backup.Phase.failed() || o.Backup.Phase.failing()
+}
+
+// made is when it was created. One that Velero has read from its storage location is created by
+// that, long after it began.
+func (o *Object) made() time.Time {
+	if b := &o.Backup; !b.Began.IsZero() {
+		return earlier(b.Created, b.Began)
+	}
+	return o.Backup.Created
+}
 
 // run is what it teaches about durations, if it has ended. of is the size of its data mover
 // loads; zero: unknown.

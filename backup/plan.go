@@ -92,7 +92,7 @@ func (p *planner) writes(d *Decision) []write {
 			list = append(list, w)
 		}
 	}
-	return p.accepted(append(ordered(list), p.others()...))
+	return p.accepted(append(ordered(list), p.others(d)...))
 }
 
 // accepted are the writes that the API server has not refused.
@@ -168,10 +168,16 @@ func (p *planner) waiting(o *Object, e *Entry) (w Waiting, news bool) {
 	return w, o.Waiting.Reason == CodeNew || p.now.Sub(o.Waiting.Since) >= reasonDebounce
 }
 
-// others are the writes for Backups that do not wait.
-func (p *planner) others() (list []write) {
+// others are the writes for Backups that do not wait. Those that are queued again come last, until
+// their positions are written anew.
+func (p *planner) others(d *Decision) (list []write) {
+	position := len(d.Queue)
 	for _, o := range p.objects {
 		switch {
+		case p.postponed(o, d):
+			position++
+			w := Waiting{Reason: CodeWindow, Since: p.now, Turn: o.Backup.turn()}
+			list = append(list, write{object: o, kind: kindReturn, patch: patch{phase: Queued, position: new(position), waiting: &w}})
 		case o.Backup.Phase == Ready && !p.now.Before(p.touchAt(o)):
 			w := Waiting{Reason: CodeVelero, Since: o.Waiting.Since, Touched: p.now}
 			if !p.readySinceKnown(o) {
@@ -183,6 +189,12 @@ func (p *planner) others() (list []write) {
 		}
 	}
 	return list
+}
+
+// postponed tells whether a Backup that we let start is to wait for its next window.
+func (p *planner) postponed(o *Object, d *Decision) bool {
+	return o.Backup.Phase == Ready && p.readySinceKnown(o) && p.now.Sub(o.Waiting.Since) >= requeueAfter &&
+		slices.ContainsFunc(d.Postponed, func(b *Backup) bool { return b.UID == o.Backup.UID })
 }
 
 // The exponential backoff of touches, which remind Velero of a Backup: bounds of
@@ -243,6 +255,7 @@ func (p *planner) pause(in *Input) time.Duration {
 		case b.Phase == Ready:
 			until(p.touchAt(p.objects[b.UID]))
 			until(b.ReadySince.Add(in.Config.StuckAfter))
+			until(b.Due.Closes)
 		}
 	}
 	return pause

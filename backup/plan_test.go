@@ -139,6 +139,59 @@ func TestPauseUntilTimeChangesSomething(t *testing.T) {
 	})
 }
 
+// A Backup that was let start in its window and not taken up in it waits for the next one, where it
+// is postponed.
+func TestReadyIsPostponed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		deadlines DeadlineSettings
+		taken     bool // up by Velero
+		want      Phase
+	}{
+		"postponed":                  {DeadlineSettings{Window: "22:00-06:00 UTC", OnMiss: OnMissPostpone}, false, Queued},
+		"it runs":                    {DeadlineSettings{Window: "22:00-06:00 UTC", OnMiss: OnMissPostpone}, true, InProgress},
+		"it starts after its window": {DeadlineSettings{Window: "22:00-06:00 UTC", OnMiss: OnMissRun}, false, Ready},
+		"without a window":           {DeadlineSettings{RPO: 30 * time.Hour, OnMiss: OnMissPostpone}, false, Ready},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // from midnight on
+				s := newScene(t, 1)
+				s.r.Settings = func() Settings {
+					settings := leading(1, Config{})
+					settings.Deadlines = tt.deadlines
+					settings.Deadlines.Enabled = true
+					return settings
+				}
+				time.Sleep(23 * time.Hour)
+				s.backup("db", 0, "a")
+				s.backup("other", 0, "a")
+				s.settle()
+				require.Equal(t, Ready, s.phase("db"))
+				time.Sleep(7*time.Hour - time.Minute)
+				s.settle()
+				require.Equal(t, Ready, s.phase("db"), "its window is open")
+				if tt.taken {
+					require.True(t, s.become(Ready, InProgress))
+				}
+				time.Sleep(2 * time.Minute)
+				s.settle()
+				require.Equal(t, tt.want, s.phase("db"))
+				assert.Equal(t, Queued, s.phase("other"))
+				if tt.want != Queued {
+					return
+				}
+				db := s.read["db"]
+				assert.Equal(t, CodeWindow, db.Waiting.Reason)
+				assert.Positive(t, db.Backup.Position)
+				assert.NotZero(t, db.Backup.Turn)
+				time.Sleep(16 * time.Hour)
+				s.settle()
+				assert.Equal(t, 1, s.most)
+				assert.Contains(t, []Phase{s.phase("db"), s.phase("other")}, Ready, "the next window is open")
+			})
+		})
+	}
+}
+
 func TestBackupReasonOfFarBehindNotWritten(t *testing.T) {
 	now := noon.Add(time.Hour)
 	objects := []*Object{object(Backup{UID: "0", Phase: InProgress, Include: []string{"a"}}, Waiting{})}

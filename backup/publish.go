@@ -51,6 +51,7 @@ func (r *Reconciler) publish(v *velero, p *planner, d *Decision) {
 		e := &d.Queue[i]
 		o := p.objects[e.UID]
 		t := v.published[e.UID]
+		t.stuck = false // it waits, again where it was postponed
 		r.publishInvalid(v, &t, o, e)
 		if !e.Start && !e.Overtakes && e.Wait.Code != CodeNew {
 			r.logWait(&t, p, o, e)
@@ -88,7 +89,7 @@ func (r *Reconciler) logWait(t *publishedState, p *planner, o *Object, e *Entry)
 	}
 	by, known := p.objects[e.Wait.By]
 	if known {
-		why = fmt.Sprintf("it shares %s with Backup %s, which %s", namespacesOf(e.Wait), by.Name, map[Code]string{CodeRunning: "runs", CodeAhead: "waits ahead of it"}[e.Wait.Code])
+		why = fmt.Sprintf("it shares %s with Backup %s, which %s", namespacesOf(e.Wait), by.Name, map[Code]string{CodeRunning: "runs", CodeAhead: "waits ahead of it", CodeRefused: "was queued before it and which the API server refuses to change"}[e.Wait.Code])
 	}
 	attributes := []any{"backup", o.Namespace + "/" + o.Name, "reason", why, "code", string(e.Wait.Code), "place", e.Place}
 	if known {
@@ -195,7 +196,7 @@ func (r *Reconciler) publishRefusal(w write, err error) {
 	b, version, why := &w.object.Backup, w.object.ResourceVersion, reconcile.Why(err)
 	follows := ""
 	if b.waits() {
-		follows = "; it does not start, and Backups behind it that share a namespace with it wait for it"
+		follows = "; it does not start, and Backups queued after it that share a namespace with it wait for it"
 	}
 	r.Log.Warn("the api server refuses to change a backup; others go on; correct what refuses it, such as an admission policy, or delete the backup", "backup", w.object.Namespace+"/"+w.object.Name, "write", string(w.kind), "error", why)
 	about := reference(w.object)

@@ -28,6 +28,11 @@ const (
 	FinalizingPartial           Phase = "FinalizingPartiallyFailed"
 	// Completed is the one of those that have ended that is good.
 	Completed Phase = "Completed"
+	// Of those that have ended and are not good. Velero gives one that fails its validation neither
+	// a start nor an end.
+	FailedValidation Phase = "FailedValidation"
+	PartiallyFailed  Phase = "PartiallyFailed"
+	Failed           Phase = "Failed"
 	// Deleting leaves no trace of how the Backup ended, but when.
 	Deleting Phase = "Deleting"
 )
@@ -56,6 +61,9 @@ type Backup struct {
 	Refused bool
 	// Due is when it may start, and by when it is to be complete; zero: any time.
 	Due objective.Due
+	// Postponed: it is to wait until its next window opens, also where it is ReadyToStart and
+	// Velero has not taken it up (OnMissPostpone).
+	Postponed bool
 	// Takes is how long it runs until it is complete, as far as that is known, and Holds how
 	// long of that it takes a slot: all of it, where that is not known.
 	Takes, Holds durations.Estimate
@@ -67,6 +75,9 @@ func (b *Backup) isNew() bool   { return b.Phase == "" || b.Phase == New }
 func (b *Backup) waits() bool   { return b.isNew() || b.Phase == Queued }
 func (b *Backup) running() bool { return b.Phase == Ready || b.Phase == InProgress }
 
+// untaken tells whether the queue let it start, and Velero has not taken it up.
+func (b *Backup) untaken() bool { return b.Phase == Ready && !b.ReadySince.IsZero() }
+
 // finishing tells whether it takes no slot any more and is not complete.
 func (b *Backup) finishing() bool { return b.Phase.Finishing() }
 
@@ -77,6 +88,9 @@ func (p Phase) Finishing() bool {
 
 // failing tells whether a Backup of this phase has not ended, and will not be good.
 func (p Phase) failing() bool { return p == WaitingForOperationsPartial || p == FinalizingPartial }
+
+// failed tells whether a Backup of this phase has ended and is not good.
+func (p Phase) failed() bool { return p == FailedValidation || p == PartiallyFailed || p == Failed }
 
 // begun tells whether Velero may have taken it up, and it has not ended.
 func (b *Backup) begun() bool { return b.running() || b.finishing() }

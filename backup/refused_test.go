@@ -54,7 +54,7 @@ func TestRefusedStopsNoOther(t *testing.T) {
 				s.pass(time.Minute)
 				assert.Equal(t, Queued, s.phase("same"))
 				assert.Equal(t, 1, s.said())
-				assert.Contains(t, s.events.lines, `BackupChangeRefused: the API server refuses to change it: Backup.velero.io "bad" is invalid; it does not start, and Backups behind it that share a namespace with it wait for it; correct what refuses it, such as an admission policy, or delete the Backup; it is tried again after 5m, or when it has changed; its resourceVersion is 1001`)
+				assert.Contains(t, s.events.lines, `BackupChangeRefused: the API server refuses to change it: Backup.velero.io "bad" is invalid; it does not start, and Backups queued after it that share a namespace with it wait for it; correct what refuses it, such as an admission policy, or delete the Backup; it is tried again after 5m, or when it has changed; its resourceVersion is 1001`)
 				s.pass(RefusedFor)
 				assert.Equal(t, 2, s.said())
 				s.put(s.now["bad"]) // as its owner edits it
@@ -71,6 +71,44 @@ func TestRefusedStopsNoOther(t *testing.T) {
 					s.pass(time.Second)
 				}
 				assert.Equal(t, []Phase{"Completed", "Completed"}, []Phase{s.phase("bad"), s.phase("same")})
+			})
+		})
+	}
+}
+
+// Nor does it stop others where a Backup that was queued after it comes first by priority: its turn
+// stays, so the two wait, without a slot.
+func TestRefusedStopsNoOtherByPriority(t *testing.T) {
+	for name, position := range map[string]int{"is not queued": 0, "does not start": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t, 1)
+				s.r.Settings = func() Settings { return leading(1, Config{Priorities: true}) }
+				s.refuse = map[string]error{"bad": invalid("bad")}
+				s.backup("bad", position, "a")
+				s.backup("same", 0, "a")
+				s.now["same"].SetAnnotations(map[string]string{AnnotationPriority: "1"})
+				s.put(s.now["same"])
+				s.backup("other", 0, "b")
+				s.pass(3 * time.Second)
+				require.Equal(t, Ready, s.phase("other"))
+				require.Equal(t, Queued, s.phase("same"))
+				assert.Equal(t, []any{CodeRefused, "bad"}, []any{s.read["same"].Waiting.Reason, s.read["same"].Waiting.BlockedBy})
+				assert.Contains(t, s.log.String(), "it shares namespace a with Backup bad, which was queued before it and which the API server refuses to change")
+				require.True(t, s.become(Ready, InProgress))
+				require.True(t, s.become(InProgress, "Completed"))
+				s.pass(time.Second)
+				waiting := s.r.Reports()[0].Waiting
+				assert.Equal(t, []string{"same", "bad"}, []string{waiting[0].Name, waiting[1].Name})
+				assert.Equal(t, "shares namespace a with bad, which was queued before it and which the API server refuses to change", waiting[0].Why())
+				s.refuse = nil
+				s.pass(RefusedFor + 3*time.Second)
+				for _, name := range []string{"same", "bad"} {
+					require.Equal(t, Ready, s.phase(name))
+					require.True(t, s.become(Ready, InProgress))
+					require.True(t, s.become(InProgress, "Completed"))
+					s.pass(time.Second)
+				}
 			})
 		})
 	}

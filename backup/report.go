@@ -130,7 +130,9 @@ func (p *QueuedBackup) Why() string {
 	case CodeWindow:
 		why = objective.Due{Opens: p.Opens, First: p.First}.Waits()
 	case CodeRefused:
-		why = "the API server refuses to change it"
+		if why = "the API server refuses to change it"; p.BlockedBy != "" {
+			why = "shares " + namespacesOf(w) + " with " + p.BlockedBy + ", which was queued before it and which the API server refuses to change"
+		}
 	case CodeOvertakes:
 		why = "it starts before " + p.BlockedBy + " as soon as that has a later turn"
 	case CodeNew:

@@ -165,10 +165,10 @@ func onlyNamespace(b *Backup) (name string, alone bool) {
 }
 
 // due is when a Backup with that objective is due, and until when that holds; zero: it stays
-// so. One that waits beyond its window is due in the next one, where it is postponed, and opens
-// with that also while it is open.
+// so. One that waits beyond its window, or that Velero has not taken up in it, is due in the next
+// one, where it is postponed, and opens with that also while it is open.
 func (w *wanted) due(o objective.Objective, b *Backup, now, newest time.Time) (due objective.Due, until time.Time) {
-	if w.settings.OnMiss != OnMissPostpone || !o.Window.Set() || !b.waits() || w.isFirst(o, b, newest) {
+	if w.settings.OnMiss != OnMissPostpone || !o.Window.Set() || !b.waits() && !b.untaken() || w.isFirst(o, b, newest) {
 		return w.dueOnce(o, b, newest), until
 	}
 	from := b.Created
@@ -215,7 +215,8 @@ func (w *wanted) isFirst(o objective.Objective, b *Backup, newest time.Time) boo
 func (w *wanted) set(b *Backup, annotations map[string]string) Aim {
 	a := w.aimOf(b, annotations)
 	b.Priority = a.Priority
-	b.Due, _ = w.due(a.Objective, b, w.now, w.newest[b.Schedule])
+	due, until := w.due(a.Objective, b, w.now, w.newest[b.Schedule])
+	b.Due, b.Postponed = due, !until.IsZero() && due.Opens.After(w.now)
 	w.estimate(b)
 	return a
 }
@@ -375,7 +376,7 @@ func (w *wanted) stateOf(s *Schedule, backups []*Object) ScheduleState {
 		}
 	}
 	for _, o := range backups {
-		if o.Backup.Created.After(state.Newest) && !o.good() && o.DeletionTimestamp == nil {
+		if o.made().After(state.Newest) && !o.good() && o.DeletionTimestamp == nil {
 			state.dueBy(w.dueOnce(w.aimOf(&o.Backup, o.Annotations).Objective, &o.Backup, state.Newest).Deadline)
 		}
 	}

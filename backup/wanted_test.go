@@ -104,13 +104,13 @@ func TestLearnsFromEnds(t *testing.T) {
 		of          *Object
 		runs, slots int
 	}{
-		"good":            {ran("db", noon.Add(-time.Hour), time.Hour, Completed), 1, 1},
-		"failed":          {ran("db", noon.Add(-time.Hour), time.Hour, "Failed"), 1, 1},
-		"in the future":   {ran("db", noon.Add(-time.Hour), time.Hour+61*time.Second, Completed), 0, 1},
-		"a minute ahead":  {ran("db", noon.Add(-time.Hour), time.Hour+time.Minute, Completed), 1, 1},
-		"is deleted now":  {ran("db", noon.Add(-time.Hour), time.Hour, Deleting), 0, 0},
-		"has not ended":   {&Object{Backup: Backup{Schedule: "db", Began: noon.Add(-time.Hour), Phase: Finalizing}}, 0, 1},
-		"without a begin": {&Object{Backup: Backup{Schedule: "db", Phase: "FailedValidation"}, Completed: noon}, 0, 0},
+		"good":              {ran("db", noon.Add(-time.Hour), time.Hour, Completed), 1, 1},
+		"failed":            {ran("db", noon.Add(-time.Hour), time.Hour, "Failed"), 1, 1},
+		"in the future":     {ran("db", noon.Add(-time.Hour), time.Hour+61*time.Second, Completed), 0, 1},
+		"a minute ahead":    {ran("db", noon.Add(-time.Hour), time.Hour+time.Minute, Completed), 1, 1},
+		"is deleted now":    {ran("db", noon.Add(-time.Hour), time.Hour, Deleting), 0, 0},
+		"has not ended":     {&Object{Backup: Backup{Schedule: "db", Began: noon.Add(-time.Hour), Phase: Finalizing}}, 0, 1},
+		"failed validation": {&Object{Backup: Backup{Schedule: "db", Phase: FailedValidation}}, 0, 0},
 	} {
 		l := learned{inProgress: map[types.UID]bool{tt.of.UID: true}}
 		l.see(noon, nil, []*Object{tt.of}, nil)
@@ -465,6 +465,8 @@ func TestScheduleState(t *testing.T) {
 	past := goodMonth("db", ten, 30*time.Minute)
 	byHand := ran("db", ten.Add(-20*time.Hour), time.Minute, "Failed")
 	byHand.Annotations = map[string]string{names.Window: "none"}
+	synced := ran("db", ten.AddDate(0, 0, -21), time.Hour, PartiallyFailed) // read from the storage location now
+	synced.Backup.Created = ten
 	for name, tt := range map[string]struct {
 		now      time.Time
 		more     []*Object
@@ -484,6 +486,7 @@ func TestScheduleState(t *testing.T) {
 		"waits beyond it":          {ten.Add(9 * time.Hour), []*Object{waitingOf("db", ten)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), true, ""},
 		"one by hand without it":   {ten, []*Object{byHand}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(8 * time.Hour), false, ""},
 		"good by day":              {ten.Add(12 * time.Hour), []*Object{ran("db", ten, time.Hour, "Failed"), ran("db", ten.Add(10*time.Hour), time.Hour, Completed)}, schedule("db", "0 22 * * *", names.Window, "22:00-06:00 UTC"), ten.Add(32 * time.Hour), false, ""},
+		"one of before is synced":  {ten, []*Object{synced}, schedule("db", "0 22 * * 1", names.Window, "22:00-06:00 UTC"), ten.AddDate(0, 0, 6).Add(8 * time.Hour), false, ""},
 		"never ran, an old RPO":    {ten, nil, schedule("new", "0 22 * * *", names.RPO, "30h"), noon.AddDate(0, -2, 0).Add(30 * time.Hour), true, ""},
 		"a tenant's RPO":           {ten.Add(time.Hour), []*Object{waitingOf("db", ten)}, schedule("db", "0 22 * * *"), ten.Add(4 * time.Hour), false, "24h1m"},
 	} {

@@ -32,7 +32,13 @@ func askBackup(ctx context.Context, file *config.FileOf[config.Controller], clie
 		Backups: clients.Dynamic.Resource(backup.Resource()).Namespace(namespace), Schedules: clients.Dynamic.Resource(backup.ScheduleResource()).Namespace(namespace),
 		Namespaces: clients.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), Events: clients.Core,
 	}
-	return explain.AskBackup(ctx, of, namespace, name, file.Current().Backups, now)
+	s := file.Current().Backups
+	b, err := explain.AskBackup(ctx, of, namespace, name, s, now)
+	if err != nil {
+		return nil, err
+	}
+	b.Disabled = file.Given() && !s.Enabled
+	return b, nil
 }
 
 func explainLoadCommand() *cobra.Command {

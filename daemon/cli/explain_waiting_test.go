@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -80,13 +82,21 @@ func TestExplainRefusedBackup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := answer(refusedBackups(t, event), "bad")
-			assert.Regexp(t, `^velero/bad is Queued, next, for \S+: it starts now\.\n`, text)
+			assert.Regexp(t, "^velero/bad is Queued, next, for \\S+: it could start, and the controller has not started it: see `plimsoll doctor`\\.\\n", text)
 			assert.NotContains(t, text, "refuses")
 		})
 	}
 
+	t.Run("a configuration that starts no Backup says so", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "controller.yaml")
+		require.NoError(t, os.WriteFile(file, []byte("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\n"), 0o600))
+		text := answer(refusedBackups(t), "bad", "--config", file)
+		assert.Contains(t, text, ": it could start, but this configuration starts no Backup (backups.enabled is false).\n")
+		assert.NotContains(t, text, "has not started it")
+	})
+
 	t.Run("without the right to list Events it is not known", func(t *testing.T) {
 		text := answer(refusedBackups(t), "bad")
-		assert.Regexp(t, `: it starts now\.\nWhether the API server refuses to change it is not known: list events: .*no right to it.*\.\n`, text)
+		assert.Regexp(t, `, and the controller has not started it: see .plimsoll doctor.\.\nWhether the API server refuses to change it is not known: list events: .*no right to it.*\.\n`, text)
 	})
 }

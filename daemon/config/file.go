@@ -74,6 +74,9 @@ func OpenOf[T Followed](path string, defaults func() T, override func(*T)) (*Fil
 	return f, nil
 }
 
+// Given tells whether there is a file.
+func (f *FileOf[T]) Given() bool { return f.path != "" }
+
 // Current is the configuration in use; it must not be changed. The pointer
 // changes exactly when a value does, so callers can compare pointers.
 func (f *FileOf[T]) Current() *T { return f.current.Load() }

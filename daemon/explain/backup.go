@@ -44,6 +44,10 @@ type Backup struct {
 	Wanted *Wanted `json:"wanted,omitempty"`
 	// Queue of its Velero.
 	Queue backup.Report `json:"queue"`
+	// Disabled: the configuration starts no Backup (backup.Settings).
+	Disabled bool `json:"disabled,omitempty"`
+	// NotStarted are the Backups that start now, and should have before.
+	NotStarted []string `json:"notStarted,omitempty"`
 }
 
 // Wanted is what is wanted of a Backup.
@@ -119,6 +123,7 @@ func AskBackup(ctx context.Context, of Of, namespace, name string, s backup.Sett
 	refused.held.Mark(&in)
 	aims := backup.WithDeadlines(&in, s.Deadlines, objects, schedules, annotations)
 	b := backupOf(objects[at], backup.NewReport(namespace, in, backup.Decide(in)))
+	b.NotStarted = notStarted(b.Queue.Waiting, objects, s.Resync, now)
 	if i := slices.IndexFunc(in.Backups, func(b backup.Backup) bool { return b.Name == name }); i >= 0 {
 		refused.add(b, &in.Backups[i])
 		if a, followed := aims[in.Backups[i].UID]; followed {
@@ -127,6 +132,26 @@ func AskBackup(ctx context.Context, of Of, namespace, name string, s backup.Sett
 		}
 	}
 	return b, nil
+}
+
+// startsWithin is how long it takes at most until a Backup that may start is started, beside the
+// time between two rounds of the controller.
+const startsWithin = time.Minute
+
+// notStarted are the Backups of a queue that start now, and should have before. They could since they
+// were created, their window opened, or the reason that is written of them began, the latest of these.
+func notStarted(queue []backup.QueuedBackup, objects []*backup.Object, resync time.Duration, now time.Time) (list []string) {
+	wrote := map[string]time.Time{}
+	for _, o := range objects {
+		wrote[o.Name] = o.Waiting.Since
+	}
+	for _, p := range queue {
+		could := slices.MaxFunc([]time.Time{p.Created, p.Opens, wrote[p.Name]}, time.Time.Compare)
+		if p.Reason == backup.CodeStarts && now.Sub(could) > startsWithin+resync {
+			list = append(list, p.Name)
+		}
+	}
+	return list
 }
 
 func readSchedules(ctx context.Context, from dynamic.ResourceInterface) ([]*backup.Schedule, error) {
@@ -190,7 +215,7 @@ func WriteBackup(w io.Writer, b *Backup, now time.Time) error {
 	if p.Reason == backup.CodeStarts {
 		where = "next"
 	}
-	t.line("%s/%s is %s, %s, for %s: %s.", b.Namespace, b.Name, b.Phase, where, age(now, b.Created), p.Why())
+	t.line("%s/%s is %s, %s, for %s: %s.", b.Namespace, b.Name, b.Phase, where, age(now, b.Created), b.why(p))
 	if b.Waiting != nil {
 		t.line("The controller wrote: %s, for %s.", b.Waiting.Reason, age(now, b.Waiting.Since))
 	}
@@ -210,6 +235,19 @@ func WriteBackup(w io.Writer, b *Backup, now time.Time) error {
 		return err
 	}
 	return writeQueue(w, b, now)
+}
+
+// why a Backup of its queue waits, or that it could start and does not.
+func (b *Backup) why(p *backup.QueuedBackup) string {
+	switch {
+	case p.Reason != backup.CodeStarts:
+		return p.Why()
+	case b.Disabled:
+		return "it could start, but this configuration starts no Backup (backups.enabled is false)"
+	case slices.Contains(b.NotStarted, p.Name):
+		return "it could start, and the controller has not started it: see `plimsoll doctor`"
+	}
+	return p.Why()
 }
 
 // write says what is wanted, by when, and how long it takes.
@@ -264,7 +302,7 @@ func writeQueue(w io.Writer, b *Backup, now time.Time) error {
 	ahead := b.Queue.Waiting[:self+1]
 	skipped := max(0, len(ahead)-placesShown)
 	for _, p := range ahead[skipped:] {
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", placeText(p), p.Name, age(now, p.Created), p.Why())
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", placeText(p), p.Name, age(now, p.Created), b.why(&p))
 	}
 	if err := table.Flush(); err != nil {
 		return err
