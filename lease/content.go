@@ -35,8 +35,8 @@ type NodeReport struct {
 	// Reported is the level by resource of rules that only report: it is shown and
 	// counts for nothing.
 	Reported map[string]string `json:"reported,omitempty"`
-	// NotJudged are the resources of which all or a part was not judged, so that
-	// their absence from Pressure is no all-clear.
+	// NotJudged are the resources of which all or a part was not judged, or not lately,
+	// so that their absence from Pressure is no all-clear.
 	NotJudged []string `json:"notJudged,omitempty"`
 	// Plugins is the level of outer plugins, by name. Those without pressure are
 	// left out, and those beyond MaxPlugins.

@@ -41,6 +41,10 @@ type ResourceContention struct {
 	// they waited; at most three each, the largest first.
 	Culprits  []Workload `json:"culprits,omitempty"`
 	Sufferers []Workload `json:"sufferers,omitempty"`
+	// MoreCulprits and MoreSufferers are how many are left out; agents of earlier
+	// versions do not count them.
+	MoreCulprits  int `json:"moreCulprits,omitempty"`
+	MoreSufferers int `json:"moreSufferers,omitempty"`
 }
 
 // Workload is a culprit or a sufferer.
@@ -75,6 +79,13 @@ func (r *ResourceContention) MainCulprit() (Workload, bool) {
 	return r.Culprits[i], true
 }
 
+// Unnamed reports whether it may have pods of any namespace that are not named: some are
+// left out, or the agent knows no more of a pod than its UID.
+func (r *ResourceContention) Unnamed() bool {
+	return r.MoreCulprits > 0 || r.MoreSufferers > 0 ||
+		slices.ContainsFunc(slices.Concat(r.Culprits, r.Sufferers), func(w Workload) bool { return w.Kind == "pod" && !strings.Contains(w.Name, "/") })
+}
+
 // Waited is the longest wait of a sufferer.
 func (r *ResourceContention) Waited() float64 {
 	if len(r.Sufferers) == 0 {
@@ -100,8 +111,8 @@ const (
 	maxUnknownName = 64
 )
 
-// Encode is the annotation, within its bounds: the resources beyond, those with the shortest
-// waits, are counted.
+// Encode is the annotation, within its bounds: the workloads beyond are counted, and the
+// resources beyond, those with the shortest waits.
 func (n NodeContention) Encode() string {
 	n.Version = Truncate(n.Version, maxVersion)
 	n.Resources = slices.Clone(n.Resources)
@@ -109,7 +120,7 @@ func (n NodeContention) Encode() string {
 	for i := range n.Resources {
 		r := &n.Resources[i]
 		r.Device = Truncate(r.Device, maxUnknownName)
-		r.Culprits, r.Sufferers = bounded(r.Culprits), bounded(r.Sufferers)
+		r.bound()
 	}
 	n.Unknown = slices.Clone(n.Unknown[:min(len(n.Unknown), maxUnknown)])
 	for i := range n.Unknown {
@@ -127,12 +138,20 @@ func (n NodeContention) Encode() string {
 	}
 }
 
-func bounded(list []Workload) []Workload {
-	list = slices.Clone(list[:min(len(list), maxWorkloads)])
+func (r *ResourceContention) bound() {
+	r.Culprits, r.MoreCulprits = bounded(r.Culprits, r.MoreCulprits)
+	r.Sufferers, r.MoreSufferers = bounded(r.Sufferers, r.MoreSufferers)
+}
+
+// bounded is a copy of the first workloads of a list, and how many more there are.
+func bounded(list []Workload, more int) ([]Workload, int) {
+	n := min(len(list), maxWorkloads)
+	more += len(list) - n
+	list = slices.Clone(list[:n])
 	for i := range list {
 		list[i].Name, list[i].Owner = Truncate(list[i].Name, maxWorkload), Truncate(list[i].Owner, maxWorkload)
 	}
-	return list
+	return list, more
 }
 
 // ErrNoContention says that the Lease has no such annotation: the agent is of a
@@ -165,17 +184,27 @@ func ReadContention(annotations map[string]string) (NodeContention, error) {
 	for i := range n.Resources {
 		r := &n.Resources[i]
 		r.Resource, r.Device = Truncate(r.Resource, maxUnknownName), Truncate(r.Device, maxUnknownName)
-		r.Culprits, r.Sufferers = bounded(r.Culprits), bounded(r.Sufferers)
-		all := slices.Concat(r.Culprits, r.Sufferers)
-		if r.Coverage != nil {
-			all = append(all, Workload{Ratio: *r.Coverage})
-		}
-		if slices.ContainsFunc(all, func(w Workload) bool { return w.Ratio < 0 || w.Ratio > 1 }) {
-			return fail("a ratio that is not from 0 to 1")
-		}
-		if slices.ContainsFunc(all, func(w Workload) bool { return w.Throttled < 0 || w.Throttled > 100 }) {
-			return fail("a percentage of throttling that is not from 0 to 100")
+		r.bound()
+		if why := r.invalid(); why != "" {
+			return fail(why)
 		}
 	}
 	return n, nil
+}
+
+// invalid is what cannot be true; empty: nothing.
+func (r *ResourceContention) invalid() string {
+	all := slices.Concat(r.Culprits, r.Sufferers)
+	if r.Coverage != nil {
+		all = append(all, Workload{Ratio: *r.Coverage})
+	}
+	switch {
+	case r.MoreCulprits < 0 || r.MoreSufferers < 0:
+		return "a negative number of workloads"
+	case slices.ContainsFunc(all, func(w Workload) bool { return w.Ratio < 0 || w.Ratio > 1 }):
+		return "a ratio that is not from 0 to 1"
+	case slices.ContainsFunc(all, func(w Workload) bool { return w.Throttled < 0 || w.Throttled > 100 }):
+		return "a percentage of throttling that is not from 0 to 100"
+	}
+	return ""
 }

@@ -43,6 +43,21 @@ func TestContention(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 100, len(got.Resources)+got.More)
 	})
+	t.Run("workloads that are left out are counted", func(t *testing.T) {
+		r := disk("sda")
+		r.MoreCulprits = 2 // of which the agent knows no more
+		for _, name := range []string{"a/a", "b/b", "c/c"} {
+			r.Sufferers = append([]lease.Workload{{Kind: "pod", Name: name, Ratio: 0.4}}, r.Sufferers...)
+		}
+		text := lease.NodeContention{Resources: []lease.ResourceContention{r}}.Encode()
+		assert.NotContains(t, text, "shop/db")
+		got, err := read(text)
+		require.NoError(t, err)
+		assert.Len(t, got.Resources[0].Sufferers, 3)
+		assert.Equal(t, 1, got.Resources[0].MoreSufferers)
+		assert.Equal(t, 2, got.Resources[0].MoreCulprits)
+		assert.Equal(t, text, got.Encode())
+	})
 	t.Run("the longest waits come first, and stay", func(t *testing.T) {
 		var n lease.NodeContention
 		for i := range 9 {
@@ -59,7 +74,7 @@ func TestContention(t *testing.T) {
 		require.ErrorIs(t, err, lease.ErrNoContention)
 	})
 	t.Run("what is no report is an error", func(t *testing.T) {
-		for _, text := range []string{"", "[]", `{"resources":[{"culprits":[{"ratio":7}]}]}`, `{"resources":[{"culprits":[{"ratio":0.5,"throttled":101}]}]}`, `{"resources":[{"coverage":-1}]}`, `{"more":-1}`, `{"version":"` + strings.Repeat("a", 5000) + `"}`} {
+		for _, text := range []string{"", "[]", `{"resources":[{"culprits":[{"ratio":7}]}]}`, `{"resources":[{"culprits":[{"ratio":0.5,"throttled":101}]}]}`, `{"resources":[{"coverage":-1}]}`, `{"resources":[{"moreSufferers":-1}]}`, `{"more":-1}`, `{"version":"` + strings.Repeat("a", 5000) + `"}`} {
 			_, err := read(text)
 			require.ErrorContains(t, err, "annotation plimsoll.dev/contention: ", "%.40q", text)
 		}

@@ -19,18 +19,24 @@ type Report struct {
 	// Wake renews the Lease soon. It does not block.
 	Wake func()
 
-	levels atomic.Pointer[plugins.Levels]
+	levels atomic.Pointer[levelsReport]
 	outer  atomic.Pointer[outerReport]
 	budget atomic.Pointer[vgdp.Pressure]
 	// unjudged are the resources of which something was not judged.
 	unjudged atomic.Pointer[[]string]
 }
 
-// SetLevels passes the inner plugins' levels on; if one rose, the Lease is renewed
-// at once.
-func (r *Report) SetLevels(levels *plugins.Levels, rose bool) {
-	before := r.levels.Swap(levels)
-	if rose && (before == nil || !maps.Equal(before.NodePressure(), levels.NodePressure())) {
+// levelsReport are the levels of inner plugins, and until when they are current.
+type levelsReport struct {
+	levels *plugins.Levels
+	until  time.Time
+}
+
+// SetLevels passes the inner plugins' levels on, which are current for so long; if one
+// rose, the Lease is renewed at once.
+func (r *Report) SetLevels(levels *plugins.Levels, rose bool, valid time.Duration) {
+	before := r.levels.Swap(&levelsReport{levels, time.Now().Add(valid)})
+	if rose && (before == nil || !maps.Equal(before.levels.NodePressure(), levels.NodePressure())) {
 		r.Wake()
 	}
 }
@@ -60,15 +66,19 @@ func (r *Report) SetBudget(p *vgdp.Pressure) {
 }
 
 // Encode is the report for the Lease, as compact JSON. known is false until the
-// levels are known.
+// levels are known. Once they are old, no resource is judged. The levels stay: without
+// them the controller would lift its brakes.
 func (r *Report) Encode() (text string, known bool) {
-	levels := r.levels.Load()
-	if levels == nil {
+	last := r.levels.Load()
+	if last == nil {
 		return "", false
 	}
-	report := lease.NodeReport{Pressure: levelNames(levels.NodePressure()), Reported: levelNames(levels.Reported())}
+	report := lease.NodeReport{Pressure: levelNames(last.levels.NodePressure()), Reported: levelNames(last.levels.Reported())}
 	if unjudged := r.unjudged.Load(); unjudged != nil {
 		report.NotJudged = *unjudged
+	}
+	if !time.Now().Before(last.until) {
+		report.NotJudged = resources()
 	}
 	if outer := r.outer.Load(); outer != nil && time.Now().Before(outer.until) {
 		report.Plugins = outer.levels
@@ -103,6 +113,11 @@ func outerLevels(said []plugins.Verdict) map[string]string {
 		levels[name] = highest[name].String()
 	}
 	return levels
+}
+
+// resources are all that a report may name, sorted.
+func resources() []string {
+	return []string{string(plugins.CPU), string(plugins.Disk), string(plugins.Filesystem), string(plugins.Memory), string(plugins.NetworkIO)}
 }
 
 // levelNames is the level of each resource, as the Lease carries it.

@@ -29,9 +29,9 @@ func TestLeaseCarriesHighestLevels(t *testing.T) {
 		{Plugin: "c", Resource: plugins.Memory, Level: plugins.Soft},
 		{Plugin: "d", Resource: plugins.NetworkIO},
 		{Plugin: "e", Level: plugins.Hard},
-	}}, true)
+	}}, true, time.Hour)
 	assert.Equal(t, map[string]string{lease.NodeAnnotation: `{"pressure":{"disk":"hard","memory":"soft"}}`}, carried(r))
-	r.SetLevels(&plugins.Levels{}, false)
+	r.SetLevels(&plugins.Levels{}, false, time.Hour)
 	assert.Equal(t, map[string]string{lease.NodeAnnotation: `{}`}, carried(r))
 }
 
@@ -40,16 +40,40 @@ func TestLeaseReport(t *testing.T) {
 	r.SetLevels(&plugins.Levels{Verdicts: []plugins.Verdict{
 		{Plugin: "cpu-contention", Resource: plugins.CPU, Level: plugins.Soft, ReportOnly: true},
 		{Plugin: "disk-contention", Resource: plugins.Disk, Level: plugins.Soft},
-	}}, false)
+	}}, false, time.Hour)
 	r.SetUnjudged([]string{"network"})
 	assert.Equal(t, `{"pressure":{"disk":"soft"},"reported":{"cpu":"soft"},"notJudged":["network"]}`, carried(r)[lease.NodeAnnotation])
+}
+
+// Sampling that hangs must not look like a node without pressure, and lifts no brake of
+// the controller.
+func TestLeaseOldLevels(t *testing.T) { synctest.Test(t, testLeaseOldLevels) }
+
+func testLeaseOldLevels(t *testing.T) {
+	const none = `"notJudged":["cpu","disk","filesystem","memory","network"]}`
+	r := newReport()
+	r.SetLevels(&plugins.Levels{}, false, 15*time.Second)
+	r.SetUnjudged([]string{"network"})
+	time.Sleep(15*time.Second - time.Nanosecond)
+	assert.Equal(t, `{"notJudged":["network"]}`, carried(r)[lease.NodeAnnotation])
+	time.Sleep(time.Nanosecond)
+	assert.Equal(t, `{`+none, carried(r)[lease.NodeAnnotation])
+	time.Sleep(2 * time.Minute)
+	read, err := lease.ReadContent(carried(r))
+	require.NoError(t, err)
+	assert.Equal(t, resources(), read.Report.NotJudged, "a reader knows each of them")
+
+	r.SetLevels(&plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "a", Resource: plugins.Disk, Level: plugins.Hard}}}, true, 15*time.Second)
+	assert.Equal(t, `{"pressure":{"disk":"hard"},"notJudged":["network"]}`, carried(r)[lease.NodeAnnotation])
+	time.Sleep(2 * time.Minute)
+	assert.Equal(t, `{"pressure":{"disk":"hard"},`+none, carried(r)[lease.NodeAnnotation])
 }
 
 func TestLeaseCarriesDataMoverBudget(t *testing.T) {
 	r := newReport()
 	r.SetBudget(&vgdp.Pressure{Budget: new(2)})
 	assert.Empty(t, carried(r), "nothing was judged yet")
-	r.SetLevels(&plugins.Levels{}, false)
+	r.SetLevels(&plugins.Levels{}, false, time.Hour)
 	assert.Equal(t, `{"budget":2}`, carried(r)[lease.NodeAnnotation])
 	r.SetBudget(&vgdp.Pressure{Budget: new(1), HoldUntil: time.Date(2026, 3, 1, 12, 0, 0, 7000, time.UTC)})
 	assert.Equal(t, `{"budget":1,"holdUntil":"2026-03-01T12:00:00.000007Z"}`, carried(r)[lease.NodeAnnotation])
@@ -64,7 +88,7 @@ func TestLeaseCarriesOuterLevels(t *testing.T) { synctest.Test(t, testLeaseCarri
 
 func testLeaseCarriesOuterLevels(t *testing.T) {
 	r := newReport()
-	r.SetLevels(&plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "a", Resource: plugins.Disk, Level: plugins.Soft}}}, false)
+	r.SetLevels(&plugins.Levels{Verdicts: []plugins.Verdict{{Plugin: "a", Resource: plugins.Disk, Level: plugins.Soft}}}, false, time.Hour)
 	r.SetOuter([]plugins.Verdict{
 		{Plugin: "files", Scope: "node", Level: plugins.Soft},
 		{Plugin: "files", Scope: plugins.ScopeNamed, Level: plugins.Hard},
@@ -87,7 +111,7 @@ func TestLeaseOmitsPerWorkloadRules(t *testing.T) {
 		{Plugin: "rss-overuse", Resource: plugins.Memory, Level: plugins.Hard, PerWorkload: true},
 		{Plugin: "memory-stall", Resource: plugins.Memory, Level: plugins.Soft},
 		{Plugin: "cpu-suppression", Resource: plugins.CPU, Level: plugins.Hard, PerWorkload: true},
-	}}, false)
+	}}, false, time.Hour)
 	assert.Equal(t, `{"pressure":{"memory":"soft"}}`, carried(r)[lease.NodeAnnotation])
 }
 
@@ -98,7 +122,7 @@ func TestLeaseBoundsOuterPlugins(t *testing.T) {
 	}
 	said[63].Level = plugins.Hard
 	r := newReport()
-	r.SetLevels(&plugins.Levels{}, false)
+	r.SetLevels(&plugins.Levels{}, false, time.Hour)
 	r.SetOuter(said, time.Minute)
 	assert.Less(t, len(carried(r)[lease.NodeAnnotation]), 1200)
 	read, err := lease.ReadContent(carried(r))
@@ -115,9 +139,9 @@ func TestReportWakes(t *testing.T) {
 		do   func(*Report)
 		want int
 	}{
-		{"a level rose", func(r *Report) { r.SetLevels(soft, true) }, 1},
-		{"no level rose", func(r *Report) { r.SetLevels(soft, false) }, 0},
-		{"another workload's level rose", func(r *Report) { r.SetLevels(soft, false); r.SetLevels(soft, true) }, 0},
+		{"a level rose", func(r *Report) { r.SetLevels(soft, true, time.Hour) }, 1},
+		{"no level rose", func(r *Report) { r.SetLevels(soft, false, time.Hour) }, 0},
+		{"another workload's level rose", func(r *Report) { r.SetLevels(soft, false, time.Hour); r.SetLevels(soft, true, time.Hour) }, 0},
 		{"outer plugins never", func(r *Report) { r.SetOuter([]plugins.Verdict{{Plugin: "p", Level: plugins.Hard}}, time.Minute) }, 0},
 		{"a budget", func(r *Report) { r.SetBudget(&vgdp.Pressure{Budget: new(2)}) }, 1},
 		{"a smaller budget", func(r *Report) {

@@ -27,7 +27,7 @@ func contentionReport(s *view.State) lease.NodeContention {
 }
 
 func resourceContention(c *snapshot.Contention, of *view.Cluster) lease.ResourceContention {
-	r := lease.ResourceContention{Resource: string(c.Resource), Device: c.Device}
+	r := lease.ResourceContention{Resource: string(c.Resource), Device: c.Device, MoreCulprits: c.MoreCulprits, MoreSufferers: c.MoreSufferers}
 	if covered, known := c.Coverage.Get(); known {
 		r.Coverage = new(twoDigits(covered))
 	}
@@ -67,6 +67,10 @@ func twoDigits(ratio float64) float64 { return math.Round(100*min(1, max(0, rati
 // reportValid is how long what a round tells is in the heartbeat, with so much time between two
 // rounds: rounds that are stuck must not tell for ever what once was.
 func reportValid(round time.Duration) time.Duration { return max(time.Minute, 3*round) }
+
+// levelsValid is how long the levels of a sample are current in the heartbeat, with so much time
+// between two samples.
+func levelsValid(tick time.Duration) time.Duration { return max(15*time.Second, 3*tick) }
 
 // reported is an encoded report and until when it is one, by the heartbeat's clock.
 type reported struct {

@@ -243,7 +243,7 @@ func (a *Agent) publish(snapshot *snapshot.Snapshot, levels *plugins.Levels, sta
 		wake(a.throttleDue)
 	}
 	if a.cluster != nil && a.cluster.heartbeat != nil {
-		a.cluster.heartbeat.report.SetLevels(levels, rose)
+		a.cluster.heartbeat.report.SetLevels(levels, rose, levelsValid(a.config.Tick))
 		a.cluster.heartbeat.report.SetUnjudged(unjudgedResources(s))
 	}
 }

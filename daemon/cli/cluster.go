@@ -246,6 +246,7 @@ func whoSummary(who remote.Contentions, namespace string) []string {
 		{who.Silent, "Nothing is known of %s: the agent is silent (kubectl -n plimsoll-system get pods -o wide)"},
 		{who.Unreported, "Nothing is known of %s: the agent does not report contention (an older version: upgrade it; or its rounds are stuck: plimsoll top NODE)"},
 		{who.Unknown, "Not all is known of %s: the kernel does not report which workload waits for some resource (plimsoll doctor NODE)"},
+		{who.Unnamed, "Not all is known of %s: the heartbeat does not name all workloads of a contention (plimsoll top NODE)"},
 	} {
 		if len(part.nodes) > 0 {
 			lines = append(lines, fmt.Sprintf(part.why, counted(len(part.nodes), "node", "nodes"))+": "+someOf(part.nodes))

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/remote"
 	"github.com/plimsoll-dev/plimsoll/lease"
@@ -44,6 +46,23 @@ func TestWhoLine(t *testing.T) {
 	du := lease.Workload{Name: "batch/du", Ratio: 0.71, Throttled: 20}
 	assert.Equal(t, []string{"batch/du", "71.0 %, throttled to 20 %", "94.0 %", "-", "shop/db-0 20.0 %"}, line(0.94, du, db))
 	assert.Equal(t, []string{"-", "-", "12.0 %", "-", "kube-system/coredns 1.0 %"}, line(0.12, dns), "it is no culprit")
+}
+
+// Four pods wait, and a heartbeat names three: that none of the namespace is named is no all-clear.
+func TestWhoOfUnnamedPod(t *testing.T) {
+	r := lease.ResourceContention{Resource: "disk", Device: "sda"}
+	for _, name := range []string{"a/a", "b/b", "c/c", "shop/db"} {
+		r.Sufferers = append(r.Sufferers, lease.Workload{Kind: "pod", Name: name, Ratio: 0.4})
+	}
+	n, err := lease.ReadContention(map[string]string{lease.ContentionAnnotation: lease.NodeContention{Resources: []lease.ResourceContention{r}}.Encode()})
+	require.NoError(t, err)
+	all := remote.Overview{Nodes: []remote.Node{{Name: "worker-2", Contention: &n}}}
+	var b strings.Builder
+	c := &cobra.Command{}
+	c.SetOut(&b)
+	require.NoError(t, writeWho(c, all.Contentions("shop"), "shop", false))
+	assert.Equal(t, "0 contentions of namespace shop reported by 1 of 1 node.\n"+
+		"Not all is known of 1 node: the heartbeat does not name all workloads of a contention (plimsoll top NODE): worker-2\n", b.String())
 }
 
 func TestReportPrintable(t *testing.T) {

@@ -72,8 +72,15 @@ func doctorCommand(local bool) *cobra.Command {
 // examine the node that is named, or this machine.
 func (f *agentFlags) examine(c *cobra.Command, cluster *clusterFlags, args []string) ([]doctor.Row, error) {
 	if len(args) == 0 {
+		if err := unchanged(c, "needs NODE", "context"); err != nil {
+			return nil, err
+		}
 		rows := f.examination(new(state.Writer)).Examine(c.Context())
 		return rows, c.Context().Err() // the rows of an interrupted one are about that
+	}
+	if err := unchanged(c, "describes this machine, and NODE is another", "config", "node", "state.dir", "web.listen-address", "web.config.file",
+		"plugins.dir", "api.socket", "path.procfs", "path.sysfs", "path.cgroupfs", "path.rootfs"); err != nil {
+		return nil, err
 	}
 	cluster.kubeconfig = cmp.Or(cluster.kubeconfig, f.kubeconfig)
 	agent, err := cluster.agent(c, args[0], examineTimeout)

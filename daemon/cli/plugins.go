@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
+	"github.com/plimsoll-dev/plimsoll/daemon/top"
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/web"
 )
@@ -43,9 +44,12 @@ func pluginsCommand() *cobra.Command {
 	return c
 }
 
-// writePlugins writes a line for each plugin and scope, then why outer plugins
-// are left to another process, if they are.
+// writePlugins writes that the levels are old, if they are; a line for each plugin and
+// scope; then why outer plugins are left to another process, if they are.
 func writePlugins(out io.Writer, list web.Plugins, now time.Time) error {
+	if list.Stale {
+		fmt.Fprintln(out, top.OldText(time.Duration(list.AgeSeconds*float64(time.Second))))
+	}
 	rows := [][]string{{"NAME", "KIND", "UP", "SCOPE", "LEVEL", "CONDITION AND TAINT", "SINCE", "LAST CALL", "BREAKER", "NOT SEEN"}}
 	for _, p := range list.Plugins {
 		rows = append(rows, pluginLine(p, now))

@@ -32,3 +32,9 @@ func TestPluginsTable(t *testing.T) {
 	assert.NotContains(t, b.String(), "\x1b", "what others write commands no terminal")
 	assert.Equal(t, "process 812 (katalyst-agent, cgroup /system.slice/katalyst.service) watches the plugin directory /p. Its plugins: report (plugins.beside).", lines[4])
 }
+
+func TestPluginsOldSample(t *testing.T) {
+	var b strings.Builder
+	require.NoError(t, writePlugins(&b, web.Plugins{AgeSeconds: 90, Stale: true}, time.Now()))
+	assert.True(t, strings.HasPrefix(b.String(), "No new values for 1 min 30 s: the agent answers, but takes no new sample\nNAME "), b.String())
+}

@@ -71,6 +71,9 @@ func (f *agentFlags) look(c *cobra.Command, cluster *clusterFlags, args []string
 		}
 		return &stateSource{state: agent.State, period: remotePeriod}, nil
 	}
+	if err := unchanged(c, "needs NODE", "kubeconfig", "context"); err != nil {
+		return nil, err
+	}
 	file, err := config.Open("", f.override)
 	if err != nil {
 		return nil, prefixed("top: ", err)

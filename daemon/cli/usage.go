@@ -27,6 +27,16 @@ func wrong(c *cobra.Command, format string, args ...any) error {
 	return usageError{err}
 }
 
+// unchanged is the error of the first of the flags that is set, and why it may not be.
+func unchanged(c *cobra.Command, why string, flags ...string) error {
+	for _, name := range flags {
+		if c.Flags().Changed(name) {
+			return wrong(c, "--%s %s", name, why)
+		}
+	}
+	return nil
+}
+
 // group is a command that only has subcommands.
 func group(use, short string) *cobra.Command {
 	return &cobra.Command{

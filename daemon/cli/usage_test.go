@@ -48,6 +48,12 @@ func TestTypo(t *testing.T) {
 		"top -o":              `plimsoll: top: flag needs an argument: 'o' in -o; see plimsoll top --help`,
 		"plugins tset":        `plimsoll: plugins: it takes no argument, got "tset": did you mean test?; see plimsoll plugins --help`,
 		"completion bash zsh": `plimsoll: completion bash: it takes no argument, got "zsh"; see plimsoll completion bash --help`,
+
+		"top --once --context prod":           `plimsoll: top: --context needs NODE; see plimsoll top --help`,
+		"top --once --kubeconfig k":           `plimsoll: top: --kubeconfig needs NODE; see plimsoll top --help`,
+		"doctor --context prod":               `plimsoll: doctor: --context needs NODE; see plimsoll doctor --help`,
+		"doctor worker-7 --config new.yaml":   `plimsoll: doctor: --config describes this machine, and NODE is another; see plimsoll doctor --help`,
+		"doctor worker-7 --path.procfs /proc": `plimsoll: doctor: --path.procfs describes this machine, and NODE is another; see plimsoll doctor --help`,
 	} {
 		t.Run(line, func(t *testing.T) {
 			status, _, stderr := said(line, "")

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -42,6 +43,28 @@ func TestContentions(t *testing.T) {
 		all := o.Contentions("shop")
 		assert.Len(t, all.Contentions, 1)
 		assert.Equal(t, "a", all.Contentions[0].Node)
+	})
+	t.Run("a node is named where a pod of the namespace may be one of those that are not", func(t *testing.T) {
+		wait := func(kind string, names ...string) (list []lease.Workload) {
+			for _, name := range names {
+				list = append(list, lease.Workload{Kind: kind, Name: name, Ratio: 0.4})
+			}
+			return list
+		}
+		four := disk("sda", "batch/du", wait("pod", "a/a", "b/b", "c/c", "shop/db")...)
+		read, err := lease.ReadContention(map[string]string{lease.ContentionAnnotation: lease.NodeContention{Resources: []lease.ResourceContention{four, four}}.Encode()})
+		require.NoError(t, err)
+		o := Overview{Nodes: []Node{
+			node("four", false, &read),
+			node("of one UID", false, &lease.NodeContention{Resources: []lease.ResourceContention{disk("sda", "batch/du", wait("pod", "pod 1-2-3")...)}}),
+			node("named", false, &lease.NodeContention{Resources: []lease.ResourceContention{disk("sda", "batch/du", wait("service", "sshd.service")...)}}),
+			node("silent", true, &read),
+		}}
+		all := o.Contentions("shop")
+		assert.Empty(t, all.Contentions)
+		assert.Equal(t, []string{"four", "of one UID"}, all.Unnamed)
+		assert.Empty(t, o.Contentions("batch").Unnamed, "each of them is listed")
+		assert.Empty(t, o.Contentions("").Unnamed)
 	})
 	t.Run("the culprit is another than the sufferer, and accounts for enough of enough", func(t *testing.T) {
 		db, du := lease.Workload{Name: "shop/db", Ratio: 0.8}, lease.Workload{Name: "batch/du", Ratio: 0.2}

@@ -94,7 +94,7 @@ func contentionStyle(s snapshot.ContentionState) style {
 	return bold
 }
 
-// contentionLine is the short form: the first of each kind.
+// contentionLine is the short form: one of each kind.
 func contentionLine(c *snapshot.Contention, width int) line {
 	l := contentionHead(c)
 	left := width - l.columns()
@@ -106,13 +106,27 @@ func contentionLine(c *snapshot.Contention, width int) line {
 		names = (left - numbers) / 2
 	}
 	names = max(8, names)
-	if len(c.Culprits) > 0 {
-		l = append(l, span{"  " + view.Ratio(c.Culprits[0].Share) + " ", plain}, span{shorten(c.Culprits[0].Name, names), bold})
+	switch p, named := lineCulprit(c); {
+	case named:
+		l = append(l, span{"  " + view.Ratio(p.Share) + " ", plain}, span{shorten(p.Name, names), bold})
+	case c.State == snapshot.ContentionPresent:
+		l = append(l, span{"  no culprit named", plain})
 	}
 	if waits {
 		l = append(l, span{"  waits " + view.Ratio(s.Waited) + " ", plain}, span{shorten(s.Name, names), bold})
 	}
 	return l
+}
+
+// lineCulprit is the culprit of a contention, and otherwise what uses most.
+func lineCulprit(c *snapshot.Contention) (snapshot.Culprit, bool) {
+	if c.State == snapshot.ContentionPresent {
+		return view.MainCulprit(c)
+	}
+	if len(c.Culprits) == 0 {
+		return snapshot.Culprit{}, false
+	}
+	return c.Culprits[0], true
 }
 
 // maxColumns is the limit of the columns on a wide terminal: columns far apart are

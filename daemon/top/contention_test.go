@@ -135,3 +135,39 @@ func TestTopDevicesWithoutLevelShareLine(t *testing.T) {
 	assert.Equal(t, 4+1, strings.Count(frame, "disk-contention"), "and a line with the missing measurement")
 	assert.Nil(t, calmScopes([]plugins.Verdict{{Plugin: "a", Scope: "x"}, {Plugin: "a", Scope: "y"}}), "few are shown in full")
 }
+
+// The live screen names a culprit where the page does.
+func TestTopLineCulprit(t *testing.T) {
+	c := onDisk("sda", snapshot.ContentionPresent)
+	c.Culprits = []snapshot.Culprit{culpritNamed("shop/db", 0.5), culpritNamed("batch/copy", 0.44)}
+	c.Sufferers = []snapshot.Sufferer{suffererNamed("shop/db", 0.38)}
+	textOf := func() string {
+		var b strings.Builder
+		for _, s := range contentionLine(&c, 120) {
+			b.WriteString(s.text)
+		}
+		return b.String()
+	}
+	assert.Contains(t, textOf(), "44.0 % batch/copy  waits 38.0 % shop/db")
+	c.Coverage = snapshot.Some(0.12)
+	assert.Contains(t, textOf(), "no culprit named  waits 38.0 % shop/db", "too little of the use is accounted for")
+	c.Coverage, c.Culprits[1].Share = snapshot.Some(0.94), 0.01
+	assert.Contains(t, textOf(), "no culprit named  waits 38.0 % shop/db", "its share is too small")
+}
+
+func TestTopJustStartedIsNotGreen(t *testing.T) {
+	assert.Equal(t, bold, verdictStyle(plugins.Verdict{Partial: true}))
+	assert.Equal(t, green, verdictStyle(plugins.Verdict{}))
+}
+
+func TestTopPriorityIsWhole(t *testing.T) {
+	d := &detail{state: scenes.Calm()}
+	d.workload(&snapshot.WorkloadState{Pod: &snapshot.Pod{QoS: "Burstable", Priority: 1049000}})
+	var b strings.Builder
+	for _, l := range d.lines {
+		for _, s := range l {
+			b.WriteString(s.text + "\n")
+		}
+	}
+	assert.Contains(t, b.String(), "priority 1049000\n")
+}

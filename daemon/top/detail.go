@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
@@ -72,7 +73,7 @@ func (d *detail) workload(w *snapshot.WorkloadState) {
 		d.fact("pod", w.PodUID)
 	}
 	if p := w.Pod; p != nil && p.QoS != "" {
-		d.fact("QoS", p.QoS+", priority "+view.Number(float64(p.Priority)))
+		d.fact("QoS", p.QoS+", priority "+strconv.Itoa(int(p.Priority)))
 	}
 	if view.AtOwnLimit(w) {
 		d.lines = append(d.lines, line{{"  " + view.OwnLimitText, yellow}})

@@ -114,8 +114,13 @@ func (s Screen) lost() []line {
 
 // oldLine says for how long there have been no new values, and why.
 func oldLine(age time.Duration, why string) line {
-	return line{{"No new values for " + view.Age(age) + ": ", red}, {why, bold}}
+	return line{{oldAge(age), red}, {why, bold}}
 }
+
+func oldAge(age time.Duration) string { return "No new values for " + view.Age(age) + ": " }
+
+// OldText says that an agent answered with an old sample, of that age.
+func OldText(age time.Duration) string { return oldAge(age) + noNewSample }
 
 const noNewSample = "the agent answers, but takes no new sample"
 

@@ -62,7 +62,7 @@ func headStyle(s *view.State, l plugins.Level) style {
 }
 
 func verdictStyle(v plugins.Verdict) style {
-	if v.Level == plugins.None && v.Absent != "" {
+	if v.NotJudged() != "" {
 		return bold
 	}
 	return levelStyle(v.Level)

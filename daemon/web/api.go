@@ -28,11 +28,17 @@ type Plugin struct {
 	// Condition of the Node, also the key of its taint.
 	Condition string        `json:"condition,omitempty"`
 	Level     plugins.Level `json:"level"`
-	Absent    string        `json:"absent,omitempty"`
+	// Absent is what is missing, or why level none was not judged.
+	Absent string `json:"absent,omitempty"`
 }
 
 // Plugins is /api/v1/plugins.
 type Plugins struct {
+	// AgeSeconds is how old the sample was when the agent answered; Stale: the agent takes
+	// no new one.
+	AgeSeconds float64 `json:"ageSeconds"`
+	Stale      bool    `json:"stale,omitempty"`
+
 	Plugins []Plugin `json:"plugins"`
 	// Rivals are other processes that watch plugin directories, and Beside is what
 	// becomes of the plugins there: plugins.beside.
@@ -41,7 +47,7 @@ type Plugins struct {
 }
 
 func pluginOf(kind string, v plugins.Verdict) Plugin {
-	p := Plugin{Name: v.Plugin, Kind: kind, Up: true, Scope: v.Scope, Level: v.Level, Absent: v.Absent}
+	p := Plugin{Name: v.Plugin, Kind: kind, Up: true, Scope: v.Scope, Level: v.Level, Absent: cmp.Or(v.NotJudged(), v.Absent)}
 	if v.Condition != "" {
 		p.Condition = names.Prefix + v.Condition
 	}
@@ -59,7 +65,7 @@ func outerPlugins(all []outer.Status) []Plugin {
 		for _, v := range s.Verdicts {
 			p := pluginOf("outer", v)
 			p.Outer = &s
-			p.Absent = cmp.Or(s.Failure, v.Absent, s.Unmarked)
+			p.Absent = cmp.Or(s.Failure, p.Absent, s.Unmarked)
 			list = append(list, p)
 		}
 	}
@@ -83,17 +89,18 @@ func (a *api) pressure(w http.ResponseWriter, _ *http.Request) {
 
 func (a *api) plugins(w http.ResponseWriter, _ *http.Request) {
 	a.answer(w, func(st *view.State) any {
-		list := []Plugin{}
+		at := st.Answered(a.now())
+		answer := Plugins{AgeSeconds: at.SampleAge.Seconds(), Stale: at.Stale(), Plugins: []Plugin{}}
 		for _, v := range st.Levels.Verdicts {
 			if !st.Outer.Has(v.Plugin) {
-				list = append(list, pluginOf("inner", v))
+				answer.Plugins = append(answer.Plugins, pluginOf("inner", v))
 			}
 		}
 		if st.Outer != nil {
-			list = append(list, outerPlugins(st.Outer.Plugins)...)
-			return Plugins{list, st.Outer.Rivals, st.Outer.Beside}
+			answer.Plugins = append(answer.Plugins, outerPlugins(st.Outer.Plugins)...)
+			answer.Rivals, answer.Beside = st.Outer.Rivals, st.Outer.Beside
 		}
-		return Plugins{Plugins: list}
+		return answer
 	})
 }
 

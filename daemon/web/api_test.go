@@ -1,11 +1,16 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +21,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll/daemon/view"
 	"github.com/plimsoll-dev/plimsoll/daemon/view/scenes"
 	"github.com/plimsoll-dev/plimsoll/evict"
+	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
 )
 
@@ -144,4 +150,34 @@ func TestPluginWithoutAnswerHasItsFailure(t *testing.T) {
 		require.Len(t, list, 1)
 		assert.Equal(t, want, list[0].Absent)
 	}
+}
+
+func TestAPIPluginsNotJudged(t *testing.T) {
+	s := *scenes.Calm()
+	s.Levels = &plugins.Levels{Time: s.Levels.Time, Verdicts: []plugins.Verdict{{Plugin: "memory-stall", Scope: "node", Partial: true}}}
+	a := &api{state: func() *view.State { return &s }, now: func() time.Time { return s.Snapshot.Time.Add(time.Minute) }}
+	answer := httptest.NewRecorder()
+	a.plugins(answer, nil)
+	var got Plugins
+	require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &got))
+	require.Len(t, got.Plugins, 1)
+	assert.Contains(t, got.Plugins[0].Absent, "has just started")
+	assert.InDelta(t, 60, got.AgeSeconds, 1e-6)
+	assert.True(t, got.Stale)
+	assert.Equal(t, unknownClass, verdictClass(s.Levels.Verdicts[0]))
+}
+
+// What refuses the way to an agent tells nothing about the agent.
+func TestClientOverKeepsItsError(t *testing.T) {
+	for _, cause := range []error{syscall.ECONNREFUSED, os.ErrNotExist, os.ErrPermission, os.NewSyscallError("connect", syscall.ECONNREFUSED)} {
+		client := NewClientOver("node w", time.Minute, func(context.Context, string, string) (net.Conn, error) {
+			return nil, fmt.Errorf("the agent's pod: %w", cause)
+		})
+		_, err := client.Plugins(t.Context())
+		require.NotErrorIs(t, err, ErrNoAgent)
+		require.ErrorIs(t, err, cause)
+		assert.ErrorContains(t, err, "ask the agent: the agent's pod: ")
+	}
+	_, err := NewClient(filepath.Join(t.TempDir(), "s")).Plugins(t.Context())
+	require.ErrorIs(t, err, ErrNoAgent)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"syscall"
@@ -34,9 +35,10 @@ const maxAnswer = 256 << 20
 // Client calls the API of an agent, on its local socket or over another connection, or
 // that of a controller.
 type Client struct {
-	of     string // what is asked: an agent or a controller
-	socket string // how messages call where it is
-	http   http.Client
+	of    string // what is asked: an agent or a controller
+	where string // how messages call where it is
+	local bool   // where is the socket of this machine's agent
+	http  http.Client
 }
 
 // The daemons that are asked.
@@ -49,7 +51,7 @@ const (
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 func newClient(of, where string, timeout time.Duration, dial Dial) *Client {
-	return &Client{of: of, socket: where, http: http.Client{Timeout: timeout, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return &Client{of: of, where: where, http: http.Client{Timeout: timeout, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
 // NewClientOver asks an agent; where is how messages call it.
@@ -75,7 +77,9 @@ func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
-	return newClient(agentDaemon, path, requestTimeout, dial)
+	c := newClient(agentDaemon, path, requestTimeout, dial)
+	c.local = true
+	return c
 }
 
 // State is the agent's current state. ErrNoAgent if no agent listens.
@@ -128,20 +132,31 @@ func (c *Client) Backups(ctx context.Context) (Backups, error) {
 	return b, err
 }
 
+// unanswered is the error of a request without an answer. Over another connection than the
+// socket it is that of the way to the daemon, which tells nothing about the daemon.
+func (c *Client) unanswered(err error) error {
+	request, wrapped := errors.AsType[*url.Error](err)
+	switch {
+	case !c.local && wrapped: // its URL says nothing
+		return fmt.Errorf("ask the %s: %w", c.of, request.Err)
+	case !c.local:
+		return fmt.Errorf("ask the %s: %w", c.of, err)
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w on %s", ErrNoAgent, c.where)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("ask the %s: %w", c.of, &os.PathError{Op: "connect", Path: c.where, Err: syscall.EACCES})
+	}
+	return fmt.Errorf("ask the %s: %w", c.of, innermost(err))
+}
+
 func (c *Client) get(ctx context.Context, path string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1"+path, nil)
 	if err != nil {
 		return err
 	}
 	resp, err := c.http.Do(req)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("%w on %s", ErrNoAgent, c.socket)
-	}
-	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("ask the %s: %w", c.of, &os.PathError{Op: "connect", Path: c.socket, Err: syscall.EACCES})
-	}
 	if err != nil {
-		return fmt.Errorf("ask the %s: %w", c.of, innermost(err))
+		return c.unanswered(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1)) // another node's agent may answer without end

@@ -189,7 +189,7 @@ func levelClass(l plugins.Level) string {
 const unknownClass = "unknown"
 
 func verdictClass(v plugins.Verdict) string {
-	if v.Level == plugins.None && v.Absent != "" {
+	if v.NotJudged() != "" {
 		return unknownClass
 	}
 	return levelClass(v.Level)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll/daemon/history"
@@ -318,7 +319,7 @@ func workloadLimits(w *snapshot.WorkloadState, row workloadRow) []fact {
 		list = append(list,
 			fact{"CPU request", cell{Text: millicores(p.CPURequestMillicores, "no request")}, "limit " + millicores(p.CPULimitMillicores, "none")},
 			fact{"Memory request", cell{Text: bytesOr(p.MemoryRequestBytes, "no request")}, "limit " + bytesOr(p.MemoryLimitBytes, "none")},
-			fact{"QoS", cell{Text: view.Printable(p.QoS)}, "priority " + view.Number(float64(p.Priority))},
+			fact{"QoS", cell{Text: view.Printable(p.QoS)}, "priority " + strconv.Itoa(int(p.Priority))},
 		)
 	}
 	return list

@@ -42,3 +42,9 @@ func TestWorkloadForOthers(t *testing.T) {
 		assert.Equal(t, c.class, d.Class, name)
 	}
 }
+
+func TestWorkloadPriorityIsWhole(t *testing.T) {
+	w := &snapshot.WorkloadState{Pod: &snapshot.Pod{QoS: "Burstable", Priority: 1049000}}
+	list := workloadLimits(w, workloadRow{})
+	assert.Equal(t, "priority 1049000", list[len(list)-1].Of)
+}
