@@ -791,9 +791,9 @@ func TestOuterAnswerTooLarge(t *testing.T) {
 		change func(*wire.ThresholdMetResponse)
 		want   string
 	}{
-		"bytes":                  {func(r *wire.ThresholdMetResponse) { r.CandidatePods = [][]byte{make([]byte, 8<<20)} }, "ResourceExhausted"},
-		"fields":                 {func(r *wire.ThresholdMetResponse) { r.CandidatePods = make([][]byte, maxFields) }, errManyFields.Error()},
-		"fields of a message":    {func(r *wire.ThresholdMetResponse) { r.Condition = &wire.Condition{Effects: make([]string, maxFields)} }, errManyFields.Error()},
+		"bytes":               {func(r *wire.ThresholdMetResponse) { r.CandidatePods = [][]byte{make([]byte, 8<<20)} }, "ResourceExhausted"},
+		"fields":              {func(r *wire.ThresholdMetResponse) { r.CandidatePods = make([][]byte, maxFields) }, errManyFields.Error()},
+		"fields of a message": {func(r *wire.ThresholdMetResponse) { r.Condition = &wire.Condition{Effects: make([]string, maxFields)} }, errManyFields.Error()},
 		"no more than there may": {func(r *wire.ThresholdMetResponse) {
 			r.CandidatePods = append(make([][]byte, maxFields-11), podBytes(t, "a"))
 		}, ""},
