@@ -84,6 +84,9 @@ func (in *Input) through(list map[Target]Throttle, cgroup string) float64 {
 	most := 1.0
 	for t, c := range list {
 		if t.Cgroup == cgroup && c.InForce() && !in.Workloads[cgroup].DryRun && !in.Unwritten[t] {
+			if in.Pending[t] {
+				c = c.AsWritten(nil)
+			}
 			most = max(most, c.Base.over(c.Limits()))
 		}
 	}

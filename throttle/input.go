@@ -38,6 +38,9 @@ type Input struct {
 	// Unwritten are the throttles without a limit in force: it could not be written, or another
 	// one is there.
 	Unwritten map[Target]bool
+	// Pending are the throttles whose limit in force is an earlier one: the newest could not be
+	// written.
+	Pending map[Target]bool
 	// MemoryUnlimited is why no memory is limited on this node; empty: it may be.
 	MemoryUnlimited string
 	// missing is the memory that must be released to end the pressure, and available what is

@@ -100,6 +100,14 @@ func (l Limit) InForce() bool {
 	return !l.Foreign && (l.Written && l.Value != l.Original || !l.Written && l.Replaced != l.Original)
 }
 
+// current is the value in force of one that is not Foreign.
+func (l Limit) current() uint64 {
+	if l.Written {
+		return l.Value
+	}
+	return l.Replaced
+}
+
 // Restores tells whether the value before is being restored.
 func (l Limit) Restores() bool { return l.Value == l.Original }
 
@@ -141,6 +149,8 @@ type Journal struct {
 	// Restored are the knobs whose values before the last Set has written, and Left those whose
 	// values it has left, because another program has changed them.
 	Restored, Left []Knob
+	// Unread are the wanted knobs for which the last Set could plan nothing, since Files failed.
+	Unread []Knob
 
 	saved   []Limit       // as they are saved; nil: no Set yet
 	until   time.Time     // when the Set that runs stops waiting
@@ -150,7 +160,7 @@ type Journal struct {
 // Set makes these limits the agent's own, and removes all its others. Numbers are bytes
 // per second, cores, or bytes. What fails is retried by the next Set.
 func (b *Journal) Set(want map[Knob]float64) error {
-	b.until, b.Restored, b.Left = time.Now().Add(b.Timeout), nil, nil
+	b.until, b.Restored, b.Left, b.Unread = time.Now().Add(b.Timeout), nil, nil, nil
 	if b.saved == nil {
 		b.saved = append([]Limit{}, b.Limits...)
 	}
@@ -159,6 +169,9 @@ func (b *Journal) Set(want map[Knob]float64) error {
 	for _, k := range slices.SortedFunc(maps.Keys(want), Knob.compare) {
 		failed := b.ignoreGone(k, func() error { return b.plan(k, want[k]) })
 		errs, planned[k] = append(errs, failed...), failed == nil
+		if failed != nil {
+			b.Unread = append(b.Unread, k)
+		}
 	}
 	err := b.save()
 	if err != nil {
@@ -264,7 +277,7 @@ func (b *Journal) plan(k Knob, per float64) error {
 		return nil
 	}
 	l := &b.Limits[i]
-	if k.Name == Memory && !l.Restores() && uint64(per) <= l.Value { // what it holds now it was allowed to take
+	if k.Name == Memory && !l.Restores() && l.ours(now) && uint64(per) <= l.Value { // what it holds now it was allowed to take
 		want = l.Value
 	}
 	if l.Original != 0 {

@@ -238,6 +238,20 @@ func TestLimitLastSaveRepeated(t *testing.T) {
 	}
 }
 
+// What is in force cannot be read, so nothing is planned: the next Set tries again.
+func TestLimitUnreadNotPlanned(t *testing.T) {
+	d := newJournalFixture()
+	require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 100, cores: 7}))
+	d.blind = map[Knob]error{reads: unix.EMFILE}
+	require.ErrorIs(t, d.Journal.Set(map[Knob]float64{reads: 50, cores: 6}), unix.EMFILE)
+	assert.Equal(t, []Knob{reads}, d.Unread)
+	assert.Equal(t, []uint64{100, 6}, []uint64{d.now[reads], d.now[cores]})
+	d.blind = nil
+	require.NoError(t, d.Journal.Set(map[Knob]float64{reads: 50, cores: 6}))
+	assert.Empty(t, d.Unread)
+	assert.EqualValues(t, 50, d.now[reads])
+}
+
 // A limit was saved and not written, and is not wanted any more: while its value cannot be
 // read, nothing is written.
 func TestLimitUnreadNotWritten(t *testing.T) {

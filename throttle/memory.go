@@ -180,6 +180,15 @@ func (c *Throttle) calm(now time.Time) {
 	}
 }
 
+// waitForRaise keeps the time to raise a limit of memory while a raise is not written: if the limit
+// were removed before, the workload would take the rest at once (ADR 103).
+func (c Throttle) waitForRaise(pending bool, now time.Time) Throttle {
+	if pending && c.Changed.After(c.Began) {
+		c.HeldUntil, c.Changed = c.HeldUntil.Add(now.Sub(c.Changed)), now
+	}
+	return c
+}
+
 // Until is when a limit of memory ends at the latest; zero for others, and for a pod that is
 // limited until it is gone.
 func (c *Throttle) Until(w *Workload) time.Time {

@@ -140,8 +140,10 @@ type Throttle struct {
 	WaitedBefore snapshot.Opt[float64] `json:"waitedBeforeRatio,omitzero"`
 	// UselessUntil: it did not help, and is not tried again before.
 	UselessUntil time.Time `json:"uselessUntil,omitzero"`
-	// Written: its limit on a disk or the CPU has been in force since it began.
-	Written bool `json:"written,omitempty"`
+	// Written: its limit on a disk or the CPU has been in force since it began, and WrittenPercent
+	// of Base is what the limit in force allows while a newer one is not written.
+	Written        bool `json:"written,omitempty"`
+	WrittenPercent int  `json:"writtenPercent,omitempty"`
 	// Resized: the CPU limits of its containers are resized, and cpu.max of its cgroup is
 	// not written. NotResized is why it is the other way round although that is
 	// configured. Neither: it is not decided yet.
@@ -308,7 +310,7 @@ func (c Throttle) next(t Target, in *Input, p Pressure, w *Workload) Throttle {
 	limited := c.InForce() && !in.Unwritten[t]
 	switch {
 	case t.Memory:
-		c = c.hold(in, p, w, culprit)
+		c = c.waitForRaise(in.Pending[t], in.Time).hold(in, p, w, culprit)
 	case p.Unknown:
 		return c
 	default:
@@ -317,6 +319,7 @@ func (c Throttle) next(t Target, in *Input, p Pressure, w *Workload) Throttle {
 		if in.Unwritten[t] {
 			c = c.beginAgain(in.Time)
 		}
+		c = c.takeBack(in.Pending[t], in.Time)
 		if w.DryRun && culprit && in.exemption(t) == "" {
 			c.Base = in.within(t, use.Rates)
 		}
@@ -337,6 +340,34 @@ func (c Throttle) beginAgain(now time.Time) Throttle {
 	}
 	if !c.FloorSince.IsZero() {
 		c.FloorSince = now
+	}
+	return c
+}
+
+// takeBack takes back a step that made the limit tighter and is not written: it is due again at
+// once, while its workload is a culprit. The time to show its effect at the floor begins when it is
+// written. Wider steps go on, so that the throttle ends, for which nothing need be saved.
+func (c Throttle) takeBack(pending bool, now time.Time) Throttle {
+	if !pending {
+		c.WrittenPercent = c.Percent
+		return c
+	}
+	if c.Percent < c.WrittenPercent {
+		c.Percent, c.Changed = c.WrittenPercent, now.Add(-tightenCooldown)
+	}
+	c.FloorSince = time.Time{}
+	return c
+}
+
+// AsWritten is a throttle whose newest limit is not written, with that in force. limits are its own.
+func (c Throttle) AsWritten(limits []Limit) Throttle {
+	if c.WrittenPercent > 0 && c.WrittenPercent < unthrottled {
+		c.Percent = c.WrittenPercent
+	}
+	for _, l := range limits {
+		if l.Name == Memory {
+			c.Base.Memory = float64(l.current())
+		}
 	}
 	return c
 }

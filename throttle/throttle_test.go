@@ -131,6 +131,14 @@ func TestThrottleSecondResource(t *testing.T) {
 	small, in = pressed(0, plugins.Hard, Rates{Read: 100 * mib}), pressed(30, plugins.Hard, Rates{Read: 100 * mib})
 	in.Unwritten = map[Target]bool{nvme: true}
 	assert.InDelta(t, 0.2, second(small, in), 1e-9, "nor does a limit that is not written")
+
+	list = Next(nil, pressed(0, plugins.Soft, Rates{Read: 100 * mib}))
+	list = Next(list, pressed(1, plugins.Hard, Rates{Read: 80 * mib}))
+	in = pressed(2, plugins.Hard, Rates{Read: 80 * mib})
+	in.CPU.Level, in.Pending = plugins.Hard, map[Target]bool{nvme: true}
+	in.Culprits[cpu] = Use{Rates: Rates{CPU: 1}}
+	list = Next(list, in)
+	assert.InDelta(t, 0.25, limits(cpu).CPU, 1e-9, "the limit in force is the first step")
 }
 
 // What uses no more than the least limit is not throttled, and how far another one is limited is
@@ -272,6 +280,43 @@ func TestThrottleUnwritten(t *testing.T) {
 	assert.True(t, c.Tries(at(119*time.Second)))
 	c = Next(list, waited(120, 0.9, Workload{}))[nvme]
 	assert.False(t, c.InForce(), "it does not help")
+}
+
+// The second step is not written: it is tried again while the pod is a culprit, and is not judged
+// before. The first one is, if it harms, and it ends.
+func TestThrottlePending(t *testing.T) {
+	in := func(s int, level plugins.Level, share float64) Input {
+		in := waited(s, share, Workload{})
+		in.Disks["nvme0n1"] = Pressure{Level: level, Waited: snapshot.Some(share)}
+		in.Pending = map[Target]bool{nvme: s > 10 && s < 200}
+		return in
+	}
+	var list map[Target]Throttle
+	for s := range 100 {
+		list = Next(list, in(s, plugins.Soft, 0.5))
+		require.Equal(t, map[bool]int{false: 80, true: 60}[s >= 10], list[nvme].Percent, "%d s", s)
+	}
+
+	harms := Next(list, in(100, plugins.Soft, 0.9))[nvme]
+	assert.False(t, harms.InForce())
+	another := in(100, plugins.Soft, 0.5)
+	another.Culprits = nil
+	assert.Equal(t, 80, Next(list, another)[nvme].Percent, "another pod presses")
+	released := list
+	for s := 100; s < 161; s++ {
+		c := released[nvme]
+		require.True(t, c.InForce(), "%d s", s)
+		released = Next(released, in(s, plugins.None, 0))
+	}
+	ended := released[nvme]
+	assert.False(t, ended.InForce(), "in two steps from 80 %")
+
+	for s := 100; s < 219; s++ {
+		list = Next(list, in(s, plugins.Hard, 0.5))
+		require.Equal(t, FloorPercent, list[nvme].Percent, "%d s", s)
+	}
+	useless := Next(list, in(219, plugins.Hard, 0.5))[nvme]
+	assert.False(t, useless.InForce(), "20 s after it was written")
 }
 
 // No limit was in force for minutes, and the pod uses ten times as much by now: the first limit is

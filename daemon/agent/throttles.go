@@ -26,7 +26,7 @@ import (
 )
 
 // throttles slows down the pods of this node that cause a pressure. Agent.throttling guards
-// it, except shown and cgroups.
+// it, except shown, cgroups, and what the writer sets.
 type throttles struct {
 	saveTimeout time.Duration // how long a round waits for the disk
 	boot        string        // boot ID; empty: unknown
@@ -47,10 +47,14 @@ type throttles struct {
 	devices, titles map[string]string
 	relief          []evict.Relief
 	pressures       map[pressure]relieved
-	last            resizeInput // of the last round
-	saved           savedThrottles
-	logged          string // the problem that was logged last
-	told            map[throttle.Target]announced
+	last            resizeInput    // of the last round
+	saved           savedThrottles // what the file holds, as far as that is known
+	// queued is the newest save. The writer sets ended, the save that ended last, and inFile, the last
+	// that succeeded: a save that takes longer than a round waits counts in a later one.
+	queued        *savedThrottles
+	ended, inFile atomic.Pointer[savedThrottles]
+	logged        string // the problem that was logged last
+	told          map[throttle.Target]announced
 	// event tells the owner of a pod; nil: there is no cluster.
 	event func(pod evict.Victim, kind, reason, text string)
 	// ofNamespace is the label of a namespace.
@@ -112,7 +116,8 @@ func (m *throttles) round(s *view.State, c *config.Agent, list pods.List) {
 	m.devices, m.titles = deviceNumbers(s.Snapshot), titles(s.Snapshot)
 	in := throttle.NewInput(s.Snapshot, s.Levels, workloads, m.list)
 	m.followClock(in.Booted)
-	in.Resizing, in.Unwritten = m.resizes.resizing, m.unwritten(workloads)
+	in.Resizing = m.resizes.resizing
+	in.Unwritten, in.Pending = m.unwritten(workloads)
 	m.list = throttle.Next(m.list, in)
 	m.last = resizeInput{in.Time, m.booted, workloads, podsOf(s.Snapshot, list)}
 	err := errors.Join(m.setCgroups(workloads), m.resizes.failed)
@@ -259,45 +264,8 @@ func (m *throttles) holdsMemory() bool {
 	return false
 }
 
-// toSave is what is to be saved.
-func (m *throttles) toSave() savedThrottles {
-	k := savedThrottles{Boot: m.boot, Limits: slices.Clone(m.journal.Limits)}
-	for _, t := range targets(m.list) {
-		as, told := m.told[t]
-		k.Throttles = append(k.Throttles, savedThrottle{Target: t, Throttle: m.list[t], Told: told, DryRun: as.dryRun, Name: as.name})
-	}
-	return k
-}
-
 func targets[T any](list map[throttle.Target]T) []throttle.Target {
 	return slices.SortedFunc(maps.Keys(list), throttle.Target.Compare)
-}
-
-// save saves it.
-func (m *throttles) save() error {
-	now := m.toSave()
-	save, err := m.file.Prepare(now)
-	if err == nil {
-		err = m.writer.Do(m.saveTimeout, save)
-	}
-	if err != nil {
-		return err
-	}
-	m.saved = now
-	return nil
-}
-
-// saveIfChanged saves it if it has changed enough.
-func (m *throttles) saveIfChanged() error {
-	now := m.toSave()
-	if slices.EqualFunc(now.Throttles, m.saved.Throttles, sameThrottle) && slices.Equal(now.Limits, m.saved.Limits) {
-		return nil
-	}
-	return m.save()
-}
-
-func sameThrottle(a, b savedThrottle) bool {
-	return a.Target == b.Target && a.Told == b.Told && a.DryRun == b.DryRun && a.Percent == b.Percent && a.Resized == b.Resized && a.NotResized == b.NotResized && a.UselessUntil.Equal(b.UselessUntil) && a.Expires.Sub(b.Expires).Abs() < expirySlack
 }
 
 // inForce are the targets whose limit is written.
@@ -315,13 +283,25 @@ func (m *throttles) limited(t throttle.Target) bool {
 	return slices.ContainsFunc(m.limitsOf(t), throttle.Limit.InForce)
 }
 
-// unwritten are the targets without a limit in force, though they are to have one.
-func (m *throttles) unwritten(workloads map[string]throttle.Workload) map[throttle.Target]bool {
-	list := map[throttle.Target]bool{}
+// pending tells whether the limit in force of a target is an earlier one, since the newest could not
+// be written.
+func (m *throttles) pending(t throttle.Target) bool {
+	unread := slices.Concat(m.journal.Unread, m.resizes.journal.Unread)
+	return m.limited(t) && slices.ContainsFunc(m.limitsOf(t), func(l throttle.Limit) bool {
+		return isUnwritten(l) && isKept(l) || slices.Contains(unread, l.Knob)
+	})
+}
+
+// unwritten are the targets without a limit in force, though they are to have one, and pending those
+// with an earlier one.
+func (m *throttles) unwritten(workloads map[string]throttle.Workload) (none, pending map[throttle.Target]bool) {
+	none, pending = map[throttle.Target]bool{}, map[throttle.Target]bool{}
 	for t, c := range m.list {
-		list[t] = c.InForce() && !workloads[t.Cgroup].DryRun && !m.limited(t)
+		if c.InForce() && !workloads[t.Cgroup].DryRun {
+			none[t], pending[t] = !m.limited(t), m.pending(t)
+		}
 	}
-	return list
+	return none, pending
 }
 
 // isKept tells whether a limit is the agent's, and not being removed.
@@ -426,9 +406,12 @@ func (m *throttles) name(list []throttle.Target) string {
 	return strings.Join(texts, ", ")
 }
 
-// throttled is a throttle for people.
+// throttled is a throttle for people, with the limit in force.
 func (m *throttles) throttled(t throttle.Target, w throttle.Workload) view.Throttled {
 	c := m.list[t]
+	if m.pending(t) {
+		c = c.AsWritten(m.limitsOf(t))
+	}
 	return view.Throttled{
 		Cgroup: t.Cgroup, Name: m.titles[t.Cgroup], Disk: t.Disk, Memory: t.Memory, Percent: c.Allowed(), Limit: c.Limits(), Reason: c.Why,
 		Expires: c.Expires, Until: c.Until(&w), Mover: w.Mover, DryRun: w.DryRun, Resized: c.Resized, NotResized: c.NotResized,

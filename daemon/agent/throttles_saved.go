@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/probes"
@@ -52,7 +53,7 @@ func emptyThrottles(dir, boot string, host *probes.Host, log *slog.Logger) *thro
 	m.tree.IO.Dir, m.tree.IO.V1 = host.CgroupHierarchy("blkio")
 	m.tree.CPU.Dir, m.tree.CPU.V1 = host.CgroupHierarchy("cpu")
 	m.tree.Memory.Dir, m.tree.Memory.V1 = host.CgroupHierarchy("memory")
-	m.journal = throttle.Journal{Files: m.tree, Timeout: saveTimeout, Save: func([]throttle.Limit) error { return m.save() }}
+	m.journal = throttle.Journal{Files: m.tree, Timeout: saveTimeout, Save: m.saveLimits}
 	return m
 }
 
@@ -102,4 +103,73 @@ func (m *throttles) read() bool {
 		m.log.Info("the disk of the state directory answers; the limits that an earlier agent left are known, and pods may be throttled", "limits", len(m.journal.Limits))
 	}
 	return m.late == nil
+}
+
+// toSave is what is to be saved.
+func (m *throttles) toSave() savedThrottles {
+	k := savedThrottles{Boot: m.boot, Limits: slices.Clone(m.journal.Limits)}
+	for _, t := range targets(m.list) {
+		as, told := m.told[t]
+		k.Throttles = append(k.Throttles, savedThrottle{Target: t, Throttle: m.list[t], Told: told, DryRun: as.dryRun, Name: as.name})
+	}
+	return k
+}
+
+// save saves it.
+func (m *throttles) save() error {
+	now := m.toSave()
+	save, err := m.file.Prepare(now)
+	if err != nil {
+		return err
+	}
+	m.queued = &now
+	err = m.writer.Do(m.saveTimeout, func() error {
+		failed := save()
+		if failed == nil {
+			m.inFile.Store(&now)
+		}
+		m.ended.Store(&now)
+		return failed
+	})
+	m.answered()
+	return err
+}
+
+// answered takes what came of the saves by now, and reports whether that is known of the newest.
+func (m *throttles) answered() bool {
+	known := m.ended.Load() == m.queued
+	if holds := m.inFile.Load(); holds != nil {
+		m.saved = *holds
+	}
+	return known
+}
+
+// saveUnless saves it, unless the same is saved. Where the same is being saved, it does not begin
+// again: the answer would come no sooner.
+func (m *throttles) saveUnless(same func(savedThrottles) bool) error {
+	answered := m.answered()
+	switch {
+	case answered && same(m.saved):
+		return nil
+	case !answered && same(*m.queued):
+		return state.ErrTimeout
+	}
+	return m.save()
+}
+
+// saveLimits saves it if the limits are not those of the file, which may be of an earlier boot.
+func (m *throttles) saveLimits(limits []throttle.Limit) error {
+	return m.saveUnless(func(s savedThrottles) bool { return s.Boot == m.boot && slices.Equal(limits, s.Limits) })
+}
+
+// saveIfChanged saves it if it has changed enough.
+func (m *throttles) saveIfChanged() error {
+	now := m.toSave()
+	return m.saveUnless(func(s savedThrottles) bool {
+		return slices.EqualFunc(now.Throttles, s.Throttles, sameThrottle) && slices.Equal(now.Limits, s.Limits)
+	})
+}
+
+func sameThrottle(a, b savedThrottle) bool {
+	return a.Target == b.Target && a.Told == b.Told && a.DryRun == b.DryRun && a.Percent == b.Percent && a.Resized == b.Resized && a.NotResized == b.NotResized && a.UselessUntil.Equal(b.UselessUntil) && a.Expires.Sub(b.Expires).Abs() < expirySlack
 }
