@@ -178,7 +178,7 @@ func unseenOnDisk(v View, d *snapshot.Disk, w snapshot.Window, covered bool) str
 	case (r.ReadsPerSecond+r.WritesPerSecond)*r.WindowSeconds < diskRequests && throughout > 0:
 		return fmt.Sprintf("%d requests are in flight, and fewer than %d reads and writes were completed in %s", d.InFlight, diskRequests, diskWindow)
 	case float64(throughout) > 2+2*explained:
-		return fmt.Sprintf("%d requests or more are in flight throughout, and those that were completed in %s account for %.1f", throughout, diskWindow, explained)
+		return fmt.Sprintf("%d requests or more are in flight throughout, and those that were completed in %s explain %.1f of them: the others get no answer", throughout, diskWindow, explained)
 	}
 	return ""
 }

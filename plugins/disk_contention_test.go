@@ -383,7 +383,7 @@ func diskContentionWritesHang(t *testing.T) {
 	n.disk.InFlight = 32
 	v := n.seconds(60, diskSecond{requests: 50, await: 0.001, busy: 1, backup: 1, waits: 1})
 	assert.Equal(t, Soft, v.Level, v.Reason)
-	assert.Contains(t, v.Absent, "32 requests or more are in flight throughout, and those that were completed in 10s account for 0.1")
+	assert.Contains(t, v.Absent, "32 requests or more are in flight throughout, and those that were completed in 10s explain 0.1 of them: the others get no answer")
 
 	n = newDiskNode(t).learned()
 	n.disk.InFlight = 20
