@@ -30,8 +30,9 @@ type Space struct {
 	// Proc is a procfs whose pid 1 is in the namespace.
 	Proc string
 
-	do   chan func() error
-	done chan error
+	thread string // its directory in the real procfs
+	do     chan func() error
+	done   chan error
 }
 
 // New makes a namespace on a thread of its own, and skips the test without
@@ -88,12 +89,13 @@ func (s *Space) makeProc(tid int) {
 			require.NoError(s, os.Symlink("/proc/"+e.Name(), filepath.Join(s.Proc, e.Name())))
 		}
 	}
-	require.NoError(s, os.Symlink(fmt.Sprintf("/proc/%d/task/%d", os.Getpid(), tid), filepath.Join(s.Proc, "1")))
+	s.thread = fmt.Sprintf("/proc/%d/task/%d", os.Getpid(), tid)
+	require.NoError(s, os.Symlink(s.thread, filepath.Join(s.Proc, "1")))
 }
 
 // Enter returns the path by which the test itself reaches a path of the
-// namespace.
-func (s *Space) Enter(path string) string { return filepath.Join(s.Proc, "1/root", path) }
+// namespace. Once the namespace is gone, what is late can make nothing there.
+func (s *Space) Enter(path string) string { return filepath.Join(s.thread, "root", path) }
 
 func (s *Space) inside(f func() error) {
 	s.Helper()
