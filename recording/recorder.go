@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -29,9 +28,8 @@ type Recorder struct {
 	// directory.
 	StartedBy string
 
-	run     string
-	queue   chan *snapshot.Sample
-	started time.Time
+	run   string
+	queue chan *snapshot.Sample
 
 	mu     sync.Mutex // guards status, since and cause
 	status Status
@@ -46,6 +44,7 @@ type Recorder struct {
 	added   bool      // file has a sample
 	number  uint64    // of the newest segment
 	older   []Segment // all but file
+	aged    int       // how many more of them may go for their age, until the next is to be begun
 	backoff time.Duration
 	retryAt time.Time
 	steady  time.Time // since when all was written; zero: not
@@ -80,7 +79,7 @@ const (
 func New(c Config, version, startedBy string, log *slog.Logger) *Recorder {
 	return &Recorder{
 		Config: c, Version: version, StartedBy: startedBy, Log: log, run: rand.Text(), queue: make(chan *snapshot.Sample, queued),
-		started: time.Now(), status: Status{Dir: c.Dir},
+		status: Status{Dir: c.Dir},
 	}
 }
 
@@ -230,7 +229,7 @@ func (r *Recorder) enter() error {
 	for _, s := range older {
 		r.number = max(r.number, s.Number)
 	}
-	r.older = older
+	r.older, r.aged = older, agedPerSegment
 	return nil
 }
 
@@ -246,17 +245,15 @@ func (r *Recorder) begin() (err error) {
 	return err
 }
 
-// minRun is how long the agent runs before age counts: a clock that is set late after a
-// boot would otherwise age the whole recording.
-const minRun = time.Minute
+// agedPerSegment is how many segments may be deleted for their age when one is to be begun: a
+// wall clock that is set wrongly, or late after a boot, ages the whole recording at once.
+const agedPerSegment = 2
 
 // deleteSurplus deletes the oldest segments until the bounds hold.
 func (r *Recorder) deleteSurplus() error {
-	c := r.Config
-	if time.Since(r.started) < minRun { // the clock may not be set yet
-		c.MaxAge = math.MaxInt64
-	}
-	for range surplus(r.older, r.size(), time.Now(), c) {
+	n, aged := surplus(r.older, r.size(), time.Now(), r.Config, r.aged)
+	r.aged -= aged
+	for range n {
 		if err := os.Remove(r.older[0].Path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

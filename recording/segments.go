@@ -30,7 +30,7 @@ import (
 type Config struct {
 	Dir          string        `yaml:"dir" unit:"path" why:"The directory to record to, created when missing; empty: no recording. Each start of the agent continues it."`
 	MaxSize      uint64        `yaml:"maxSize" unit:"bytes" why:"How large the recording may be. The oldest segments are deleted first. A day has about 100Mi on a node of 10 pods, and 500Mi with 250 pods."`
-	MaxAge       time.Duration `yaml:"maxAge" why:"How old a segment may be before it is deleted. A day more than the week that plimsoll advise is asked about."`
+	MaxAge       time.Duration `yaml:"maxAge" why:"How old a segment may be before it is deleted: two at most each time that one is begun, so that a wall clock that is set wrongly deletes few. A day more than the week that plimsoll advise is asked about."`
 	SegmentSize  uint64        `yaml:"segmentSize" unit:"bytes" why:"The size from which the next segment is begun. So much is deleted at once."`
 	SegmentAge   time.Duration `yaml:"segmentAge" why:"How long a segment is written before the next one is begun, however small it is."`
 	MinAvailable float64       `yaml:"minAvailable" unit:"ratio" why:"The share of the filesystem that must be available; with less, nothing is recorded until there is more again. 0.1 is where the kubelet reports DiskPressure."`
@@ -150,18 +150,22 @@ func list(dir string) ([]Segment, error) {
 	return segments, nil
 }
 
-// surplus is how many of the oldest segments are to be deleted so that the rest,
-// with what is being written, keeps the bounds.
-func surplus(segments []Segment, writing int64, now time.Time, c Config) int {
+// surplus is how many of the oldest segments are to be deleted so that the rest, with what is
+// being written, keeps the bounds; and how many of these are only for their age, of which
+// there are no more than may go for it.
+func surplus(segments []Segment, writing int64, now time.Time, c Config, mayGo int) (n, aged int) {
 	total := writing
 	for _, s := range segments {
 		total += s.Size
 	}
 	for i, s := range segments {
-		if uint64(max(0, total)) <= c.MaxSize && len(segments)-i < maxSegments && now.Sub(s.Written) <= c.MaxAge {
-			return i
+		if uint64(max(0, total)) <= c.MaxSize && len(segments)-i < maxSegments {
+			if now.Sub(s.Written) <= c.MaxAge || aged == mayGo {
+				return i, aged
+			}
+			aged++
 		}
 		total -= s.Size
 	}
-	return len(segments)
+	return len(segments), aged
 }

@@ -85,7 +85,23 @@ func TestSurplus(t *testing.T) {
 		{"old ones", aged, 0, 1},
 		{"too many", of(make([]int64, maxSegments+4)...), 0, 5},
 	} {
-		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, surplus(row.list, row.writing, now, c)) })
+		t.Run(row.name, func(t *testing.T) {
+			n, _ := surplus(row.list, row.writing, now, c, len(row.list))
+			assert.Equal(t, row.want, n)
+		})
+	}
+	later := now.Add(2 * time.Hour) // all are old
+	for _, row := range []struct {
+		list           []Segment
+		mayGo, n, aged int
+	}{
+		{of(1, 1, 1), 0, 0, 0},
+		{of(1, 1, 1), 2, 2, 2},
+		{of(99, 1, 1), 1, 2, 1},
+		{of(1, 1, 101), 1, 3, 0},
+	} {
+		n, aged := surplus(row.list, 0, later, c, row.mayGo)
+		assert.Equal(t, [2]int{row.n, row.aged}, [2]int{n, aged}, "what is too much counts for no age")
 	}
 }
 
@@ -110,7 +126,7 @@ func TestSurplusIsTheLeast(t *testing.T) {
 			list[i] = Segment{Size: random.Int64N(40), Written: at}
 		}
 		writing := random.Int64N(60)
-		n := surplus(list, writing, now, c)
+		n, _ := surplus(list, writing, now, c, len(list))
 		require.True(t, keeps(list[n:], writing))
 		for fewer := range n {
 			require.False(t, keeps(list[fewer:], writing))
