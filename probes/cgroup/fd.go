@@ -14,6 +14,10 @@ import (
 // one system call instead of seven.
 const maxKept = 8192
 
+// idleKept is how many may still be kept open while idle workloads keep those that are not read
+// before fullEvery has passed.
+const idleKept = maxKept / 2
+
 // fdBudget is the number of descriptors that may still be kept open. Beyond it,
 // files are opened, read and closed each time.
 type fdBudget struct{ left int }

@@ -118,6 +118,32 @@ func TestIdlePodReadSeldom(t *testing.T) {
 	assert.Equal(t, u64(999), g.after(fullEvery)[0].Pressure.IO.Some, "nothing is believed for longer than that")
 }
 
+func TestIdlePodFilesClosed(t *testing.T) {
+	g := newGateTree(t, 2)
+	held := func(pod int) (names []string) {
+		for _, file := range heldFiles(t, g.pods[pod]) {
+			names = append(names, filepath.Base(file))
+		}
+		return names
+	}
+	all, seldomLess := []string{"cpu.pressure", "cpu.stat", "io.pressure", "io.stat", "memory.current", "memory.events", "memory.pressure"}, []string{"cpu.stat", "io.stat", "memory.current"}
+	g.settle()
+	assert.Equal(t, all, held(0), "few files are open")
+	g.c.fds.left = 9 // many are
+	g.after(fullEvery)
+	assert.Equal(t, seldomLess, held(0))
+	assert.Equal(t, seldomLess, held(1))
+	assert.Equal(t, 9+8, g.c.fds.left)
+
+	g.cpu(g.pods[0], 77)
+	g.stall(g.pods[0], "cpu", 7)
+	g.cpu(gateSlice, 1077)
+	g.stall(gateSlice, "cpu", 7)
+	assert.Equal(t, u64(7), g.tick()[0].Pressure.CPU.Some)
+	assert.Contains(t, held(0), "cpu.pressure")
+	assert.Equal(t, seldomLess, held(1))
+}
+
 func TestIdlePodActivitySeenNextRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		move func(g *gateTree, pod string)

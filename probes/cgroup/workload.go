@@ -152,6 +152,7 @@ func (t *trackedWorkload) read() bool {
 	}
 	t.followThrottling(detail)
 	t.w.At = now
+	t.closeIdle()
 	t.publishAbsent()
 	return !t.removed && t.exists()
 }
@@ -318,6 +319,16 @@ func (t *trackedWorkload) closeFile(f *keptFile) {
 	if f.fd >= 0 {
 		t.reader.fds.left++
 		t.closeUnkept(f)
+	}
+}
+
+// closeIdle closes the files that are not read while the workload is idle, where many are open.
+func (t *trackedWorkload) closeIdle() {
+	if !t.idle || t.reader.fds.left >= idleKept {
+		return
+	}
+	for _, id := range [...]fileID{fileEvents, filePressureCPU, filePressureMemory, filePressureIO} {
+		t.closeFile(&t.files[id])
 	}
 }
 
