@@ -243,9 +243,15 @@ func (h *Host) Root() (string, error) {
 // FollowNetwork applies c from the next Read on.
 func (h *Host) FollowNetwork(c NetworkConfig) { h.nics.follow(c) }
 
-// Close starts no further call of filesystems and waits for running ones, except
-// those that hang, which only the kernel can end.
-func (h *Host) Close() { h.filesystems.close() }
+// Close closes the files that are kept open between reads. It starts no further call of
+// filesystems and waits for running ones, except those that hang, which only the kernel can
+// end. It belongs to the goroutine of Read.
+func (h *Host) Close() {
+	if h.cgroups != nil {
+		h.cgroups.Close()
+	}
+	h.filesystems.close()
+}
 
 // FollowFilesystems watches the mounts that c selects from the next Read on.
 // Without a period, as before the first call, none is watched.

@@ -253,7 +253,6 @@ func (a *Agent) Open(ctx context.Context) (err error) {
 // nil. It returns an error as soon as a part fails. At its end it removes its limits on pods.
 func (a *Agent) Run(ctx context.Context) error {
 	endRecording := a.startRecording(ctx)
-	defer a.host.Close()
 	g, ctx := errgroup.WithContext(ctx)
 	a.triggers.Arm()
 	g.Go(func() error { return a.runTriggers(ctx) })

@@ -78,6 +78,7 @@ func (a *Agent) round(ctx context.Context) {
 // become short. Ticks never overlap: one that comes while a sample runs is missed and
 // counted.
 func (a *Agent) sampleLoop(ctx context.Context) error {
+	defer a.host.Close()
 	defer a.baselines.end(a.set)
 	ticker := time.NewTicker(a.config.Tick)
 	defer ticker.Stop()

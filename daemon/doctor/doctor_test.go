@@ -39,6 +39,7 @@ func row(t *testing.T, rows []Row, check string) Row {
 }
 
 func TestDoctorOnThisMachine(t *testing.T) {
+	before := openCgroupFiles(t) // the Go runtime has its own
 	rows := patient(t).Examine(t.Context())
 	for _, r := range rows {
 		assert.NotEmpty(t, r.Finding, r.Check)
@@ -48,6 +49,20 @@ func TestDoctorOnThisMachine(t *testing.T) {
 	assert.Equal(t, Pass, row(t, rows, "probe memory").Result)
 	assert.Equal(t, Pass, row(t, rows, "local socket").Result)
 	assert.Equal(t, Pass, row(t, rows, "web address").Result)
+	assert.Equal(t, before, openCgroupFiles(t), "an agent is asked again and again")
+}
+
+// openCgroupFiles are those of this process.
+func openCgroupFiles(t *testing.T) (open []string) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, fd := range list {
+		if path, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(path, "/sys/fs/cgroup/") {
+			open = append(open, path)
+		}
+	}
+	return open
 }
 
 // The disk of the state directory hangs: an examination says so, and the next one does not wait
