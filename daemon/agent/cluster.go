@@ -57,7 +57,8 @@ type cluster struct {
 	heartbeat   *heartbeat // the agent's own Lease; nil: lease.enabled is false
 	nodeLease   *heartbeat // the Node's Lease; nil: a kubelet renews it
 	store       state.File[evict.State]
-	writer      state.Writer // of store
+	writer      state.Writer  // of store
+	saveTimeout time.Duration // how long a round waits for the disk
 	// late brings what an earlier agent has stored, once the disk answers; nil: it is known.
 	late <-chan state.Answer[evict.State]
 	log  *slog.Logger
@@ -112,11 +113,12 @@ func newCluster(c *config.Agent, node string, log *slog.Logger) (*cluster, error
 			Enabled: true, Full: c.Plugins.FullPods, Annotations: c.Plugins.AnnotationKeys(""),
 		}, OptOuts: c.Eviction.OptOuts},
 		evictor: &kube.Evictor{REST: core.RESTClient()}, requests: &kube.EvictionRequester{REST: core.RESTClient()},
-		tainter: &kube.Tainter{Nodes: core, Node: node, Log: log},
-		cnr:     &cnr{marker: &kube.CNRMarker{REST: core.RESTClient(), Node: node, Log: log}},
-		events:  kube.NewAnnouncer(core, node, log),
-		store:   state.File[evict.State]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.StateVersion, Adopt: (*evict.State).AdoptKeys},
-		status:  &lease.Status{Node: node, Nodes: core, Log: log},
+		tainter:     &kube.Tainter{Nodes: core, Node: node, Log: log},
+		cnr:         &cnr{marker: &kube.CNRMarker{REST: core.RESTClient(), Node: node, Log: log}},
+		events:      kube.NewAnnouncer(core, node, log),
+		store:       state.File[evict.State]{Path: filepath.Join(c.State.Dir, "evict.json"), Version: evict.StateVersion, Adopt: (*evict.State).AdoptKeys},
+		saveTimeout: saveTimeout,
+		status:      &lease.Status{Node: node, Nodes: core, Log: log},
 	}
 	cl.throttle = pods.NewNamespaceLabel(names.Throttle, core, log)
 	cl.disruptions = &pods.DisruptionReader{REST: core.RESTClient(), Pods: cl.pods, Log: log}
@@ -254,7 +256,7 @@ func (c *cluster) writeState(m evict.State) error {
 	if err != nil {
 		return err
 	}
-	return c.writer.Do(saveTimeout, save)
+	return c.writer.Do(c.saveTimeout, save)
 }
 
 // nodeTimeout bounds reading the Node: without the Node no pod is evicted.

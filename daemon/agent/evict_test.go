@@ -85,7 +85,7 @@ func newCarrying(t *testing.T, names ...string) *carrying {
 	})
 	log := slog.New(slog.DiscardHandler)
 	c.Agent = &Agent{Log: log, levelRose: make(chan struct{}, 1), cluster: &cluster{
-		node: "n", pods: watcher, nodes: client, store: store, evictor: &kube.Evictor{REST: client.RESTClient()}, log: log, marked: make(chan struct{}),
+		node: "n", pods: watcher, nodes: client, store: store, saveTimeout: time.Minute, evictor: &kube.Evictor{REST: client.RESTClient()}, log: log, marked: make(chan struct{}),
 		tainter: &kube.Tainter{Nodes: client, Node: "n", Log: log}, cnr: &cnr{}, events: kube.NewAnnouncer(client, "n", log),
 		requester: &agentsclient.EvictionRequester{Wake: func() {}},
 	}}

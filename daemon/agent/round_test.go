@@ -130,7 +130,7 @@ func TestRoundOnNewHardLevelAtOnce(t *testing.T) {
 func TestStateUnsaved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	synctest.Test(t, func(t *testing.T) {
-		a := &Agent{Log: slog.New(slog.DiscardHandler), cluster: &cluster{store: state.File[evict.State]{Path: filepath.Join(dir, "evict.json")}}}
+		a := &Agent{Log: slog.New(slog.DiscardHandler), cluster: &cluster{saveTimeout: time.Minute, store: state.File[evict.State]{Path: filepath.Join(dir, "evict.json")}}}
 		unsavedAfter := func(d time.Duration) float64 {
 			time.Sleep(d)
 			a.saveState(evict.Input{}, a.savedState)
@@ -158,7 +158,7 @@ func TestSaveLast(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	file, err := config.Open("", nil)
 	require.NoError(t, err)
-	a := &Agent{Config: file, Log: slog.New(slog.NewTextHandler(&log, nil)), cluster: &cluster{store: state.File[evict.State]{Path: filepath.Join(dir, "evict.json")}}}
+	a := &Agent{Config: file, Log: slog.New(slog.NewTextHandler(&log, nil)), cluster: &cluster{saveTimeout: time.Minute, store: state.File[evict.State]{Path: filepath.Join(dir, "evict.json")}}}
 	end := func() {
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
@@ -186,7 +186,7 @@ func TestStateReadLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		lock := &StateLock{late: make(chan state.Answer[*state.Lock]), answered: make(chan struct{})}
-		a := &Agent{Log: slog.New(slog.NewTextHandler(&log, nil)), lock: lock, cluster: &cluster{store: state.File[evict.State]{Path: filepath.Join(t.TempDir(), "evict.json")}}}
+		a := &Agent{Log: slog.New(slog.NewTextHandler(&log, nil)), lock: lock, cluster: &cluster{saveTimeout: time.Minute, store: state.File[evict.State]{Path: filepath.Join(t.TempDir(), "evict.json")}}}
 		saved := evict.State{Requests: map[string]evict.Victim{"u": {UID: "u"}}, Victims: []evict.Chosen{{Victim: evict.Victim{UID: "u"}}}}
 		require.NoError(t, a.cluster.store.Save(saved))
 		disk := make(chan struct{})
