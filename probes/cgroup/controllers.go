@@ -16,26 +16,6 @@ import (
 // What is read of each controller: memory, CPU, IO, pressure; of cgroup v2, and of
 // v1 in the functions with V1 in their name.
 
-// Names of the measurements in Absent.
-const (
-	nameMemory       = "memory"
-	nameMemoryBytes  = "memoryBytes"
-	nameInactiveFile = "inactiveFileBytes"
-	nameSwap         = "swapBytes"
-	nameRSS          = "rssBytes"
-	nameNUMA         = "numaMemory"
-	nameReclaimed    = "reclaimedTotal"
-	nameCharged      = "chargedTotal"
-	nameMemoryLimit  = "memoryLimitBytes"
-	nameLimitHits    = "limitHitsTotal"
-	nameOOMKills     = "oomKillsTotal"
-	nameCPU          = "cpuMicrosecondsTotal"
-	nameThrottled    = "throttledMicrosecondsTotal"
-	nameIO           = "io"
-	nameNetwork      = "network"
-	namePressure     = "pressure"
-)
-
 // readMemory reads the memory in use.
 func (t *trackedWorkload) readMemory() (moved bool) {
 	t.beginGroup(ofMemory)
@@ -229,12 +209,26 @@ const noLimitV1 = 1 << 62
 func (t *trackedWorkload) readMemoryDetailV1(urgent bool, i int) {
 	t.readMemoryStat(urgent, i, statLine{"total_inactive_file", nameInactiveFile, &t.w.InactiveFileBytes},
 		statLine{"total_rss", nameRSS, &t.w.RSSBytes}, statLine{"total_swap", nameSwap, &t.w.SwapBytes}, statLine{"total_pgpgin", nameCharged, &t.w.Charged})
+	if t.hitsUnchanged() {
+		return
+	}
 	was := t.w.LimitHits
+	t.hitsStall = t.w.Pressure.Memory
+	t.beginGroup(ofHits)
 	hits, err := t.sumAll(&t.hits, i, "memory.failcnt", func(b []byte) (snapshot.Opt[uint64], error) { return number(b, "memory.failcnt") })
-	t.store(ofDetail, &t.w.LimitHits, hits, nameLimitHits, "memory.failcnt", err)
+	t.store(ofHits, &t.w.LimitHits, hits, nameLimitHits, "memory.failcnt", err)
 	if t.seldomDue || t.w.LimitHits != was {
 		t.readSeldomV1(i)
 	}
+}
+
+// hitsUnchanged reports whether no limit was reached since the hits were summed: who reaches one
+// reclaims, which is a stall on memory. An allocation that may not wait reclaims nothing: its
+// hits are seen later, as all are without the pressure of these very tasks.
+func (t *trackedWorkload) hitsUnchanged() bool {
+	p := &t.w.Pressure
+	waited, _ := p.CPU.Some.Get() // nothing runs without ever waiting for a CPU
+	return !t.seldomDue && waited > 0 && !t.w.LimitHits.IsZero() && !p.Memory.Some.IsZero() && p.Memory == t.hitsStall
 }
 
 // readSeldomV1 reads the limit, and the OOM kills, which do not change while
@@ -288,9 +282,15 @@ func microseconds(nanoseconds snapshot.Opt[uint64]) snapshot.Opt[uint64] {
 	return snapshot.Some(n / 1000)
 }
 
-// unnoticedWait is how long the tasks of a workload may wait for a CPU until its
-// throttling is read again: a hundredth of the time between two details.
-const unnoticedWait = uint64(detailEvery/100) / uint64(time.Microsecond)
+// unnoticedWait is how long the tasks of a workload may wait for a CPU, in µs, until its
+// throttling is read again: a hundredth of the time between two details, a twentieth where
+// no quota was found.
+func (t *trackedWorkload) unnoticedWait() uint64 {
+	if t.noQuota {
+		return uint64((detailEvery / 20).Microseconds())
+	}
+	return uint64((detailEvery / 100).Microseconds())
+}
 
 // followThrottling reads the throttling with the detail, and as soon as tasks of the
 // workload waited for a CPU since: what its quota holds back waits. While they did not,
@@ -299,7 +299,7 @@ func (t *trackedWorkload) followThrottling(detail bool) {
 	waited, known := t.waitedForCPU()
 	switch {
 	case detail && t.throttlingDue(waited):
-	case known && waited < unnoticedWait:
+	case known && waited < t.unnoticedWait():
 		t.w.ThrottledAt = t.reader.now
 		return
 	case !known || t.reader.earlyThrottling == 0:
@@ -314,7 +314,7 @@ func (t *trackedWorkload) followThrottling(detail bool) {
 // may have a quota, and may be the first that runs.
 func (t *trackedWorkload) throttlingDue(waited uint64) bool {
 	dir := t.reader.from.throttling.dir
-	return !t.noQuota || t.seldomDue || waited >= unnoticedWait || dir < 0 || !t.reader.subtreeHolds(&t.in[dir])
+	return !t.noQuota || t.seldomDue || waited >= t.unnoticedWait() || dir < 0 || !t.reader.subtreeHolds(&t.in[dir])
 }
 
 // waitedForCPU is how long the tasks of the workload waited for a CPU since its

@@ -412,8 +412,8 @@ func TestThrottlingEarlyOfSome(t *testing.T) {
 	for i := range 12 {
 		now := 0
 		for _, pod := range g.pods {
-			g.set(pod, "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods 0\nthrottled_usec %d\n", 10+i, i+1))
-			g.stall(pod, "cpu", (i+1)*500_000)
+			g.set(pod, "cpu.stat", fmt.Sprintf("usage_usec %d\nnr_periods 1\nthrottled_usec %d\n", 10+i, i+1))
+			g.stall(pod, "cpu", (i+1)*600_000)
 		}
 		g.set(gateSlice, "cpu.stat", fmt.Sprintf("usage_usec %d\n", 2000+i))
 		g.stall(gateSlice, "cpu", 100+i)
@@ -555,6 +555,48 @@ func TestDetailsV1LimitHitsOfContainer(t *testing.T) {
 	w = k.after(detailEvery)[0]
 	assert.Equal(t, u64(323), w.LimitHits, "what a container had when it was removed counts on")
 	assert.Equal(t, u64(7), w.OOMKills)
+}
+
+// Who reaches its limit waits for memory, so the hits are summed again after a stall on
+// memory; each time where the pressure is not that of these tasks, and seldom in any case.
+func TestDetailsV1LimitHitsAfterStall(t *testing.T) {
+	const pod, pressure = "memory/kubepods/pod1", "unified/kubepods/pod1"
+	stall := func(n int) string {
+		if n < 0 {
+			return "not known\n"
+		}
+		return fmt.Sprintf("some avg10=0.00 avg60=0.00 avg300=0.00 total=%d\n", n)
+	}
+	for name, row := range map[string]struct {
+		cpu, memory int // stalls of the second sample, in µs, 0 in the first; -1: unknown in both
+		wait        time.Duration
+		want        uint64
+	}{
+		"no stall":                {9, 0, detailEvery, 1},
+		"a stall":                 {9, 1, detailEvery, 2},
+		"no stall for long":       {9, 0, idleDetailEvery, 2},
+		"its tasks are elsewhere": {0, 0, detailEvery, 2},
+		"an unknown stall":        {9, -1, detailEvery, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := cgroupTree(t, map[string]string{
+				"memory/cgroup.procs": "1\n", "memory/kubepods/cgroup.procs": "", pod + "/cgroup.procs": "", pod + "/memory.failcnt": "1\n",
+				pod + "/memory.usage_in_bytes": "1\n", pod + "/memory.oom_control": "oom_kill 2\n", "unified/cgroup.controllers": "", "unified/cgroup.procs": "1\n",
+				"unified/kubepods/cgroup.procs": "", pressure + "/cgroup.procs": "", pressure + "/cpu.pressure": stall(0), pressure + "/memory.pressure": stall(min(0, row.memory)),
+			})
+			k := ticksOf(t, top)
+			require.Equal(t, u64(1), k.tick()[0].LimitHits)
+			for file, content := range map[string]string{
+				pod + "/memory.failcnt": "2\n", pod + "/memory.usage_in_bytes": "5\n",
+				pressure + "/cpu.pressure": stall(row.cpu), pressure + "/memory.pressure": stall(row.memory),
+			} {
+				require.NoError(t, writeInPlace(filepath.Join(top, file), content))
+			}
+			w := k.after(row.wait)[0]
+			assert.Equal(t, u64(row.want), w.LimitHits)
+			assert.NotContains(t, w.Absent, nameLimitHits)
+		})
+	}
 }
 
 // In a hurry all are read once, however much reading costs.

@@ -8,6 +8,26 @@ import (
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
 
+// Names of the measurements in Absent.
+const (
+	nameMemory       = "memory"
+	nameMemoryBytes  = "memoryBytes"
+	nameInactiveFile = "inactiveFileBytes"
+	nameSwap         = "swapBytes"
+	nameRSS          = "rssBytes"
+	nameNUMA         = "numaMemory"
+	nameReclaimed    = "reclaimedTotal"
+	nameCharged      = "chargedTotal"
+	nameMemoryLimit  = "memoryLimitBytes"
+	nameLimitHits    = "limitHitsTotal"
+	nameOOMKills     = "oomKillsTotal"
+	nameCPU          = "cpuMicrosecondsTotal"
+	nameThrottled    = "throttledMicrosecondsTotal"
+	nameIO           = "io"
+	nameNetwork      = "network"
+	namePressure     = "pressure"
+)
+
 // valueOfKey returns the value of one key of a flat-keyed file, absent if the
 // key is missing. It does not parse the other lines.
 func valueOfKey(b []byte, file, wanted string) (snapshot.Opt[uint64], error) {

@@ -35,9 +35,10 @@ type trackedWorkload struct {
 	absent     []absence
 	begun      uint32 // the groups that are being read, a bit each
 
-	seldomAt time.Duration  // when the seldom group was read; seldomDue: it is due
-	noQuota  bool           // no process of it ran under a CPU quota
-	cpuStall snapshot.Stall // when its throttling was read
+	seldomAt  time.Duration  // when the seldom group was read; seldomDue: it is due
+	noQuota   bool           // no process of it ran under a CPU quota
+	cpuStall  snapshot.Stall // when its throttling was read
+	hitsStall snapshot.Stall // on memory, when the hits of its limit were
 	// The counters that the kernel does not sum over cgroups.
 	throttled, hits, kills subtreeSum
 	// memory.stat was slow and is not read before statAgain; slowBefore: the
@@ -73,6 +74,7 @@ const (
 	ofSeldom                         // what hardly ever changes
 	ofStat                           // memory.stat
 	ofThrottling
+	ofHits // of the limit, on v1
 )
 
 // isStall reports whether the group is pressure, whose reasons are kept
