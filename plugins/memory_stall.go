@@ -236,13 +236,13 @@ func nodeStall(s *snapshot.Snapshot, w snapshot.Window) (full snapshot.Opt[float
 }
 
 // atOwnLimit returns the cgroups that hit their own limit in the window, and those
-// that the agent throttles.
+// that the agent throttled.
 func atOwnLimit(s *snapshot.Snapshot, w snapshot.Window) map[string]bool {
 	limited := map[string]bool{}
 	for i := range s.Workloads {
-		l := &s.Workloads[i].Workload
-		_, hits := w.MemoryStall(l)
-		if hits, ok := hits.Get(); ok && hits > 0 || len(l.Throttled) > 0 {
+		l := &s.Workloads[i]
+		_, hits := w.MemoryStall(&l.Workload)
+		if hits, ok := hits.Get(); ok && hits > 0 || w.Throttled(l) {
 			limited[l.Cgroup] = true
 		}
 	}

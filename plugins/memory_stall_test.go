@@ -226,6 +226,12 @@ func memoryStallThrottledPodIgnored(t *testing.T) {
 		*n.pod = grown(*n.pod, 900_000, 0)
 		require.Equal(t, None, n.second(0.9, 100).Level)
 	}
+	n.pod.Throttled = nil
+	for range 40 {
+		require.Equal(t, None, n.second(0, 100).Level, "what it waited for its throttle is in the window still")
+	}
+	*n.pod = grown(*n.pod, 900_000, 0)
+	n.until(Hard, 40, 0.9, 100)
 }
 
 func memoryStallClears(t *testing.T) {

@@ -163,7 +163,8 @@ func sameSamples() cmp.Options {
 	return cmp.Options{
 		cmp.Exporter(func(t reflect.Type) bool { return strings.HasPrefix(t.Name(), "Opt[") }),
 		cmpopts.IgnoreFields(snapshot.Disk{}, "series"), cmpopts.IgnoreFields(snapshot.NIC{}, "series"),
-		cmpopts.IgnoreFields(snapshot.Workload{}, "series"), cmpopts.IgnoreFields(snapshot.Snapshot{}, "points", "columns", "ended", "from"), cmpopts.IgnoreFields(snapshot.Cluster{}, "byUID"),
+		cmpopts.IgnoreFields(snapshot.Workload{}, "series"), cmpopts.IgnoreFields(snapshot.WorkloadState{}, "throttles"),
+		cmpopts.IgnoreFields(snapshot.Snapshot{}, "points", "columns", "ended", "from"), cmpopts.IgnoreFields(snapshot.Cluster{}, "byUID"),
 		cmpopts.EquateEmpty(),
 	}
 }

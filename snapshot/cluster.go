@@ -1,6 +1,9 @@
 package snapshot
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Cluster has what rules need from the API server about this node. It is not
 // measured: the agent adds it to a Sample. It never changes, so samples share
@@ -122,15 +125,46 @@ func (w *WorkloadState) LowestClass(of SharedResource) bool {
 	return w.BestEffort() || w.waitsForThrottle(of)
 }
 
-// waitsForThrottle tells whether its waiting for a resource may be the effect of a throttle.
+// waitsForThrottle tells whether its waiting for a resource may be the effect of a throttle,
+// also of one that ended within the window of the rates.
 // Who may hold less memory reads pages again; who may compute less empties its network queues
 // later. Reclaim of memory needs the disk and the CPU.
 func (w *WorkloadState) waitsForThrottle(of SharedResource) bool {
-	if of == SharedMemory {
-		return len(w.Throttled) > 0
-	}
 	computes := func(r SharedResource) bool { return r == SharedCPU || r == SharedNetwork }
-	return slices.ContainsFunc(w.Throttled, func(t SharedResource) bool { return computes(t) == computes(of) })
+	delays := func(r SharedResource) bool { return of == SharedMemory || computes(r) == computes(of) }
+	return slices.ContainsFunc(w.Throttled, delays) ||
+		slices.ContainsFunc(w.throttles, func(t throttleSeen) bool { return t.inRates && delays(t.of) })
+}
+
+// throttleSeen is when the agent last limited the use of a resource.
+type throttleSeen struct {
+	of      SharedResource
+	at      time.Duration // of the newest sample that has it, on CLOCK_MONOTONIC
+	inRates bool          // it is within the window of the Snapshot's rates
+}
+
+// seeThrottles adds the throttles of a new sample to those of the sample before.
+func (w *WorkloadState) seeThrottles(now, window, keep time.Duration) {
+	if len(w.Throttled)+len(w.throttles) == 0 {
+		return
+	}
+	seen := make([]throttleSeen, 0, len(w.Throttled)+len(w.throttles))
+	for _, of := range w.Throttled {
+		seen = append(seen, throttleSeen{of, now, true})
+	}
+	for _, t := range w.throttles { // the slice belongs to an older Snapshot, too
+		if t.at >= now-keep && !slices.Contains(w.Throttled, t.of) {
+			seen = append(seen, throttleSeen{t.of, t.at, t.at >= now-window})
+		}
+	}
+	w.throttles = seen
+}
+
+// Throttled tells whether the agent limited the workload's use of a resource in the window,
+// so that its waiting may be the effect.
+func (w Window) Throttled(l *WorkloadState) bool {
+	begin := w.points[w.from].Monotonic
+	return len(l.Throttled) > 0 || slices.ContainsFunc(l.throttles, func(t throttleSeen) bool { return t.at >= begin })
 }
 
 // MarkThrottled marks the workloads that the agent throttles, before the sample is used.

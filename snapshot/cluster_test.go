@@ -3,6 +3,7 @@ package snapshot
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -99,4 +100,40 @@ func TestReclaimableEqual(t *testing.T) {
 		change(&other)
 		assert.False(t, lent().Equal(other))
 	}
+}
+
+// What a workload waited for its throttle is in a window for as long as the window reaches
+// back to the throttle, whatever becomes of the workload's counters.
+func TestThrottleWithinWindow(t *testing.T) {
+	h := &History{Window: 10 * time.Second, Keep: 60 * time.Second, MaxGap: time.Minute}
+	at, inode, cpu := time.Second, uint64(1), uint64(100)
+	sample := func(throttled ...SharedResource) (s *Snapshot, w *WorkloadState) {
+		at += time.Second
+		s = h.Add(&Sample{Monotonic: at, Boottime: at, Workloads: []Workload{{Cgroup: "/a", Inode: inode, At: at, CPUMicroseconds: Some(cpu), Throttled: throttled}}})
+		return s, &s.Workloads[0]
+	}
+	sample()
+	s, w := sample(SharedDisk, SharedCPU)
+	assert.True(t, w.LowestClass(SharedDisk))
+	was, limited := s, at
+	for range 60 {
+		var of []SharedResource
+		if at < limited+5*time.Second {
+			of = []SharedResource{SharedCPU}
+		}
+		cpu-- // a counter that decreases begins anew
+		s, w = sample(of...)
+		assert.Equal(t, at <= limited+10*time.Second, w.LowestClass(SharedDisk), at-limited)
+		assert.Equal(t, at <= limited+15*time.Second, w.LowestClass(SharedNetwork), at-limited)
+		for _, window := range []time.Duration{5 * time.Second, 30 * time.Second} {
+			over, _ := s.Over(window)
+			assert.Equal(t, at <= limited+5*time.Second+window, over.Throttled(w), "%s later, over %s", at-limited, window)
+		}
+	}
+	assert.False(t, w.LowestClass(SharedDisk))
+	assert.True(t, was.Workloads[0].LowestClass(SharedDisk), "a Snapshot does not change")
+	sample(SharedDisk)
+	inode++
+	_, w = sample()
+	assert.False(t, w.LowestClass(SharedDisk), "another one of the same name")
 }

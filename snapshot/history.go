@@ -141,7 +141,10 @@ func (h *History) link(s, last *Snapshot, now time.Duration) {
 	link(s.NICs, last.NICs, &h.nics, s.Sequence, func(n *NICState) (string, *series) { return n.Name, &n.series },
 		func(n, was *NICState) bool { return n.follows(&was.NIC) }, func(n *NICState) { h.nics.give(n.series.slot) })
 	link(s.Workloads, last.Workloads, &h.workloads, s.Sequence, func(w *WorkloadState) (string, *series) { return w.Cgroup, &w.series },
-		func(w, was *WorkloadState) bool { return w.follows(&was.Workload) }, func(w *WorkloadState) { h.end(w, now) })
+		func(w, was *WorkloadState) bool { return w.follows(was) }, func(w *WorkloadState) { h.end(w, now) })
+	for i := range s.Workloads {
+		s.Workloads[i].seeThrottles(now, h.Window, h.Keep)
+	}
 }
 
 // link merges two lists that are sorted by name. end takes those that are gone.
@@ -194,7 +197,7 @@ func (h *History) end(w *WorkloadState, now time.Duration) {
 	if len(h.points) > 0 && len(h.ended) < maxEnded {
 		over, _ := h.newest.Over(h.Keep)
 		_, hits := over.MemoryStall(&w.Workload)
-		if n, _ := hits.Get(); n > 0 || len(w.Throttled) > 0 {
+		if n, _ := hits.Get(); n > 0 || over.Throttled(w) {
 			h.ended = append(h.ended, endedWorkload{w.Workload, now})
 			return
 		}
@@ -236,10 +239,11 @@ func (n *NIC) follows(was *NIC) bool {
 	return ok
 }
 
-func (w *Workload) follows(was *Workload) bool {
+func (w *WorkloadState) follows(was *WorkloadState) bool {
 	if w.Inode != was.Inode {
 		return false
 	}
+	w.throttles = was.throttles // what it waited is in a window still, also when its counters begin anew
 	var d differ
 	d.opt(w.CPUMicroseconds, was.CPUMicroseconds)
 	d.opt(w.Pressure.Memory.Some, was.Pressure.Memory.Some)

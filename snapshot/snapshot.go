@@ -158,6 +158,8 @@ type WorkloadState struct {
 	Rates           Opt[WorkloadRates] `json:"rates,omitzero"`
 	// Pod is the pod as the API server reports it; nil if it does not.
 	Pod *Pod `json:"pod,omitempty"`
+	// throttles are those of the agent, one for each resource, as far as the history reaches.
+	throttles []throttleSeen
 }
 
 // WorkloadRates over a window; each part is absent if its counter is.
