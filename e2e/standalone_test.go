@@ -124,7 +124,7 @@ func TestAgentKilledStaleSocket(t *testing.T) {
 func TestAgentSecondOnSameSocket(t *testing.T) {
 	t.Parallel()
 	a := startAgent(t).ticked(1)
-	status, _, stderr := run(t, "agent", "--standalone", "--api.socket", a.socket, "--web.listen-address", "127.0.0.1:0")
+	status, _, stderr := run(t, "agent", "--standalone", "--state.dir", filepath.Join(t.TempDir(), "state"), "--api.socket", a.socket, "--web.listen-address", "127.0.0.1:0")
 	assert.Equal(t, 1, status)
 	assert.Equal(t, "plimsoll: agent: api: socket "+a.socket+": another agent is listening on it\n", stderr)
 	status, _, err := a.local(http.MethodGet, "/api/v1/snapshot")
@@ -392,6 +392,9 @@ func TestBadInputOneLine(t *testing.T) {
 		{"missing argument", []string{"config", "check"}, 2, "plimsoll: config check: missing argument: plimsoll config check FILE"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.args[0] == "agent" { // another one may run on this machine
+				c.args = append(c.args, "--state.dir", filepath.Join(t.TempDir(), "state"))
+			}
 			status, _, stderr := run(t, c.args...)
 			assert.Equal(t, c.status, status, stderr)
 			assert.Contains(t, stderr, c.says)
