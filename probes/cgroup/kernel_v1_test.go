@@ -3,8 +3,10 @@ package cgroup
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,6 +35,47 @@ func TestCgroupV1OOMKillOfContainer(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(own), "oom_kill 0\n", "the kernel counts it in the container alone")
 	assert.Equal(t, u64(rawNumber(t, dir+container+"/memory.failcnt")), readOne(t, c, pod).LimitHits)
+}
+
+// What a container waits for memory at its limit is in the pressure of its pod, so that the
+// hits are summed again, long before they would be in any case.
+func TestCgroupV1LimitHitSeenByItsStall(t *testing.T) {
+	if actAsChild() {
+		return
+	}
+	c := hostCgroups(t)
+	if hostDirs(t, c, []string{"memory", unified}); !c.from.memory.v1 {
+		t.Skip("needs cgroup v1 for memory")
+	}
+	container := makeCgroup(t, c, "/kubepods/pod6f7c1c9e-3f0a/c0ffee")
+	memory := c.dirs[c.at["memory"]] + container
+	require.NoError(t, os.WriteFile(memory+"/memory.limit_in_bytes", []byte(strconv.Itoa(16<<20)), 0o600))
+	p := startChild(t)
+	p.enter(t, c, container)
+	at := time.Hour
+	read := func(later time.Duration) snapshot.Workload {
+		at += later
+		workloads, err := c.Read(at)
+		require.NoError(t, err)
+		i := slices.IndexFunc(workloads, func(w snapshot.Workload) bool { return w.Cgroup == filepath.Dir(container) })
+		require.GreaterOrEqual(t, i, 0, cgroupPaths(workloads))
+		return workloads[i]
+	}
+	kerneltest.Until(t, func() bool {
+		require.Equal(t, "done", p.do(t, "burn a little"))
+		w := read(time.Millisecond)
+		waited, known := w.Pressure.CPU.Some.Get()
+		if !known {
+			t.Skipf("needs the pressure of cgroups: %v", w.Pressure.Absent)
+		}
+		return waited > 0
+	})
+	before := read(detailEvery)
+	p.do(t, "allocate") // more than fits: it is killed, or swaps
+	after := read(detailEvery)
+	assert.Greater(t, must(t, after.Pressure.Memory.Some, after.Absent), must(t, before.Pressure.Memory.Some, before.Absent))
+	assert.Greater(t, rawNumber(t, memory+"/memory.failcnt"), must(t, before.LimitHits, before.Absent))
+	assert.Equal(t, u64(rawNumber(t, memory+"/memory.failcnt")), after.LimitHits)
 }
 
 func TestCgroupV1ThrottlingOfContainer(t *testing.T) {
