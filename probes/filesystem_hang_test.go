@@ -126,7 +126,8 @@ func TestMountFiftyHungEightThreads(t *testing.T) {
 	after := threads(t)
 	t.Logf("threads: %d before, %d with 50 hung mounts; goroutines: %d and %d; longest read %s", before, after, routines, runtime.NumGoroutine(), took)
 	assert.LessOrEqual(t, after-before, maxCalls+4, "and what the runtime keeps in reserve")
-	assert.LessOrEqual(t, runtime.NumGoroutine()-routines, maxCalls+1)
+	// One may be making a survey, and one that has done its last is counted until it is gone.
+	deadline.Eventually(t, func() bool { return runtime.NumGoroutine()-routines <= maxCalls+1 }, 10*time.Second, time.Millisecond, "a goroutine for each call that hangs")
 	assert.Less(t, took, 500*time.Millisecond)
 
 	_, err := filesystemsOf(t, h)
