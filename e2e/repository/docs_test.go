@@ -1,4 +1,6 @@
-package e2e_test
+// Package repository tests what is written here: that documents name what there is, in the
+// words of the glossary, and that the code keeps its shape.
+package repository
 
 import (
 	"io/fs"
@@ -19,7 +21,7 @@ func testsOf(t *testing.T) map[string]map[string]bool {
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	literal := regexp.MustCompile(`"([^"\n]+)"`)
 	all := map[string]map[string]bool{}
-	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -27,7 +29,7 @@ func testsOf(t *testing.T) map[string]map[string]bool {
 		if err != nil {
 			return err
 		}
-		dir := strings.TrimPrefix(filepath.Dir(path), "../")
+		dir := strings.TrimPrefix(filepath.Dir(path), root+"/")
 		if all[dir] == nil {
 			all[dir] = map[string]bool{}
 		}
@@ -51,7 +53,7 @@ func TestDocumentsTestsExist(t *testing.T) {
 	named := regexp.MustCompile(`^((?:Test|Fuzz)\w+)(/\S+)?$|^(\w+_test\.go)$`)
 	count := 0
 	for _, document := range []string{"invariants.md", "security.md"} {
-		text, err := os.ReadFile(filepath.Join("../docs", document))
+		text, err := os.ReadFile(filepath.Join(root, "docs", document))
 		require.NoError(t, err)
 		for line := range strings.SplitSeq(string(text), "\n") {
 			dir := ""
@@ -72,7 +74,7 @@ func TestDocumentsTestsExist(t *testing.T) {
 // A row of the threat table says what cannot be done and by which test, or, in
 // bold, what can.
 func TestDocumentsThreatRowsHaveTests(t *testing.T) {
-	text, err := os.ReadFile("../docs/security.md")
+	text, err := os.ReadFile(root + "/docs/security.md")
 	require.NoError(t, err)
 	_, section, found := strings.Cut(string(text), "\n## Who could do what\n")
 	require.True(t, found)
@@ -93,7 +95,7 @@ func TestDocumentsThreatRowsHaveTests(t *testing.T) {
 func documents(t *testing.T) map[string][]byte {
 	t.Helper()
 	pages := map[string][]byte{}
-	for _, pattern := range []string{"../*.md", "../docs/*.md", "../docs/adr/*.md"} {
+	for _, pattern := range []string{root + "/*.md", root + "/docs/*.md", root + "/docs/adr/*.md"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, file := range files {
@@ -138,7 +140,7 @@ func TestDocumentsLinks(t *testing.T) {
 func TestDocumentsImageFirst(t *testing.T) {
 	installs := regexp.MustCompile(`helm install plimsoll|kubectl apply[^\n]*plimsoll\.yaml|plimsoll\.yaml[^\n]*\| *kubectl apply`)
 	pages := 0
-	for _, pattern := range []string{"../README.md", "../docs/*.md", "../deploy/README.md", "../deploy/*.yaml", "../deploy/templates/NOTES.txt"} {
+	for _, pattern := range []string{root + "/README.md", root + "/docs/*.md", root + "/deploy/README.md", root + "/deploy/*.yaml", root + "/deploy/templates/NOTES.txt"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, file := range files {
@@ -157,9 +159,9 @@ func TestDocumentsImageFirst(t *testing.T) {
 }
 
 func TestDocumentsADRIndex(t *testing.T) {
-	index, err := os.ReadFile("../docs/adr/README.md")
+	index, err := os.ReadFile(root + "/docs/adr/README.md")
 	require.NoError(t, err)
-	files, err := filepath.Glob("../docs/adr/0*.md")
+	files, err := filepath.Glob(root + "/docs/adr/0*.md")
 	require.NoError(t, err)
 	for _, file := range files {
 		assert.True(t, strings.Contains(string(index), "]("+filepath.Base(file)+") | "), file)
@@ -168,12 +170,12 @@ func TestDocumentsADRIndex(t *testing.T) {
 
 // The files of the table "Where is ...?".
 func TestDocumentsContributingFiles(t *testing.T) {
-	_, table, found := strings.Cut(string(documents(t)["../CONTRIBUTING.md"]), "\n## Where is ...?\n")
+	_, table, found := strings.Cut(string(documents(t)[root+"/CONTRIBUTING.md"]), "\n## Where is ...?\n")
 	require.True(t, found)
 	table, _, _ = strings.Cut(table, "\n## ")
 	named := map[string]bool{}
 	for _, m := range regexp.MustCompile("`([a-z0-9_]+/[a-zA-Z0-9_/.-]+)`").FindAllStringSubmatch(table, -1) {
-		_, err := os.Stat(filepath.Join("..", m[1]))
+		_, err := os.Stat(filepath.Join(root, m[1]))
 		require.NoError(t, err)
 		assert.False(t, named[m[1]], m[1])
 		named[m[1]] = true

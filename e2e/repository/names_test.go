@@ -1,4 +1,4 @@
-package cli
+package repository
 
 import (
 	"bytes"
@@ -21,9 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/plimsoll-dev/plimsoll/daemon/cli"
 	"github.com/plimsoll-dev/plimsoll/daemon/config"
 	"github.com/plimsoll-dev/plimsoll/names"
 )
+
+// kubectlPlugin is the program's name as a plugin of kubectl.
+const kubectlPlugin = "kubectl-plimsoll"
 
 // Each name of ours that a document or a manifest states is one that the program
 // has: who looks for it finds it.
@@ -178,7 +182,7 @@ func readSource(t *testing.T) source {
 	t.Helper()
 	s := source{map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string][]string{}}
 	var files []*ast.File
-	for _, path := range goFiles(t) {
+	for _, path := range programFiles(t) {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, path), nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
 		files = append(files, file)
@@ -192,8 +196,8 @@ func readSource(t *testing.T) source {
 	return s
 }
 
-// goFiles are those of the program, and the examples of plugins.
-func goFiles(t *testing.T) (paths []string) {
+// programFiles are those of the program, and the examples of plugins.
+func programFiles(t *testing.T) (paths []string) {
 	t.Helper()
 	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -519,8 +523,8 @@ func commandsExist(t *testing.T, written []page) {
 			collect(sub)
 		}
 	}
-	collect(Commands())
-	collect(CommandsFor(pluginName))
+	collect(cli.Commands())
+	collect(cli.CommandsFor(kubectlPlugin))
 	n := 0
 	lineOf := regexp.MustCompile(`^(?:\$ |bin/)?(kubectl )?plimsoll( .*)$`)
 	check := func(place, text string) {
@@ -556,12 +560,13 @@ func commandsExist(t *testing.T, written []page) {
 func commandExists(t *testing.T, place string, ofKubectl bool, line string) {
 	program := "plimsoll"
 	if ofKubectl {
-		program = pluginName
+		program = kubectlPlugin
 	}
-	line, _, _ = strings.Cut(line, " -- ")
-	line, _, _ = strings.Cut(line, " > ")
-	args := words(strings.NewReplacer("[", " ", "]", " ", "|", " ", `\`, " ").Replace(line))
-	c := CommandsFor(program)
+	for _, end := range []string{" -- ", " >", " #"} {
+		line, _, _ = strings.Cut(line, end)
+	}
+	args := strings.Fields(strings.NewReplacer("[", " ", "]", " ", "|", " ", `\`, " ").Replace(line))
+	c := cli.CommandsFor(program)
 	for _, arg := range args {
 		if !regexp.MustCompile(`^[a-z]+$`).MatchString(arg) || !c.HasSubCommands() {
 			break

@@ -1,4 +1,4 @@
-package e2e_test
+package repository
 
 import (
 	"bytes"
@@ -24,10 +24,10 @@ const maxLines = 600
 // reader.
 const maxFilesOfType = 3
 
-// goFiles are the Go files of the repository that are no tests and were written by hand.
-func goFiles(t *testing.T) (paths []string) {
+// writtenFiles are the Go files of the repository that are no tests and were written by hand.
+func writtenFiles(t *testing.T) (paths []string) {
 	t.Helper()
-	require.NoError(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -46,10 +46,10 @@ func goFiles(t *testing.T) (paths []string) {
 func filesOfTypes(t *testing.T) map[string][]string {
 	t.Helper()
 	files := map[string]map[string]bool{}
-	for _, path := range goFiles(t) {
+	for _, path := range writtenFiles(t) {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
-		dir := strings.TrimPrefix(filepath.Dir(path), "../")
+		dir := strings.TrimPrefix(filepath.Dir(path), root+"/")
 		for _, name := range typesIn(file) {
 			if files[dir+"."+name] == nil {
 				files[dir+"."+name] = map[string]bool{}
@@ -111,7 +111,7 @@ func TestShapeTypesInFewFiles(t *testing.T) {
 // packages of a list in run.sh.
 func packages(t *testing.T, name string) []string {
 	t.Helper()
-	script, err := os.ReadFile("run.sh")
+	script, err := os.ReadFile(filepath.Join(root, "e2e/run.sh"))
 	require.NoError(t, err)
 	_, list, found := strings.Cut(string(script), "\n"+name+"=(")
 	require.True(t, found, name)
@@ -136,7 +136,7 @@ func TestShapeUnracedPackagesSequential(t *testing.T) {
 	dirs := packages(t, "plain")
 	assert.Greater(t, len(dirs), 20)
 	for _, dir := range dirs {
-		paths, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
+		paths, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		require.NoError(t, err)
 		require.NotEmpty(t, paths, dir)
 		for _, path := range paths {
@@ -154,7 +154,7 @@ func TestShapeUnracedPackagesSequential(t *testing.T) {
 func TestShapePackagesHaveTests(t *testing.T) {
 	for _, list := range []string{"processes", "machines", "longs"} {
 		for _, dir := range packages(t, list) {
-			tests, err := filepath.Glob(filepath.Join("..", dir, "*_test.go"))
+			tests, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
 			require.NoError(t, err)
 			assert.NotEmpty(t, tests, "%s of %s in run.sh", dir, list)
 		}
@@ -162,7 +162,7 @@ func TestShapePackagesHaveTests(t *testing.T) {
 }
 
 func TestShapeFilesShort(t *testing.T) {
-	all := goFiles(t)
+	all := writtenFiles(t)
 	assert.Greater(t, len(all), 300)
 	for _, path := range all {
 		text, err := os.ReadFile(path)
