@@ -23,9 +23,9 @@ machines=(e2e/vm)
 # TestShapeUnracedPackagesSequential holds: without the race detector, which make e2e
 # has, they take a part of the time, and without cgo they share what the product's
 # build compiles.
-plain=(backoff backup/durations daemon/advise daemon/gantt daemon/judge daemon/replay daemon/view
+plain=(backoff backup/durations backup/objective capability daemon/advise daemon/gantt daemon/judge daemon/replay daemon/view
 	evict files judgement judgement/peers names plugins probes/internal/parse probes/internal/psi
-	problems snapshot vgdp/gate vgdp/uploads e2e/repository e2e/testcheck e2e/vm/oci e2e/vm/rungs)
+	problems snapshot vgdp vgdp/gate vgdp/uploads e2e/repository e2e/testcheck e2e/vm/oci e2e/vm/rungs)
 # Packages of make test that have a long form.
 longs=(backup daemon/config daemon/history daemon/judge e2e/bench e2e/matrix plugins/outer probes)
 # What some tests run that is built only once: whoever needs one first waits for it.
