@@ -27,6 +27,9 @@ type Hierarchy struct {
 type Tree struct{ IO, CPU, Memory Hierarchy }
 
 const (
+	// leastBytes is the least that io.max takes, in bytes per second: "val > 1" in
+	// tg_set_limit of block/blk-throttle.c.
+	leastBytes = 2
 	// leastQuota is the kernel's minimum in µs, and wholePeriod its default.
 	leastQuota  = 1000
 	wholePeriod = 100_000
@@ -105,7 +108,7 @@ func (t Tree) IOCgroups(cgroup string) []string {
 // Effective implements Files.
 func (t Tree) Effective(k Knob, per float64) (uint64, error) {
 	if k.disk() {
-		return uint64(max(1, math.Round(per))), nil
+		return uint64(max(leastBytes, math.Round(per))), nil
 	}
 	h, _, err := t.file(k)
 	if err != nil {
