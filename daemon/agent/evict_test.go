@@ -123,6 +123,13 @@ func servedPod(name string) *corev1.Pod {
 	}
 }
 
+// fullBuckets are those of an agent that has evicted nothing for an hour, however long ago
+// this machine has started.
+func fullBuckets() evict.RateLimits {
+	empty := uptime() - time.Hour
+	return evict.RateLimits{Boot: "boot", Since: empty, Node: empty, Fallback: empty}
+}
+
 // chosen is a round in which memory is short and "culprit" goes.
 func (c *carrying) chosen(t *testing.T, listed pods.List) (evict.Input, evict.Decision, evict.State) {
 	t.Helper()
@@ -136,7 +143,7 @@ func (c *carrying) chosen(t *testing.T, listed pods.List) (evict.Input, evict.De
 	c.state.Store(&view.State{Levels: levels})
 	in := evict.Input{
 		Time: now, Uptime: uptime(), Boot: "boot", Levels: levels, Config: evict.DefaultConfig(),
-		Cluster: &evict.Cluster{Pods: listed}, State: evict.State{RateLimits: evict.RateLimits{Boot: "boot"}},
+		Cluster: &evict.Cluster{Pods: listed}, State: evict.State{RateLimits: fullBuckets()},
 	}
 	in.Config.DryRun, in.Config.ReportOnly = false, 0
 	c.observed = c.Config.Current()

@@ -68,7 +68,7 @@ func TestRoundEvictsWhileThrottleHangs(t *testing.T) {
 	a.Log = slog.New(slog.NewTextHandler(&log, nil))
 	a.throttles, a.movers, a.records, a.outer = h.throttles, newMoverBudget(config.State.Dir, time.Minute, a.Log), newRecords(config.State), newOuterHost(config, time.Minute, a.Config.Current, a.Log)
 	a.decisions = evict.Log{Max: config.State.Decisions}
-	a.boot, a.savedState = "boot", evict.State{RateLimits: evict.RateLimits{Boot: "boot"}}
+	a.boot, a.savedState = "boot", evict.State{RateLimits: fullBuckets()}
 	h.throttles.resizes = resizes{adopted: true, api: &resize.API{}, failed: assert.AnError}
 	s := h.seen(plugins.Hard, false)
 	s.Levels.Verdicts = append(s.Levels.Verdicts, plugins.Verdict{
