@@ -39,7 +39,7 @@ func (c *podChurn) run() error {
 		if err := c.each(c.make); err != nil {
 			return err
 		}
-		if err := c.enter(c.top); err != nil {
+		if err := c.enter(""); err != nil {
 			return err
 		}
 		if err := c.each(c.remove); err != nil {
@@ -121,6 +121,7 @@ func TestCgroupChurn(t *testing.T) {
 	c := hostCgroups(t)
 	before := openFiles(t)
 	top := makeCgroup(t, c, "/kubepods")
+	kerneltest.Delegate(c.dirs, top)
 	load := &podChurn{dirs: c.dirs, top: top, pods: 300, rounds: 4, busy: busyProcess(t)}
 	ended := make(chan error, 1)
 	var over atomic.Bool

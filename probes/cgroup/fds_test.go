@@ -87,6 +87,7 @@ func TestCgroupFDsReturned(t *testing.T) {
 		return
 	}
 	c, kubepods, k := hostPods(t)
+	kerneltest.Delegate(c.dirs, kubepods)
 	k.c.proc = "/proc"
 	p := startChild(t, ownNetwork)
 	top := filepath.Dir(kubepods)
@@ -102,12 +103,11 @@ func TestCgroupFDsReturned(t *testing.T) {
 			require.Len(t, k.after(7*time.Second), 8)
 		}
 		require.Greater(t, len(heldFiles(t, kubepods+"/pod")), 8*5)
-		p.enter(t, c, top)
+		p.enter(t, c, "")
 		for i := range 8 {
 			rmdirs(t, c, fmt.Sprintf("%s/pod%d", kubepods, i))
 		}
 		k.after(time.Millisecond)
-		p.enter(t, c, "")
 		k.after(recheck)
 		require.Empty(t, heldFiles(t, kubepods+"/pod"))
 		taken := budget - k.c.fds.left // by what is above the pods

@@ -287,12 +287,12 @@ func TestCgroupRootLater(t *testing.T) {
 
 func TestCgroupThousandsEmpty(t *testing.T) {
 	const many = 2000
-	c, kubepods, k := hostPods(t, "memory", unified)
+	c, kubepods, k := hostPods(t)
 	top := filepath.Dir(kubepods)
 	for i := range many {
 		mkdirs(t, c, fmt.Sprintf("%s/%04d", top, i), unified)
 	}
-	mkdirs(t, c, kubepods+"/pod0", "memory", unified)
+	mkdirs(t, c, kubepods+"/pod0")
 	for range 30 {
 		require.Equal(t, []string{kubepods + "/pod0"}, cgroupPaths(k.tick()))
 	}

@@ -28,6 +28,25 @@ func Cgroup(t testing.TB, dirs []string, below string) string {
 	return top + below
 }
 
+// Delegate enables the controllers that a cgroup has for those below it, and in the cgroups
+// above it, as a kubelet does: after that a cgroup of v2 takes no process itself. v1 has
+// nothing to enable, and v2 beside it not each controller: what a test misses then it says
+// itself.
+func Delegate(dirs []string, cgroup string) {
+	for _, dir := range dirs {
+		at := dir
+		for step := range strings.SplitSeq(cgroup, "/") {
+			at = filepath.Join(at, step)
+			for _, controller := range []string{"cpu", "io", "memory"} {
+				if f, err := os.OpenFile(filepath.Join(at, "cgroup.subtree_control"), os.O_WRONLY, 0); err == nil {
+					_, _ = f.WriteString("+" + controller)
+					_ = f.Close()
+				}
+			}
+		}
+	}
+}
+
 // RemoveCgroups removes the directory of a cgroup and those below: the deepest
 // first, and again while the kernel still lets go of the processes that were
 // there.
