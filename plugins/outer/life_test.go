@@ -471,7 +471,10 @@ func TestBesideARival(t *testing.T) {
 				})
 			}
 			require.NoError(t, rival.Process.Kill())
-			eventually(t, "seen to have ended", func() bool { return !w.Rivals()[0].Ended.IsZero() })
+			eventually(t, "seen to have ended", func() bool {
+				rivals := w.Rivals()
+				return len(rivals) == 1 && !rivals[0].Ended.IsZero()
+			})
 			if beside == BesideExclusive {
 				assert.Equal(t, []string{"ours"}, w.names(), "it may be starting anew")
 				assert.Empty(t, shared.calls())
