@@ -229,8 +229,14 @@ func (w *playing) hasRival(t *testing.T) {
 	require.NoError(t, os.WriteFile(watched, nil, 0o600))
 	rival := exec.CommandContext(t.Context(), "tail", "-F", watched) // by inotify, on the directory too
 	require.NoError(t, rival.Start())
-	seen := filepath.Join(w.weather.dir, fmt.Sprint(rival.Process.Pid)) // the agent's /proc is a copy
-	require.NoError(t, os.Symlink(fmt.Sprintf("/proc/%d", rival.Process.Pid), seen))
+	// The agent's /proc is a copy. In one cgroup with the plugin, which is this process, the
+	// rival would be a part of it.
+	seen := filepath.Join(w.weather.dir, fmt.Sprint(rival.Process.Pid))
+	require.NoError(t, os.Mkdir(seen, 0o755))
+	for _, name := range []string{"comm", "fd", "fdinfo", "mountinfo", "ns"} {
+		require.NoError(t, os.Symlink(fmt.Sprintf("/proc/%d/%s", rival.Process.Pid, name), filepath.Join(seen, name)))
+	}
+	write(t, filepath.Join(seen, "cgroup"), "0::/rival\n")
 	eventually(t, "it is left to the rival", func() error {
 		p, err := w.plugin("")
 		if err == nil && (p.Outer == nil || !strings.Contains(p.Outer.Problem, fmt.Sprintf("process %d (tail", rival.Process.Pid))) {
@@ -245,7 +251,7 @@ func (w *playing) hasRival(t *testing.T) {
 	asked := len(w.raw.Calls())
 	require.NoError(t, rival.Process.Kill())
 	_ = rival.Wait() // it was killed
-	require.NoError(t, os.Remove(seen))
+	require.NoError(t, os.RemoveAll(seen))
 	eventually(t, "it may be starting anew", func() error {
 		p, err := w.plugin("")
 		if err == nil && (p.Outer == nil || !strings.Contains(p.Outer.Problem, "counts as there until")) {

@@ -441,6 +441,23 @@ func runWatcher(dir string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
+// showRival gives the host a /proc of two processes: this one, and a child in another cgroup.
+// In one cgroup with this one, which serves the plugins, a child counts as a part of them.
+func (w *pluginEnv) showRival(pid int) (process string) {
+	w.t.Helper()
+	w.Procfs = w.t.TempDir()
+	own := fmt.Sprint(os.Getpid())
+	require.NoError(w.t, os.Symlink(own, filepath.Join(w.Procfs, "self")))
+	require.NoError(w.t, os.Symlink("/proc/"+own, filepath.Join(w.Procfs, own)))
+	process = filepath.Join(w.Procfs, fmt.Sprint(pid))
+	require.NoError(w.t, os.Mkdir(process, 0o700))
+	for _, name := range []string{"comm", "fd", "fdinfo", "mountinfo", "ns"} {
+		require.NoError(w.t, os.Symlink(fmt.Sprintf("/proc/%d/%s", pid, name), filepath.Join(process, name)))
+	}
+	require.NoError(w.t, os.WriteFile(filepath.Join(process, "cgroup"), []byte("0::/rival\n"), 0o600))
+	return process
+}
+
 // Another process watches one of two plugin directories, as katalyst-agent does.
 func TestBesideARival(t *testing.T) {
 	t.Parallel()
@@ -459,6 +476,7 @@ func TestBesideARival(t *testing.T) {
 			shared.serve(t, w.path("shared.sock"))
 			ours.serve(t, filepath.Join(own, "ours.sock"))
 			rival := start(t, "watcher", exe, w.dir)
+			shown := w.showRival(rival.Process.Pid)
 			w.run()
 			eventually(t, "seen", func() bool { return len(w.Rivals()) == 1 })
 			assert.Equal(t, rival.Process.Pid, w.Rivals()[0].PID)
@@ -471,6 +489,7 @@ func TestBesideARival(t *testing.T) {
 				})
 			}
 			require.NoError(t, rival.Process.Kill())
+			require.NoError(t, os.RemoveAll(shown))
 			eventually(t, "seen to have ended", func() bool {
 				rivals := w.Rivals()
 				return len(rivals) == 1 && !rivals[0].Ended.IsZero()
