@@ -163,6 +163,7 @@ func TestPodNetworkHostNetworkAbsent(t *testing.T) {
 	require.Len(t, w, 1)
 	assert.Equal(t, "the pod has no process", w[0].Absent[nameNetwork])
 	p := startChild(t)
+	onlyThese(t, k, p)
 	p.enter(t, c, kubepods+"/pod0")
 	w = k.after(time.Minute)
 	assert.True(t, w[0].Network.IsZero())
@@ -178,13 +179,24 @@ func TestPodNetworkMonitorInCgroup(t *testing.T) {
 	c, kubepods, k := hostPods(t)
 	pod := kubepods + "/pod0"
 	mkdirs(t, c, pod+"/c0ffee")
-	monitor := startChild(t)
+	monitor, p := startChild(t), startChild(t, ownNetwork)
+	onlyThese(t, k, monitor, p)
 	monitor.enter(t, c, pod)
 	assert.Equal(t, whyHostNetwork, k.tick()[0].Absent[nameNetwork], "as far as one can tell")
-	p := startChild(t, ownNetwork)
 	p.enter(t, c, pod+"/c0ffee")
 	w := k.after(time.Minute)
 	assert.False(t, w[0].Network.IsZero(), "%v", w[0].Absent)
+}
+
+// onlyThese gives the reader a /proc of these children, in which the host's network is that of
+// this process: a container that sees the host's processes has another one.
+func onlyThese(t *testing.T, k *ticks, children ...*child) {
+	t.Helper()
+	k.c.proc = t.TempDir()
+	require.NoError(t, os.Symlink("/proc/self", k.c.proc+"/1"))
+	for _, c := range children {
+		require.NoError(t, os.Symlink("/proc/"+c.pid(), k.c.proc+"/"+c.pid()))
+	}
 }
 
 func TestPodNetworkNextProcessTakesOver(t *testing.T) {
@@ -242,13 +254,12 @@ func TestPodNetworkReusedPID(t *testing.T) {
 	}
 	for _, budget := range []int{0, maxKept} {
 		c, kubepods, k := hostPods(t)
-		k.c.proc, k.c.fds.left = t.TempDir(), budget
+		k.c.fds.left = budget
 		mkdirs(t, c, kubepods+"/pod0")
 		p, stranger := startChild(t, ownNetwork), startChild(t, ownNetwork)
 		p.enter(t, c, kubepods+"/pod0")
+		onlyThese(t, k, p)
 		number := k.c.proc + "/" + p.pid()
-		require.NoError(t, os.Symlink("/proc/self", k.c.proc+"/1"))
-		require.NoError(t, os.Symlink("/proc/"+p.pid(), number))
 		require.False(t, k.tick()[0].Network.IsZero())
 
 		p.end(t)

@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -54,13 +55,14 @@ func (l *Loop) Add() {
 	var major, minor uint32
 	_, err = fmt.Sscanf(string(number), "%d:%d", &major, &minor)
 	require.NoError(l.t, err)
-	l.node = filepath.Join(l.t.TempDir(), "loop")
+	l.node = "/dev/plimsoll-test-" + l.Name // below /tmp a device may not be opened (nodev)
 	require.NoError(l.t, unix.Mknod(l.node, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))))
 }
 
 // Remove removes the device. It waits for processes that still hold it, such as udev.
 func (l *Loop) Remove() {
 	l.t.Helper()
+	assert.NoError(l.t, os.RemoveAll(l.node))
 	Until(l.t, func() bool { return unix.IoctlSetInt(int(l.control.Fd()), unix.LOOP_CTL_REMOVE, l.number) == nil })
 }
 
@@ -72,10 +74,17 @@ func (l *Loop) Use(blocks int, meanwhile func()) {
 	require.NoError(l.t, err)
 	defer backing.Close()
 	require.NoError(l.t, backing.Truncate(1<<20))
-	f, err := os.OpenFile(l.node, os.O_RDWR|unix.O_DIRECT, 0)
+	var f *os.File
+	Until(l.t, func() bool { // udev may hold it for what was there a moment ago
+		if f, err = os.OpenFile(l.node, os.O_RDWR|unix.O_DIRECT, 0); err == nil {
+			if err = unix.IoctlSetInt(int(f.Fd()), unix.LOOP_SET_FD, int(backing.Fd())); err != nil {
+				_ = f.Close()
+			}
+		}
+		return !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENXIO)
+	})
 	require.NoError(l.t, err)
 	defer f.Close()
-	require.NoError(l.t, unix.IoctlSetInt(int(f.Fd()), unix.LOOP_SET_FD, int(backing.Fd())))
 	defer func() { assert.NoError(l.t, unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0)) }()
 	page, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	require.NoError(l.t, err)
