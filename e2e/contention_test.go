@@ -87,7 +87,7 @@ func bigFile(t *testing.T, size int64) string {
 	return path
 }
 
-// diskOf is the name of the disk that a file is on.
+// diskOf is the name of the disk that a file is on, below what encrypts or divides it.
 func diskOf(t *testing.T, file string) string {
 	t.Helper()
 	var st unix.Stat_t
@@ -95,6 +95,15 @@ func diskOf(t *testing.T, file string) string {
 	to, err := filepath.EvalSymlinks(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)))
 	if err != nil {
 		t.Skipf("%s is on no disk: %v", file, err)
+	}
+	for {
+		below, err := filepath.Glob(filepath.Join(to, "slaves/*"))
+		require.NoError(t, err)
+		if len(below) != 1 {
+			break
+		}
+		to, err = filepath.EvalSymlinks(below[0])
+		require.NoError(t, err)
 	}
 	if exists(filepath.Join(to, "partition")) {
 		to = filepath.Dir(to)

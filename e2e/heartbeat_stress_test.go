@@ -89,7 +89,7 @@ plugins: {dirs: [%q], deadline: 1s}
 	for _, d := range limited {
 		write(t, filepath.Join(d, "cgroup.procs"), strconv.Itoa(a.cmd.Process.Pid))
 	}
-	startLoad(t, "thrash", append([]string{filepath.Join(dir, "file"), strconv.Itoa(160 << 20)}, limited...)...)
+	startThrash(t, 160<<20, limited)
 	// The agent has something to say of its heartbeat, which nobody reads.
 	sleep(t.Context(), length/2)
 	leases := c.Client.CoordinationV1().Leases(lease.Namespace)

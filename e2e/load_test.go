@@ -77,14 +77,23 @@ func startLoad(t *testing.T, name string, args ...string) {
 	})
 }
 
+// startThrash reads a file of that many bytes again and again in a cgroup in which it does
+// not fit. It is below /var/tmp: where /tmp is memory, nothing could be reclaimed.
+func startThrash(t *testing.T, bytes int, cgroup []string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "plimsoll-") //nolint:usetesting // see above
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	startLoad(t, "thrash", append([]string{filepath.Join(dir, "file"), strconv.Itoa(bytes)}, cgroup...)...)
+}
+
 // A cgroup that thrashes at its own limit on a machine with plenty: the stall
 // is shown as its pressure, and nothing is said of the node.
 func TestOwnLimitIsNotNodePressure(t *testing.T) {
 	const limit, file = 48 << 20, 160 << 20
 	path, dirs := limitedCgroup(t, limit)
 	a := startAgent(t, "--config", configFile(t, "plugins: {warmUp: 0s}\n")).ticked(2)
-	dir := t.TempDir()
-	startLoad(t, "thrash", append([]string{filepath.Join(dir, "file"), strconv.Itoa(file)}, dirs...)...)
+	startThrash(t, file, dirs)
 
 	var seen snapshot.WorkloadRates
 	took := within(t, patience, "its own stall and limit are shown", func() error {

@@ -38,7 +38,7 @@ func startBrowser(t *testing.T) *browser {
 	}
 	ctx, cancel := deadline.Context(t.Context(), 10*time.Minute) // of all that a test looks at
 	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), "about:blank")
+		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), "about:blank")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all its children
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	said, err := cmd.StderrPipe()

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -25,7 +23,7 @@ func TestPrometheusScrapesAgent(t *testing.T) {
 	t.Parallel()
 	prometheus.Skip(t)
 	_, dirs := limitedCgroup(t, 48<<20)
-	startLoad(t, "thrash", append([]string{filepath.Join(t.TempDir(), "file"), strconv.Itoa(8 << 20)}, dirs...)...)
+	startThrash(t, 8<<20, dirs)
 	a := startAgent(t, "--config", configFile(t, "web: {podSeries: {top: 10000, maxSeries: 100000}}\n")).ticked(3)
 
 	check := exec.Command("promtool", "check", "metrics")

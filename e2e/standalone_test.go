@@ -165,7 +165,8 @@ func TestAgentAsOrdinaryUser(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	require.NoError(t, os.Chown(dir, 65534, 65534))
 	a.socket = filepath.Join(dir, "plimsoll.sock")
-	a.cmd.Args = append(a.cmd.Args, "--api.socket", a.socket)
+	// In a container that sees the host's processes, this user cannot read which root they have.
+	a.cmd.Args = append(a.cmd.Args, "--api.socket", a.socket, "--path.rootfs", "/")
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	a.start().ticked(3)
 	s := a.snapshot()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,7 +50,7 @@ func TestTriggerSamplesCgroupStallEarly(t *testing.T) {
 	a := startAgent(t, "--config", configFile(t, minuteTicks+"workloads: {roots: ["+path+"]}\n")).ticked(1)
 	require.Equal(t, 4, a.triggers().Armed, "memory and io, of the host and of the cgroup")
 	began := time.Now()
-	startLoad(t, "thrash", append([]string{filepath.Join(t.TempDir(), "file"), strconv.Itoa(file)}, dirs...)...)
+	startThrash(t, file, dirs)
 	var s snapshot.Snapshot
 	var now triggers
 	within(t, 50*time.Second, "the stall is sampled", func() error {

@@ -61,7 +61,7 @@ func (w *world) install() {
 	for _, seen := range []string{"pressure", "memory", "disks", "nics", "network", "workloads"} {
 		assert.Regexp(w.t, `PASS +probe `+seen+` `, found)
 	}
-	assert.Regexp(w.t, `PSI triggers +\d can be armed over \w+: host[,;]`, found)
+	assert.Regexp(w.t, `PSI triggers +\d can be armed over \w+: host([,;]|\s)`, found)
 	assert.Regexp(w.t, `PASS +rights `, found)
 	assert.Regexp(w.t, `PASS +heartbeat +plimsoll-node-lease/n1 is held by "n1"`, found)
 }
