@@ -92,12 +92,16 @@ func releaseHoldsAndMarks(t *testing.T, c *cluster.Cluster) {
 	h.unmarked()
 }
 
-// hide a load, as the controller does while many wait.
+// hide a load, as the controller does while many wait. It is made when another has the
+// only slot: of loads of one second any may be the first.
 func (h *veleroWorld) hide(name string) {
 	h.t.Helper()
 	for i := range 4 {
 		h.load(vgdp.DataUpload, fmt.Sprintf("%s-waits-%d", name, i), "b", nil)
 	}
+	eventually(h.t, "three are hidden", func() error {
+		return wanted(h.hiddenLoads(), 3)
+	})
 	h.load(vgdp.DataUpload, name, "b", nil)
 	eventually(h.t, "it is hidden", func() error {
 		return wanted(text(h.get(vgdp.DataUpload, name), "spec", "datamover"), gate.HiddenMover)
