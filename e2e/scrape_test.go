@@ -113,7 +113,7 @@ func (s *scraped) discovered() (list []any) {
 }
 
 // prometheus scrapes once a second by the configuration of a monitor, and has the
-// rules with a second for each minute.
+// rules with half a second for each minute.
 func (s *scraped) prometheus(monitor string) string {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "prometheus-"+monitor+".yml"))
@@ -134,7 +134,7 @@ func (s *scraped) prometheus(monitor string) string {
 	for _, name := range []string{"alerts", "recording"} {
 		text, err := os.ReadFile("../deploy/prometheus/" + name + ".yaml")
 		require.NoError(s.t, err)
-		rules = append(rules, write(s.t, filepath.Join(dir, name+".yaml"), aSecondAMinute(s.t, string(text))))
+		rules = append(rules, write(s.t, filepath.Join(dir, name+".yaml"), halfASecondAMinute(s.t, string(text))))
 	}
 	config["rule_files"] = rules
 	made, err := yaml.Marshal(config)
@@ -142,17 +142,17 @@ func (s *scraped) prometheus(monitor string) string {
 	return prometheus.Start(s.t, string(made))
 }
 
-// aSecondAMinute makes a second of each minute in rules: in "for: 5m", "[1h]" and "offset 1h".
-func aSecondAMinute(t *testing.T, rules string) string {
+// halfASecondAMinute makes half a second of each minute in rules: in "for: 5m", "[1h]" and "offset 1h".
+func halfASecondAMinute(t *testing.T, rules string) string {
 	t.Helper()
-	seconds := map[string]int{"m": 1, "h": 60, "d": 24 * 60}
+	minutes := map[string]int{"m": 1, "h": 60, "d": 24 * 60}
 	n := 0
 	made := regexp.MustCompile(`(for: |\[|offset )(\d+)([mhd])`).ReplaceAllStringFunc(rules, func(found string) string {
 		n++
 		m := regexp.MustCompile(`(\D+)(\d+)(\w)`).FindStringSubmatch(found)
 		count, err := strconv.Atoi(m[2])
 		require.NoError(t, err)
-		return m[1] + strconv.Itoa(max(2, count*seconds[m[3]])) + "s" // a rate takes two samples
+		return m[1] + strconv.Itoa(max(2000, count*minutes[m[3]]*500)) + "ms" // a rate takes two samples
 	})
 	require.Greater(t, n, 3)
 	return made
