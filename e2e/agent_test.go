@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	}
 	// Those with a control plane of their own wait for most of their time.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
