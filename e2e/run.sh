@@ -14,18 +14,24 @@ out=bin/tests
 mkdir -p $out
 
 module=$(go list -m)
-# Packages whose tests start processes. The one that takes longest begins first.
-processes=(e2e e2e/chart deploy e2e/clock e2e/cluster e2e/container evict/kube lease pods daemon/agent throttle/resize)
-# Of these, those most of whose tests start none: make check runs them too.
-few=(daemon/agent evict/kube lease pods throttle/resize)
+# Packages whose tests run programs: most of what they test is in processes of its own, and what
+# is not (a heartbeat, a reconciler) has tests in its own package, so without the race detector,
+# which make e2e has. The one that takes longest begins first.
+built=(e2e e2e/chart deploy e2e/clock e2e/cluster e2e/container)
+# Packages some of whose tests start processes beside the code that they test. make check
+# runs the others.
+processes=(daemon/agent evict/kube lease pods throttle/resize)
 machines=(e2e/vm)
 # Packages in which nothing runs beside anything else, in code or tests, as
 # TestShapeUnracedPackagesSequential holds: without the race detector, which make e2e
 # has, they take a part of the time, and without cgo they share what the product's
 # build compiles.
-plain=(backoff backup/durations backup/objective capability daemon/advise daemon/gantt daemon/judge daemon/replay daemon/view
-	evict files judgement judgement/peers names plugins probes/internal/parse probes/internal/psi
-	problems snapshot vgdp vgdp/gate vgdp/uploads e2e/repository e2e/testcheck e2e/vm/oci e2e/vm/rungs)
+plain=(abilities agents backoff backup/durations backup/objective capability daemon/advise daemon/explain daemon/gantt
+	daemon/history daemon/judge daemon/release daemon/replay daemon/view evict files judgement judgement/peers
+	katalyst/v1alpha1 names package/release plugins plugins/outer/examples/conntrack
+	plugins/outer/examples/membandwidth plugins/outer/examples/openfiles probes/internal/parse probes/internal/psi
+	probes/recordfixture problems snapshot vgdp vgdp/gate vgdp/uploads
+	e2e/matrix e2e/repository e2e/testcheck e2e/vm/oci e2e/vm/pause e2e/vm/rungs e2e/vm/slowdisk)
 # Packages of make test that have a long form.
 longs=(backup daemon/config daemon/history daemon/judge e2e/bench e2e/matrix plugins/outer probes)
 # What some tests run that is built only once: whoever needs one first waits for it.
@@ -33,7 +39,7 @@ programs=(helm velero versitygw)
 
 units() {
 	local others
-	others=$(printf '%s\n' "${processes[@]}" "${machines[@]}" "${plain[@]}" | sed "s|^|$module/|")
+	others=$(printf '%s\n' "${built[@]}" "${processes[@]}" "${machines[@]}" "${plain[@]}" | sed "s|^|$module/|")
 	go list ./... | grep -vxF "$others"
 }
 
@@ -46,11 +52,14 @@ gotestsum() {
 		--hide-summary skipped --jsonfile "$out/$name.json" --junitfile "$out/$name.xml" "$@"
 }
 
+# Of go test: make lint has vetted all packages before, and symbols serve a debugger alone.
+flags=(-vet=off -ldflags=-s -shuffle=on -count=1)
+
 # alone FLAGS… runs what needs no process but its own: plain, then packages.
 alone() {
 	local failed=0
-	CGO_ENABLED=0 gotestsum plain -- -vet=off -ldflags=-w -shuffle=on -count=1 "$@" "${plain[@]/#/./}" || failed=1
-	gotestsum units -- -vet=off -race -ldflags=-w -shuffle=on -count=1 "$@" "${packages[@]}" || failed=1
+	CGO_ENABLED=0 gotestsum plain -- "${flags[@]}" "$@" "${plain[@]/#/./}" || failed=1
+	gotestsum units -- "${flags[@]}" -race "$@" "${packages[@]}" || failed=1
 	return $failed
 }
 
@@ -85,9 +94,9 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 status=0
-case $tier in # make lint has vetted all packages before: -vet=off
+case $tier in
 check)
-	mapfile -t packages < <(units && printf './%s\n' "${few[@]}")
+	mapfile -t packages < <(units && printf './%s\n' "${processes[@]}")
 	alone -short -timeout=20m || status=1
 	go run ./e2e/testcheck $out/plain.json $out/units.json || status=1
 	;;
@@ -104,12 +113,15 @@ test)
 	wait $building || exit 1
 	go run ./e2e/programs "${programs[@]}" </dev/null &
 	building=$!
-	in_dirs processes "${processes[@]}" -- -vet=off -race -ldflags=-w -shuffle=on -count=1 -timeout=80m -p $(($(nproc) + 1)) </dev/null &
+	CGO_ENABLED=0 in_dirs built "${built[@]}" -- "${flags[@]}" -timeout=80m </dev/null &
+	longest=$!
+	in_dirs processes "${processes[@]}" -- "${flags[@]}" -race -timeout=80m -p 1 </dev/null &
 	wait $! || status=1
+	wait $longest || status=1
 	wait $building || status=1
 	wait $others || status=1
 	set +m
-	check_skips $out/plain.json $out/units.json $out/processes.json || status=1
+	check_skips $out/plain.json $out/units.json $out/built.json $out/processes.json || status=1
 	;;
 e2e)
 	export PLIMSOLL_LONG=1
@@ -118,31 +130,33 @@ e2e)
 	tree=$({ git rev-parse HEAD && git diff HEAD -- . "${written[@]}"; } | sha256sum | cut -c1-12)
 	commit=$(git rev-parse --short HEAD)$(git diff --quiet HEAD -- . "${written[@]}" || echo -dirty)
 	begun=$SECONDS
+	# once NAME PACKAGES… -- FLAGS… runs them unless they passed on this tree.
+	once() {
+		local start=$SECONDS
+		if [ "$(cut -d' ' -f1 "$out/$1.green" 2>/dev/null)" = "$tree" ]; then
+			echo "$1: green on this tree already: $out/$1.green"
+		elif in_dirs "$@" -count=1 && check_skips "$out/$1.json"; then
+			echo "$tree $commit $(date -u +%FT%TZ) $((SECONDS - start)) s" >"$out/$1.green"
+		else
+			return 1
+		fi
+	}
 	# long DIRS… runs their long forms, one after the other.
 	long() {
-		local dir green start failed=0
+		local dir failed=0
 		for dir; do
-			green=$out/e2e-${dir//\//-}.green
-			if [ "$(cut -d' ' -f1 "$green" 2>/dev/null)" = "$tree" ]; then
-				echo "$dir: green on this tree already: $green"
-				continue
-			fi
-			start=$SECONDS
-			if in_dirs "e2e-${dir//\//-}" "$dir" -- -count=1 -timeout=4h && check_skips "$out/e2e-${dir//\//-}.json"; then
-				echo "$tree $commit $(date -u +%FT%TZ) $((SECONDS - start)) s" >"$green"
-			else
-				failed=1
-			fi
+			once "e2e-${dir//\//-}" "$dir" -- -timeout=4h || failed=1
 		done
 		return $failed
 	}
-	PLIMSOLL_LONG='' gotestsum raced -- -race -ldflags=-w -count=1 -timeout=40m "${plain[@]/#/./}" || status=1
+	PLIMSOLL_LONG='' gotestsum plain -- -race -ldflags=-s -count=1 -timeout=40m "${plain[@]/#/./}" || status=1
+	PLIMSOLL_LONG='' once raced "${built[@]}" -- -race -timeout=80m || status=1
 	# The first waits for processes half of its time, so the others run beside it, but for
 	# emulated machines, which take both processors.
 	set -m
-	long "${processes[0]}" </dev/null &
+	long "${built[0]}" </dev/null &
 	first=$!
-	long "${processes[@]:1}" "${longs[@]}" </dev/null &
+	long "${built[@]:1}" "${processes[@]}" "${longs[@]}" </dev/null &
 	wait $! || status=1
 	wait $first || status=1
 	set +m
@@ -151,7 +165,8 @@ e2e)
 		{
 			echo "# The last green run of make e2e, which writes this file: when a package passed,"
 			echo "# on which commit, and for how long it ran."
-			for dir in "${processes[@]}" "${longs[@]}" "${machines[@]}"; do
+			printf '%-15s %s\n' raced "$(cut -d' ' -f2- "$out/raced.green")"
+			for dir in "${built[@]}" "${processes[@]}" "${longs[@]}" "${machines[@]}"; do
 				printf '%-15s %s\n' "$dir" "$(cut -d' ' -f2- "$out/e2e-${dir//\//-}.green")"
 			done
 		} >e2e/last-green.txt

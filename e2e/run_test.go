@@ -39,7 +39,7 @@ func TestRunEndsWhatItBegan(t *testing.T) {
 		exit  int
 	}{
 		"before the control plane is built": {"", 2, func(run *os.Process, _ string) error { return run.Signal(syscall.SIGTERM) }, 143},
-		"among the tests":                   {"built", 3, func(run *os.Process, _ string) error { return run.Signal(syscall.SIGTERM) }, 143},
+		"among the tests":                   {"built", 4, func(run *os.Process, _ string) error { return run.Signal(syscall.SIGTERM) }, 143},
 		"a control plane that cannot be built": {"", 2, func(_ *os.Process, dir string) error {
 			return os.WriteFile(filepath.Join(dir, "fail"), nil, 0o600)
 		}, 1},
