@@ -25,23 +25,16 @@ func asksFor(volume string) corev1.PersistentVolumeClaimSpec {
 	}
 }
 
-// volume makes one named after the lab, and returns its name.
-func (l lab) volume(name string, source corev1.PersistentVolumeSource, terms ...corev1.NodeSelectorTerm) string {
+// volume makes one for a claim, and returns its name. Without a claim it would be that of any
+// claim that waits, such as one in the namespace of another test, which may not be gone yet.
+func (l lab) volume(claim string, source corev1.PersistentVolumeSource, terms ...corev1.NodeSelectorTerm) string {
 	l.Helper()
-	return l.volumeFor("", name, source, terms...)
-}
-
-// volumeFor makes one for a claim that is waiting.
-func (l lab) volumeFor(claim, name string, source corev1.PersistentVolumeSource, terms ...corev1.NodeSelectorTerm) string {
-	l.Helper()
-	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: l.namespace + "-" + name}, Spec: corev1.PersistentVolumeSpec{
+	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: l.namespace + "-" + claim}, Spec: corev1.PersistentVolumeSpec{
 		Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")},
 		AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		PersistentVolumeSource: source,
+		ClaimRef:               &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: l.namespace, Name: claim},
 	}}
-	if claim != "" {
-		v.Spec.ClaimRef = &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: l.namespace, Name: claim}
-	}
 	if terms != nil {
 		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}
 	}
@@ -105,7 +98,7 @@ func TestClaimVolumeBindsPod(t *testing.T) {
 	for name, volume := range map[string]string{"local": local, "nfs": nfs, "dir": dir, "lvm": lvm, "zonal": zonal} {
 		l.claim(name, volume)
 	}
-	tmp := l.volume("tmp", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/mnt/d2"}}, expr(host("In", "host-of-"+l.node)))
+	tmp := l.volume("with-ephemeral-tmp", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/mnt/d2"}}, expr(host("In", "host-of-"+l.node)))
 	ephemeral := func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: asksFor(tmp)},
@@ -147,11 +140,11 @@ func TestClaimUnboundProtects(t *testing.T) {
 	assert.Contains(t, found[0].Why, `claim is not bound (phase "Pending")`)
 
 	nfs := corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
-	l.offered(l.volumeFor("data", "later", nfs))
+	l.offered(l.volume("data", nfs))
 	// The control plane looks at a waiting claim when it changes, else every 15 s.
 	_, err := l.client.CoreV1().PersistentVolumeClaims(l.namespace).Patch(t.Context(), "data", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	l.offered(l.volumeFor("none", "second", nfs))
+	l.offered(l.volume("none", nfs))
 	l.claim("none", "")
 	l.bound("data")
 	l.bound("none")
@@ -172,7 +165,7 @@ func TestClaimUnboundProtects(t *testing.T) {
 func TestClaimReplacedUnderRunningPod(t *testing.T) {
 	l, c := shared(t)
 	w := l.watcher(c.Admin)
-	l.claim("data", l.volume("v", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}))
+	l.claim("data", l.volume("data", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}))
 	l.bind(podOf("db", claiming("data")))
 	l.bound("data")
 	_, err := l.client.CoreV1().Pods(l.namespace).Patch(t.Context(), "db", types.MergePatchType, []byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status")
@@ -194,7 +187,7 @@ func TestClaimForbiddenProtects(t *testing.T) {
 	require.NoError(t, err)
 	l.allow(name, "pods", "list", "watch")
 	w := l.watcher(user)
-	l.claim("data", l.volume("v", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}))
+	l.claim("data", l.volume("data", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}))
 	l.bind(podOf("db", claiming("data")))
 	l.bound("data")
 	l.seen(w, "db")
@@ -213,7 +206,7 @@ func TestClaimForbiddenProtects(t *testing.T) {
 func TestClaimAskedOnceForgottenWithPod(t *testing.T) {
 	l, c := shared(t)
 	w := l.watcher(c.Admin)
-	l.claim("data", l.volume("v", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp/d"}}))
+	l.claim("data", l.volume("data", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp/d"}}))
 	l.bind(podOf("db", claiming("data")))
 	l.bound("data")
 	l.seen(w, "db")
