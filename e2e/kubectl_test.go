@@ -143,6 +143,7 @@ func reports(t *testing.T, c *cluster.Cluster, node string, ago time.Duration, a
 
 // First, while nothing of Plimsoll is in the cluster, what release does with requests.
 func TestKubectlPlimsoll(t *testing.T) {
+	t.Parallel()
 	const node, pressed = "worker-1", "worker-2"
 	o := withoutKubelets()
 	o.Args = evictionRequests()
@@ -252,19 +253,20 @@ func TestKubectlPlimsoll(t *testing.T) {
 		}
 	})
 	t.Run("a kubeconfig and a context are found as by kubectl", func(t *testing.T) {
-		t.Setenv("HOME", t.TempDir())
-		t.Setenv("KUBECONFIG", "")
-		status, _, stderr := kubectl("nodes")
+		home, name := t.TempDir(), pluginFile(t)
+		with := func(kubeconfig string, args ...string) (status int, stdout, stderr string) {
+			return runProgram(t, "env", append([]string{"HOME=" + home, "KUBECONFIG=" + kubeconfig, name}, args...)...)
+		}
+		status, _, stderr := with("", "nodes")
 		assert.Equal(t, 2, status)
 		assert.Equal(t, "plimsoll: nodes: no cluster to ask: there is no ~/.kube/config; set $KUBECONFIG or --kubeconfig\n", stderr)
-		t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "missing")+":"+viewer)
-		status, _, stderr = kubectl("nodes")
+		second := filepath.Join(t.TempDir(), "missing") + ":" + viewer
+		status, _, stderr = with(second, "nodes")
 		assert.Zero(t, status, stderr)
-		status, _, stderr = kubectl("nodes", "--context", "nosuch")
+		status, _, stderr = with(second, "nodes", "--context", "nosuch")
 		assert.Equal(t, 1, status)
 		assert.Contains(t, stderr, `--context "nosuch": no such context; there is: `)
-		t.Setenv("KUBECONFIG", "/dev/zero")
-		_, _, stderr = kubectl("nodes")
+		_, _, stderr = with("/dev/zero", "nodes")
 		assert.Contains(t, stderr, "read /dev/zero: not a regular file")
 	})
 	t.Run("top in a terminal", func(t *testing.T) {
