@@ -123,22 +123,35 @@ func (b *browser) open(url string) {
 // js is the value of an expression in the page.
 func (b *browser) js(expression string) any {
 	b.t.Helper()
+	value, err := b.evaluate(expression)
+	require.NoError(b.t, err)
+	return value
+}
+
+// evaluate is the same for a page that may be about to go.
+func (b *browser) evaluate(expression string) (any, error) {
+	b.t.Helper()
+	result, err := b.ask("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true})
+	if err != nil {
+		return nil, err
+	}
 	var out struct {
 		Result           struct{ Value any }
 		ExceptionDetails json.RawMessage
 	}
-	require.NoError(b.t, json.Unmarshal(b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}), &out))
+	require.NoError(b.t, json.Unmarshal(result, &out))
 	require.Empty(b.t, out.ExceptionDetails, expression)
-	return out.Result.Value
+	return out.Result.Value, nil
 }
 
 func (b *browser) waitFor(what, expression string) {
 	b.t.Helper()
 	eventually(b.t, what, func() error {
-		if v := b.js(expression); v != true {
-			return fmt.Errorf("%s is %v", expression, v)
+		v, err := b.evaluate(expression)
+		if err == nil && v != true {
+			err = fmt.Errorf("%s is %v", expression, v)
 		}
-		return nil
+		return err
 	})
 }
 
