@@ -52,7 +52,7 @@ func silentAgentConditions(t *testing.T, c *cluster.Cluster) {
 	for _, alive := range b.names[1:] {
 		assert.Equal(t, "True Hard", b.condition(alive))
 	}
-	assert.Equal(t, 1, shown(a).Agents[fleets.Silent])
+	eventually(t, "it is counted", func() error { return wanted(shown(a).Agents[fleets.Silent], 1) })
 	assert.Contains(t, b.said(dead, fleets.ReasonSilent), "no heartbeat for")
 
 	b.beat(dead)

@@ -57,7 +57,7 @@ func TestOneAgentPerNode(t *testing.T) {
 	require.NoError(t, err)
 	kubeconfig, err := c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: node})
 	require.NoError(t, err)
-	config := configFile(t, fmt.Sprintf("tick: 200ms\nwindow: 1s\nkubernetes: {kubeconfig: %q, node: %s}\nlease: {interval: 1s, duration: 4s}\n", kubeconfig, node))
+	config := configFile(t, fmt.Sprintf("tick: 200ms\nwindow: 1s\nkubernetes: {kubeconfig: %q, node: %s}\nlease: {interval: 2s, duration: 8s}\n", kubeconfig, node))
 	prepared := func(state string) *agent { return prepareAgent(t, "--config", config, "--state.dir", state) }
 	w := &world{t: t, c: c, node: node}
 

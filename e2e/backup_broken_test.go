@@ -41,6 +41,7 @@ func (f *backupWorld) createRandomly(r *rand.Rand, from, n int) {
 func TestBackupQueueControllerKilled(t *testing.T) {
 	t.Parallel()
 	f := newBackupWorld(t, cluster.Shared(t, cluster.Options{}), "limit: 2", "shop", "web", "db", "mail")
+	f.configure("duration: 1s", "enabled: true, limit: 2, stuckAfter: 1m")
 	f.runVelero()
 	seed := time.Now().UnixNano()
 	t.Log("seed", seed)
@@ -193,6 +194,7 @@ func TestBackupQueueWritesPerBackup(t *testing.T) {
 	t.Parallel()
 	n := live.Times(60, 200)
 	f := newBackupWorld(t, cluster.Shared(t, cluster.Options{}), "limit: 1")
+	f.configure("duration: 1s", "enabled: true, limit: 1, stuckAfter: 1m")
 	open := make(chan struct{})
 	f.velero.Work = lasts(open)
 	f.runVelero()
@@ -304,7 +306,12 @@ func TestBackupQueueHandBack(t *testing.T) {
 		return nil
 	})
 	f.become(want)
-	assert.Contains(t, a.stderr.String(), "handed backup queue back")
+	eventually(t, "it says that it is over", func() error {
+		if !strings.Contains(a.stderr.String(), "handed backup queue back") {
+			return errors.New(a.stderr.String())
+		}
+		return nil
+	})
 	for name := range want {
 		assert.False(t, f.get(name).Annotated, name)
 	}

@@ -109,8 +109,11 @@ func TestBackupDeadlines(t *testing.T) {
 	// Another leader knows the same.
 	a.end(syscall.SIGKILL)
 	a = f.controller().start()
-	eventually(t, "it leads", func() error { return wanted(len(queues(a).Queues), 1) })
-	q := queues(a).Queues
+	var q []backup.Report
+	eventually(t, "it leads", func() error {
+		q = queues(a).Queues
+		return wanted(len(q), 1)
+	})
 	var order []string
 	for _, w := range q[0].Waiting {
 		order = append(order, w.Name)

@@ -17,6 +17,7 @@ func TestBackupQueueOverlap(t *testing.T) {
 	hold := make(chan struct{})
 	f.velero.Work = lasts(hold)
 	f.runVelero()
+	f.configure("duration: 5s", "enabled: true, stuckAfter: 4s, limit: 2") // a term that ends has no report
 	a := f.controller().start()
 	f.create("first", "shop")
 	f.become(map[string]string{"first": "InProgress"})

@@ -139,10 +139,13 @@ func heardByTheController(t *testing.T, b *bare) {
 		}
 		return nil
 	})
+	var report fleets.Report
 	eventually(t, "what its outer plugin says is seen", func() error {
-		return wanted(shown(controller).EvictionLimit.PluginNodes["raw"], 1)
+		report = shown(controller)
+		return wanted(report.EvictionLimit.PluginNodes["raw"], 1)
 	})
-	assert.Equal(t, "hard", shown(controller).Pressed[0].Plugins["raw"])
+	require.NotEmpty(t, report.Pressed)
+	assert.Equal(t, "hard", report.Pressed[0].Plugins["raw"])
 	assert.NotContains(t, controller.mustGet("/metrics"), `plugin="raw"`, "one node's word is no label")
 	require.NoError(t, b.agent.cmd.Process.Kill())
 	clock := deadline.Start()

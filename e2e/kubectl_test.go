@@ -136,7 +136,7 @@ func reports(t *testing.T, c *cluster.Cluster, node string, ago time.Duration, a
 	at := lease.Micro(time.Now().Add(-ago))
 	_, err := c.Client.CoordinationV1().Leases(lease.Namespace).Create(t.Context(), &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: node, Annotations: annotations},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: new(int32(40)), RenewTime: &at},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: new(int32(1800)), RenewTime: &at},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
@@ -173,7 +173,7 @@ func TestKubectlPlimsoll(t *testing.T) {
 		assert.Contains(t, stderr, `plimsoll: top: no agent can be asked: no agent's pod is on node "worker-1"`)
 	})
 
-	asNode := []string{"--kubeconfig", agentsFile, "--node", node, "--state.dir", filepath.Join(t.TempDir(), "state"), "--config", configFile(t, "lease: {interval: 1s, duration: 4s}\neviction: {round: 1s}\n")}
+	asNode := []string{"--kubeconfig", agentsFile, "--node", node, "--state.dir", filepath.Join(t.TempDir(), "state"), "--config", configFile(t, "lease: {interval: 1s, duration: 30s}\neviction: {round: 1s}\n")}
 	a := prepareAgent(t, asNode...).start()
 	_, text, _ := strings.Cut(a.url, "127.0.0.1:")
 	port, err := strconv.Atoi(text)

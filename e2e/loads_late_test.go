@@ -126,7 +126,7 @@ func lateThroughTheGate(t *testing.T, c *cluster.Cluster) {
 	for i := range more {
 		h.load(vgdp.DataUpload, fmt.Sprintf("du-%d", each+i), "b", nil)
 	}
-	eventually(t, "the slots of backups are given", func() error { return wanted(loadsOf(a).Veleros[0].Slots, limit-1) })
+	eventually(t, "the slots of backups are given", func() error { return wanted(veleroOf(a).Slots, limit-1) })
 	c.Lines[1].Events.Set(time.Hour)
 	behind := h.clientAt(1)
 	passed := 0

@@ -40,7 +40,7 @@ func loadsOfVelero116(t *testing.T, c *cluster.Cluster) {
 	for _, o := range order {
 		assert.True(t, o.Load.Kind.Facts().HasMover, "%s has no ticket to wait for", o.Load.Kind)
 	}
-	v := loadsOf(a).Veleros[0]
+	v := veleroOf(a)
 	assert.Equal(t, []vgdp.Kind{vgdp.PodVolumeBackup, vgdp.PodVolumeRestore}, v.StartedAtOnce)
 	assert.Equal(t, 2, v.PrepareLimit)
 	assert.Contains(t, a.mustGet("/metrics"), `plimsoll_vgdp_gate_bypassed_total{velero="`+h.namespace+`"} 0`)

@@ -103,7 +103,7 @@ func (h *veleroWorld) nodeOfMover(name string) (node string) {
 func (h *veleroWorld) waits(a *agent, reason vgdp.Code, why string) (name string) {
 	h.t.Helper()
 	eventually(h.t, "one waits: "+why, func() error {
-		list := loadsOf(a).Veleros[0].Waiting
+		list := veleroOf(a).Waiting
 		if len(list) != 1 || list[0].Reason != reason || !strings.Contains(list[0].Why, why) {
 			return fmt.Errorf("%+v", list)
 		}
@@ -135,7 +135,7 @@ func (h *veleroWorld) loadAffinityAndPerNode(a *agent) (done int) {
 	h.become(5, vgdp.Accepted)
 	h.restoreTo("lost-2", "lost", nil)
 	eventually(t, "it is unschedulable", func() error {
-		for _, w := range loadsOf(a).Veleros[0].Waiting {
+		for _, w := range veleroOf(a).Waiting {
 			if w.Name == "lost-2" && w.Reason == vgdp.CodeUnschedulable && strings.Contains(w.Why, "3 excluded by loadAffinity or operating system") {
 				return nil
 			}

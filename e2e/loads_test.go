@@ -127,10 +127,12 @@ func loadsWithoutController(t *testing.T, c *cluster.Cluster) {
 	h.become(1, vgdp.Accepted)
 	h.load(vgdp.DataUpload, "second", "b", nil)
 	h.load(vgdp.PodVolumeBackup, "third", "b", nil)
+	var waiting []admission.WaitingLoad
 	eventually(t, "it waits", func() error {
-		return wanted(len(loadsOf(a).Veleros[0].Waiting), 2)
+		waiting = veleroOf(a).Waiting
+		return wanted(len(waiting), 2)
 	})
-	assert.Equal(t, vgdp.CodeLimit, loadsOf(a).Veleros[0].Waiting[0].Reason)
+	assert.Equal(t, vgdp.CodeLimit, waiting[0].Reason)
 	assert.Equal(t, map[vgdp.Phase]int{vgdp.Accepted: 1, vgdp.New: 2}, h.phases())
 	status, said, stderr := run(t, "explain", "load", "-n", h.namespace, "--kubeconfig", h.c.Kubeconfig, "pvb/third")
 	assert.Zero(t, status, stderr)
@@ -350,6 +352,15 @@ func loadsOf(a *agent) (l struct {
 	return l
 }
 
+// veleroOf is what a controller says of its only Velero; nothing while none leads.
+func veleroOf(a *agent) (r admission.Report) {
+	a.t.Helper()
+	if all := loadsOf(a).Veleros; len(all) > 0 {
+		r = all[0]
+	}
+	return r
+}
+
 func unlimitedIsNotTouched(t *testing.T, c *cluster.Cluster) {
 	h := newVeleroWorld(t, c, 2, `{"loadConcurrency":{"globalConfig":2}}`, ", leaseDuration: 8s, hideAbove: 2")
 	h.see()
@@ -373,7 +384,7 @@ func unlimitedIsNotTouched(t *testing.T, c *cluster.Cluster) {
 	h.agents.Prepares = time.Hour
 	h.configMap(`{"loadConcurrency":{"globalConfig":2,"prepareQueueLength":1}}`)
 	h.holds()
-	eventually(t, "both node-agents started before", func() error { return wanted(loadsOf(a).Veleros[0].Drift, 2) })
+	eventually(t, "both node-agents started before", func() error { return wanted(veleroOf(a).Drift, 2) })
 	h.runAgents()
 	for i := range 3 {
 		h.load(vgdp.DataUpload, fmt.Sprintf("waits-%d", i), "b", nil)
@@ -385,23 +396,23 @@ func unlimitedIsNotTouched(t *testing.T, c *cluster.Cluster) {
 		}
 		return nil
 	})
-	assert.Zero(t, loadsOf(a).Veleros[0].Hidden, "two wait, and no more")
+	assert.Zero(t, veleroOf(a).Hidden, "two wait, and no more")
 	h.configMap(`{"loadConcurrency":{"globalConfig":2,"prepareQueueLength":"none"}}`)
 	eventually(t, "a mistake in it is said", func() error {
-		if bad := loadsOf(a).Veleros[0].ConfigMapError; !strings.Contains(bad, "prepareQueueLength") {
+		if bad := veleroOf(a).ConfigMapError; !strings.Contains(bad, "prepareQueueLength") {
 			return errors.New(bad)
 		}
 		return nil
 	})
-	assert.Equal(t, 1, loadsOf(a).Veleros[0].PrepareLimit, "the last good one is in force")
+	assert.Equal(t, 1, veleroOf(a).PrepareLimit, "the last good one is in force")
 	h.load(vgdp.DataUpload, "waits-3", "b", nil)
-	eventually(t, "all three are hidden", func() error { return wanted(loadsOf(a).Veleros[0].Hidden, 3) })
+	eventually(t, "all three are hidden", func() error { return wanted(veleroOf(a).Hidden, 3) })
 	assert.Contains(t, h.get(vgdp.DataUpload, "waits-3").GetAnnotations()[gate.Waiting], `"reason":"limit"`)
 
 	h.configure("enabled: true, hideAbove: 1000000")
 	n := 3
 	eventually(t, "a new one is not hidden", func() error {
-		v := loadsOf(a).Veleros[0]
+		v := veleroOf(a)
 		switch {
 		case len(v.Waiting) > v.Hidden:
 			return nil

@@ -506,7 +506,7 @@ func (h *veleroWorld) isDiagnosed(a *agent) {
 	// As Velero does after 30 min, before it deletes the pod.
 	h.patch(admission.Resource(vgdp.DataUpload), h.namespace+"/unbound-0", `{"metadata":{"labels":{"velero.io/expose-on-going":null}},"status":{"phase":"Failed","message":"timeout on preparing data upload"}}`)
 	require.NoError(t, gone(h.c.Client.CoreV1().Pods(h.namespace).Delete(t.Context(), "unbound-0", metav1.DeleteOptions{})))
-	eventually(t, "the controller knows", func() error { return wanted(loadsOf(a).Veleros[0].Slots, 0) })
+	eventually(t, "the controller knows", func() error { return wanted(veleroOf(a).Slots, 0) })
 	assert.Equal(t, diagnosis, h.get(vgdp.DataUpload, "unbound-0").GetAnnotations()[gate.Diagnosis])
 	assert.NotEqual(t, "0", metric(a, `plimsoll_vgdp_writes_total{result="diagnose"}`))
 }

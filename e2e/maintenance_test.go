@@ -261,7 +261,7 @@ func TestMaintenance(t *testing.T) {
 	due := time.Now().Add(clock.Stretch(30 * time.Second))
 	w.repository("shop", time.Until(due))
 	w.isPostponed("shop")
-	v := loadsOf(a).Veleros[0]
+	v := veleroOf(a)
 	require.Len(t, v.Maintenances, 1)
 	assert.Equal(t, "DataUpload upload is on its way", v.Maintenances[0].Why)
 	assert.Contains(t, a.mustGet("/metrics"), `plimsoll_vgdp_postponed_maintenances{velero="`+w.namespace+`"} 1`)
@@ -314,7 +314,9 @@ func TestMaintenance(t *testing.T) {
 	due = time.Now().Add(clock.Stretch(30 * time.Second))
 	w.repository("cart", time.Until(due))
 	w.isPostponed("cart")
-	assert.Contains(t, loadsOf(a).Veleros[0].Maintenances[0].Why, "2 of 2 are under pressure (node "+w.nodes[0])
+	postponed := veleroOf(a).Maintenances
+	require.NotEmpty(t, postponed)
+	assert.Contains(t, postponed[0].Why, "2 of 2 are under pressure (node "+w.nodes[0])
 	w.configure("enabled: true, maintenance: false, leaseDuration: 12s")
 	w.isHandedBack("cart")
 	w.configure("enabled: true, leaseDuration: 12s")

@@ -158,7 +158,7 @@ func (c *chaos) weatherTheStorm(length time.Duration) {
 	random := rand.New(rand.NewPCG(c.seed, 1))
 	api := c.c.APIServers[0]
 	begun, restarts, all := time.Now(), 0, live.Times(1, 2)
-	for time.Since(begun) < length {
+	for time.Since(begun) < length || restarts < all {
 		if restarts < all && time.Since(begun) > time.Duration(restarts+1)*length/time.Duration(all+1) {
 			restarts++
 			killed := time.Now()

@@ -79,7 +79,12 @@ func TestOuterPluginExampleAsDocumented(t *testing.T) {
 	cmd.Stderr = said
 	require.NoError(t, cmd.Start())
 	a.lists(`open-files +outer +yes +node +soft +plimsoll.dev/OpenFilesPressure`)
-	assert.Contains(t, said.String(), "registered with the agent")
+	eventually(t, "it says that it is registered", func() error {
+		if !strings.Contains(said.String(), "registered with the agent") {
+			return errors.New(said.String())
+		}
+		return nil
+	})
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, cmd.Wait(), said.String())
 	a.listsNot(`open-files`)

@@ -122,14 +122,14 @@ func (h *veleroWorld) isOpenWithoutItsPolicy(a *agent) {
 	problem("0")
 	h.remove("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", "plimsoll-admit")
 	problem("1")
-	assert.Contains(h.t, loadsOf(a).Veleros[0].GateOpen, "gate.yaml is not applied")
+	assert.Contains(h.t, veleroOf(a).GateOpen, "gate.yaml is not applied")
 	require.NoError(h.t, h.c.Apply(h.t.Context(), deploy.Gate))
 	problem("0")
 
 	// Nor does it hide what nobody would hand back if it ended.
 	h.remove("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings", "plimsoll-release-hidden")
 	seen := func() int {
-		v := loadsOf(a).Veleros[0]
+		v := veleroOf(a)
 		return len(v.Waiting) - v.Hidden
 	}
 	n := 0

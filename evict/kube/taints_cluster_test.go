@@ -193,9 +193,9 @@ func TestActorsUseOnlyGrantedRights(t *testing.T) {
 	_, err := writer.Apply(t.Context(), nil, []corev1.Taint{taint("plimsoll.dev/a", prefer)})
 	require.NoError(t, err)
 	a := NewAnnouncer(agentClient(t, s.Cluster).CoreV1(), s.node, slog.New(slog.DiscardHandler))
+	defer a.Close()
 	a.Node("uid", "A", "b")
 	a.Node("uid", "A", "b")
-	a.Close()
 	want := []string{"create events/", "create pods/eviction", "get nodes/", "patch events/", "patch nodes/"}
 	var asked []string
 	deadline.Eventually(t, func() bool {
