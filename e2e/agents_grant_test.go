@@ -168,7 +168,7 @@ func controllerApproves(t *testing.T, c *cluster.Cluster) {
 	}
 	assert.Equal(t, "1", metric(a, `plimsoll_cluster_evictions_total{result="evicted"}`))
 	assert.Equal(t, "1", metric(a, `plimsoll_cluster_eviction_refusals_total{reason="owner"}`))
-	require.NotEmpty(t, shown(a).Answers)
+	eventually(t, "the page has the answers", func() error { return wanted(len(shown(a).Answers) > 0, true) })
 
 	// Whoever leads next knows who went.
 	a.end(syscall.SIGKILL)

@@ -26,6 +26,7 @@ import (
 
 	fleets "github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/lease"
 )
 
@@ -275,8 +276,8 @@ func (b *beats) leadsBy(kubeconfig string) *agent {
 
 // Of two nodes one asks for all that it has.
 func aBudgetOfOnePod(t *testing.T, c *cluster.Cluster) {
-	const per = 6 * time.Second
-	b := newBeats(t, c, 2, "evictions: {period: 6s, ownerInterval: 1s}")
+	per := deadline.Scale(6 * time.Second)
+	b := newBeats(t, c, 2, fmt.Sprintf("evictions: {period: %s, ownerInterval: 1s}", per))
 	thief, honest := b.names[0], b.names[1]
 	namespace := b.c.Namespace(t)
 	first, second, web := b.deploy(namespace, "first", thief)[0], b.deploy(namespace, "second", thief)[0], b.deploy(namespace, "web", honest)[0]

@@ -24,23 +24,23 @@ import (
 )
 
 const (
-	// nodeGrace is the node lifecycle controller's, and nodeLook how often it
-	// looks.
-	nodeGrace, nodeLook = 6 * time.Second, time.Second
-	nodeNamespace       = "kube-node-lease"
+	// nodeLook is how often the node lifecycle controller looks.
+	nodeLook      = time.Second
+	nodeNamespace = "kube-node-lease"
 )
 
 // bare is a Node without a kubelet, and its agent.
 type bare struct {
 	*world
 	kubeconfig string
+	grace      time.Duration // the node lifecycle controller's
 }
 
-func newBare(t *testing.T, c *cluster.Cluster, node string) *bare {
+func newBare(t *testing.T, c *cluster.Cluster, node string, grace time.Duration) *bare {
 	t.Helper()
 	_, err := c.AddNode(t.Context(), node, nil)
 	require.NoError(t, err)
-	b := &bare{world: &world{t: t, c: c, node: node}}
+	b := &bare{world: &world{t: t, c: c, node: node}, grace: grace}
 	b.kubeconfig, err = c.ServiceAccount(t.Context(), "plimsoll-system", "plimsoll-agent", cluster.BoundTo{Kind: "Node", Name: node})
 	require.NoError(t, err)
 	b.config = configFile(t, fmt.Sprintf(`
@@ -48,11 +48,14 @@ tick: 200ms
 window: 1s
 kubernetes: {kubeconfig: %q, node: %s}
 state: {dir: %q}
-lease: {target: node, interval: 1s, duration: 4s}
+lease: {target: node, interval: 1s, duration: %s}
 eviction: {round: 1s, dryRun: false, via: controller}
-`, b.kubeconfig, node, t.TempDir()))
+`, b.kubeconfig, node, t.TempDir(), b.lease()))
 	return b
 }
+
+// lease is how long the agent's Lease is good for.
+func (b *bare) lease() time.Duration { return b.grace - 2*time.Second }
 
 func (b *bare) begin(more ...string) {
 	b.agent = prepareAgent(b.t, append([]string{"--config", b.config}, more...)...).start()
@@ -81,8 +84,9 @@ func (b *bare) readiness() corev1.NodeCondition {
 // Nodes without a kubelet, and Kubernetes' own node lifecycle controller.
 func TestNodeWithoutKubelet(t *testing.T) {
 	t.Parallel()
+	grace := deadline.Scale(6 * time.Second)
 	c := cluster.New(t, cluster.Options{
-		Graces: cluster.Graces{NodeMonitorPeriod: nodeLook, NodeMonitor: nodeGrace, NodeStartup: nodeGrace}, Without: []string{cluster.Scheduler},
+		Graces: cluster.Graces{NodeMonitorPeriod: nodeLook, NodeMonitor: grace, NodeStartup: grace}, Without: []string{cluster.Scheduler},
 	})
 	status, out, _ := run(t, "doctor", "--kubeconfig", c.Kubeconfig)
 	assert.Equal(t, 1, status)
@@ -91,9 +95,9 @@ func TestNodeWithoutKubelet(t *testing.T) {
 	require.NoError(t, c.Apply(t.Context(), deploy.RBACLeaseNode))
 	require.NoError(t, c.Apply(t.Context(), deploy.Identity))
 	doctorSees(t, c)
-	t.Run("has an agent that the controller hears", func(t *testing.T) { heardByTheController(t, newBare(t, c, "heard")) })
-	t.Run("is kept ready by the heartbeat alone, and brought back", func(t *testing.T) { keptReady(t, newBare(t, c, "bare")) })
-	t.Run("is left to whoever else renews its lease", func(t *testing.T) { leftAlone(t, newBare(t, c, "taken")) })
+	t.Run("has an agent that the controller hears", func(t *testing.T) { heardByTheController(t, newBare(t, c, "heard", grace)) })
+	t.Run("is kept ready by the heartbeat alone, and brought back", func(t *testing.T) { keptReady(t, newBare(t, c, "bare", grace)) })
+	t.Run("is left to whoever else renews its lease", func(t *testing.T) { leftAlone(t, newBare(t, c, "taken", grace)) })
 }
 
 // doctorSees what is installed in a real API server, and what is not.
@@ -168,7 +172,7 @@ func keptReady(t *testing.T, b *bare) {
 		}
 		return nil
 	})
-	since, length := b.readiness().LastTransitionTime, 2*nodeGrace
+	since, length := b.readiness().LastTransitionTime, 2*b.grace
 	if os.Getenv("PLIMSOLL_LONG") != "" {
 		length = 5 * time.Minute
 	}
@@ -181,7 +185,7 @@ func keptReady(t *testing.T, b *bare) {
 	assert.LessOrEqual(t, reports, 2*math.Floor(time.Since(begun).Minutes()/4), "the Lease alone was written")
 
 	require.NoError(t, b.agent.cmd.Process.Kill())
-	t.Logf("Unknown %s after kill -9", b.is(corev1.ConditionUnknown, 2*(nodeGrace+nodeLook)+5*time.Second).Round(time.Millisecond))
+	t.Logf("Unknown %s after kill -9", b.is(corev1.ConditionUnknown, 2*(b.grace+nodeLook)+5*time.Second).Round(time.Millisecond))
 	b.begin()
 	t.Logf("Ready %s after the start of another", b.is(corev1.ConditionTrue, patience).Round(time.Millisecond))
 }
@@ -221,7 +225,7 @@ func leftAlone(t *testing.T, b *bare) {
 		}
 		return err
 	})
-	assert.GreaterOrEqual(t, took, 3*time.Second, "not before the other's Lease has ended")
+	assert.GreaterOrEqual(t, took, b.lease()-time.Second, "not before the other's Lease has ended")
 	l, err := b.leaseOf(nodeNamespace)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, *l.Spec.LeaseTransitions)
@@ -249,7 +253,7 @@ func (b *bare) beatAsKubelet(ctx context.Context) {
 	leases := b.c.Client.CoordinationV1().Leases(nodeNamespace)
 	for ; ctx.Err() == nil; sleep(ctx, 500*time.Millisecond) {
 		body := fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":%q},`+
-			`"spec":{"holderIdentity":"the-kubelet","leaseDurationSeconds":4,"renewTime":%q}}`, b.node, time.Now().UTC().Format(metav1.RFC3339Micro))
+			`"spec":{"holderIdentity":"the-kubelet","leaseDurationSeconds":%.0f,"renewTime":%q}}`, b.node, b.lease().Seconds(), time.Now().UTC().Format(metav1.RFC3339Micro))
 		_, err := leases.Patch(ctx, b.node, types.ApplyPatchType, []byte(body), metav1.PatchOptions{FieldManager: "kubelet", Force: new(true)})
 		if ctx.Err() == nil {
 			assert.NoError(b.t, err)

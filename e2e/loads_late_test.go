@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
 )
@@ -92,7 +93,8 @@ func (h *veleroWorld) bypassed() (n int) {
 }
 
 func lateThroughTheGate(t *testing.T, c *cluster.Cluster) {
-	const limit, each, lease = 2, 1, 6 * time.Second
+	const limit, each = 2, 1
+	lease := deadline.Scale(6 * time.Second)
 	h := newVeleroWorld(t, c, 3, `{"loadConcurrency":{"globalConfig":10,"prepareQueueLength":2}}`, fmt.Sprintf(", leaseDuration: %s", lease))
 	h.agents.Concurrency = 10
 	h.through(1)
@@ -228,7 +230,7 @@ func (h *veleroWorld) standStill(server *cluster.Process, at dynamic.Interface, 
 // A write that an API server has let pass, and that etcd gets when another leader
 // has given the slot to somebody else.
 func judgedBeforeNewLeader(t *testing.T, c *cluster.Cluster) {
-	h := newVeleroWorld(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, ", leaseDuration: 5s")
+	h := newVeleroWorld(t, c, 1, `{"loadConcurrency":{"prepareQueueLength":1}}`, fmt.Sprint(", leaseDuration: ", deadline.Scale(5*time.Second)))
 	h.see()
 	h.probe("probe")
 	a := h.controller().start()

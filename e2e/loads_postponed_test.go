@@ -24,6 +24,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/abilities"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
@@ -158,7 +159,7 @@ func (h *veleroWorld) reconciler() *admission.Reconciler {
 	core, err := kubernetes.NewForConfig(how)
 	require.NoError(h.t, err)
 	settings := admission.DefaultSettings()
-	settings.Enabled, settings.LeaseDuration, settings.QuietAbove = true, 6*time.Second, 2
+	settings.Enabled, settings.LeaseDuration, settings.QuietAbove = true, deadline.Scale(6*time.Second), 2
 	return &admission.Reconciler{
 		Dynamic: client, Core: core.CoreV1(), Leases: core.CoordinationV1(), Classes: core.StorageV1(), Of: []admission.Velero{{Namespace: h.namespace}},
 		Abilities: func(context.Context) abilities.Velero { return abilities.Velero{} }, Settings: func() admission.Settings { return settings },

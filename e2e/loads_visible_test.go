@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/lease"
 	"github.com/plimsoll-dev/plimsoll/names"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
@@ -76,7 +77,7 @@ func TestLoadsWithoutMutatingPolicies(t *testing.T) {
 // release them.
 func loadsWithoutMutatingPolicies(t *testing.T, c *cluster.Cluster) {
 	const loads = 12
-	h := newVeleroWorld(t, c, 3, `{"loadConcurrency":{"globalConfig":20,"prepareQueueLength":1}}`, ", leaseDuration: 8s, hideAbove: 4, diagnoseAfter: 0s")
+	h := newVeleroWorld(t, c, 3, `{"loadConcurrency":{"globalConfig":20,"prepareQueueLength":1}}`, fmt.Sprint(", hideAbove: 4, diagnoseAfter: 0s, leaseDuration: ", deadline.Scale(8*time.Second)))
 	h.agents.Concurrency, h.agents.Prepares = 20, time.Hour
 	h.report(h.nodes[0], lease.NodeReport{})
 	a := h.controller().start()

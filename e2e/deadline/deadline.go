@@ -25,6 +25,7 @@ package deadline
 
 import (
 	"context"
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -34,9 +35,14 @@ import (
 	"time"
 )
 
-// most is how much longer than asked a deadline may become, so that a test that
-// waits in vain ends.
-const most = 20
+const (
+	// most is how much longer than asked a deadline may become, so that a test that
+	// waits in vain ends.
+	most = 20
+	// mostScaled is how much longer a setting may become: what waits for it to be
+	// over has deadlines of its own.
+	mostScaled = 4
+)
 
 // Clock counts the time that an idle machine would have needed: less than has
 // passed while the machine is slow or busy.
@@ -77,6 +83,32 @@ func (c *Clock) Stretch(d time.Duration) time.Duration {
 		return d
 	}
 	return time.Duration(float64(d) * float64(c.Passed()) / float64(c.elapsed))
+}
+
+// Scale is what d becomes on a machine as busy as this one was in the last ten
+// seconds, in whole seconds: a setting of the program under test, such as a lease,
+// that is over too early when the program gets no processor. At most four times d.
+func Scale(d time.Duration) time.Duration {
+	text, _ := os.ReadFile("/proc/pressure/cpu") // where it is not there some wait all the time
+	return scale(d, string(text), now(), slowness())
+}
+
+func scale(d time.Duration, pressure string, l load, slow float64) time.Duration {
+	const seen = 10 * time.Second
+	from := load{at: l.at.Add(-seen), wanting: l.wanting}
+	if l.stalled = -1; strings.HasPrefix(pressure, "some ") {
+		l.stalled = time.Duration(avg10(pressure) / 100 * float64(seen))
+	}
+	longer := min(slowdown(from, l, slow), mostScaled) * float64(d)
+	return time.Duration(math.Ceil(longer/float64(time.Second))) * time.Second
+}
+
+// avg10 of the line "some" of a pressure file, in percent.
+func avg10(text string) float64 {
+	_, value, _ := strings.Cut(text, "avg10=")
+	value, _, _ = strings.Cut(value, " ")
+	percent, _ := strconv.ParseFloat(value, 64)
+	return percent
 }
 
 // load is what the machine said of itself at one moment.

@@ -61,6 +61,29 @@ func TestClock(t *testing.T) {
 	})
 }
 
+func TestScale(t *testing.T) {
+	pressure := func(avg10 string) string {
+		return "some avg10=" + avg10 + " avg60=74.40 avg300=38.42 total=171034069\n"
+	}
+	for _, c := range []struct {
+		name, pressure string
+		slow, wanting  float64
+		want           time.Duration
+	}{
+		{"an idle machine", pressure("0.00"), 1, 0.5, 8 * time.Second},
+		{"of two tasks for each processor one is ours", pressure("100.00"), 1, 2, 16 * time.Second},
+		{"half of the time", pressure("50.00"), 1, 2, 11 * time.Second}, // of 10.67
+		{"at most four times", pressure("100.00"), 1, 9, 32 * time.Second},
+		{"a slow processor", pressure("0.00"), 1.5, 0.5, 12 * time.Second},
+		{"no kernel says how long tasks waited", "", 1, 3, 24 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			assert.Equal(t, c.want, scale(8*time.Second, c.pressure, at(10, 0, c.wanting), c.slow))
+		})
+	}
+	assert.GreaterOrEqual(t, Scale(8*time.Second), 8*time.Second)
+}
+
 func TestKernelPressureAndLoad(t *testing.T) {
 	pressure := "some avg10=89.22 avg60=74.40 avg300=38.42 total=171034069\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
 	assert.Equal(t, 171034069*time.Microsecond, someTotal(pressure))
