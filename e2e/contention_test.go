@@ -144,7 +144,7 @@ func TestDiskContentionOnThisMachine(t *testing.T) {
 	disk := diskOf(t, file)
 	countIO(t, dirs[1][0], disk)
 	a := startAgent(t, "--config", configFile(t, "window: 5s\nworkloads: {roots: ["+top+"]}\n"+
-		"plugins: {warmUp: 0s, diskContention: {await: 200us, awaitRotational: 200us, for: 3s, clearFor: 3s, coverage: 0.2}}\n"))
+		"plugins: {warmUp: 0s, diskContention: {await: 200us, awaitRotational: 200us, for: 3s, clearFor: 3s, coverage: 0.2}}\n")).ticked(1)
 	t.Run("a lone presser is busy", func(t *testing.T) {
 		a := a.with(t)
 		startLoad(t, "read", append([]string{file, "1048576", "4", "0"}, dirs[1]...)...)
@@ -205,7 +205,7 @@ func TestDiskContentionBufferedWritesV1(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	learned(t, dir, disk)
 	a := startAgent(t, "--state.dir", dir, "--config", configFile(t, "window: 5s\nworkloads: {roots: ["+top+"]}\n"+
-		"plugins: {warmUp: 0s, diskContention: {await: 10us, awaitRotational: 10us, for: 3s, clearFor: 3s}}\n"))
+		"plugins: {warmUp: 0s, diskContention: {await: 10us, awaitRotational: 10us, for: 3s, clearFor: 3s}}\n")).ticked(1)
 	startLoad(t, "write", append([]string{filepath.Join(t.TempDir(), "written"), strconv.Itoa(256 << 20)}, dirs[1]...)...)
 	startLoad(t, "read", append([]string{file, "8192", "1", "1000"}, dirs[0]...)...)
 	var c snapshot.Contention

@@ -41,7 +41,7 @@ const (
 	most = 20
 	// mostScaled is how much longer a setting may become: what waits for it to be
 	// over has deadlines of its own.
-	mostScaled = 4
+	mostScaled = 2
 )
 
 // Clock counts the time that an idle machine would have needed: less than has
@@ -87,7 +87,7 @@ func (c *Clock) Stretch(d time.Duration) time.Duration {
 
 // Scale is what d becomes on a machine as busy as this one was in the last ten
 // seconds, in whole seconds: a setting of the program under test, such as a lease,
-// that is over too early when the program gets no processor. At most four times d.
+// that is over too early when the program gets no processor. At most twice d.
 func Scale(d time.Duration) time.Duration {
 	text, _ := os.ReadFile("/proc/pressure/cpu") // where it is not there some wait all the time
 	return scale(d, string(text), now(), slowness())

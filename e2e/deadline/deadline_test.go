@@ -73,9 +73,9 @@ func TestScale(t *testing.T) {
 		{"an idle machine", pressure("0.00"), 1, 0.5, 8 * time.Second},
 		{"of two tasks for each processor one is ours", pressure("100.00"), 1, 2, 16 * time.Second},
 		{"half of the time", pressure("50.00"), 1, 2, 11 * time.Second}, // of 10.67
-		{"at most four times", pressure("100.00"), 1, 9, 32 * time.Second},
+		{"at most twice", pressure("100.00"), 1, 9, 16 * time.Second},
 		{"a slow processor", pressure("0.00"), 1.5, 0.5, 12 * time.Second},
-		{"no kernel says how long tasks waited", "", 1, 3, 24 * time.Second},
+		{"no kernel says how long tasks waited", "", 1, 1.75, 14 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			assert.Equal(t, c.want, scale(8*time.Second, c.pressure, at(10, 0, c.wanting), c.slow))
