@@ -51,7 +51,7 @@ type Host struct {
 	settings    Config    // of the last scan
 	limitLogged bool      // the scan limits were exceeded and logged
 	looked      time.Time // when it looked for rivals
-	idle        bool      // the last scan found no socket
+	idle        bool      // no scan yet, or the last one found no socket
 }
 
 // Run discovers plugins and registers them until ctx is done; then it closes
@@ -73,6 +73,7 @@ func (h *Host) Run(ctx context.Context) error {
 	soon := time.NewTicker(lookEvery)
 	defer soon.Stop()
 	h.updateRivals(ctx, firstRivalTime)
+	h.idle = true // a rival may begin after that search, before the first socket is found
 	for look := false; ; {
 		if look {
 			h.updateRivals(ctx, rivalTime)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -478,22 +479,40 @@ func TestExclusiveWaitsForTheSearch(t *testing.T) {
 // asked they are, so that it is left to a rival that began meanwhile.
 func TestFirstSocketAfterASearch(t *testing.T) {
 	t.Parallel()
-	w := newPluginEnv(t)
-	w.Procfs = t.TempDir()
-	p := locationOf(t, w.dir)
-	host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
-	process(t, w.Procfs, "1", "init", host)
-	w.run()
-	eventually(t, "searched", func() bool { return !w.rivals.known().unsearched([]string{w.dir}) })
-	process(t, w.Procfs, "17", "katalyst-agent", host, watching(t, p))
-	f := newFake("p")
-	f.serve(t, w.path("p.sock"))
-	eventually(t, "left to the rival", func() bool {
-		all := w.Status(time.Now())
-		return len(all) == 1 && strings.Contains(all[0].Problem, "katalyst-agent")
-	})
-	assert.False(t, f.registered())
-	assert.Empty(t, f.calls())
+	for _, during := range []string{"a while after the first search", "between the first search and the first scan"} {
+		t.Run(during, func(t *testing.T) {
+			t.Parallel()
+			w := newPluginEnv(t)
+			w.Procfs = t.TempDir()
+			p := locationOf(t, w.dir)
+			host := fmt.Sprintf("1 0 %s / / rw - x x rw\n", p.device)
+			process(t, w.Procfs, "1", "init", host)
+			f := newFake("p")
+			searched := func() bool { return !w.rivals.known().unsearched([]string{w.dir}) }
+			appear := sync.OnceFunc(func() {
+				process(t, w.Procfs, "17", "katalyst-agent", host, watching(t, p))
+				f.serve(t, w.path("p.sock"))
+			})
+			settings, atScan := w.Settings, strings.HasPrefix(during, "between")
+			w.Settings = func() Config { // the scan asks for them first of all
+				if atScan && searched() {
+					appear()
+				}
+				return settings()
+			}
+			w.run()
+			eventually(t, "searched", searched)
+			if !atScan {
+				appear()
+			}
+			eventually(t, "left to the rival", func() bool {
+				all := w.Status(time.Now())
+				return len(all) == 1 && strings.Contains(all[0].Problem, "katalyst-agent")
+			})
+			assert.False(t, f.registered())
+			assert.Empty(t, f.calls())
+		})
+	}
 }
 
 // A change of what is searched wakes the sockets, as one of the rivals does.
