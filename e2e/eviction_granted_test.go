@@ -31,17 +31,12 @@ import (
 func TestEvictThroughController(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, cluster.Options{Graces: noKubelets()})
-	// The last one's tests wait for their turn behind all others of the package.
-	for _, row := range []struct {
-		name string
-		test func(*testing.T, *cluster.Cluster)
-	}{
-		{"a pod goes through the controller", evictedThroughController},
-		{"a request outlives the agent, and waits for a controller", aRequestOutlivesTheAgent},
-		{"a zone that is tainted waits", aZoneThatIsTaintedWaits},
-		{"the controller is away", theControllerIsAway},
+	for name, test := range map[string]func(*testing.T, *cluster.Cluster){
+		"a pod goes through the controller":                        evictedThroughController,
+		"a request outlives the agent, and waits for a controller": aRequestOutlivesTheAgent,
+		"a zone that is tainted waits":                             aZoneThatIsTaintedWaits,
 	} {
-		t.Run(row.name, func(t *testing.T) { row.test(t, c) })
+		t.Run(name, func(t *testing.T) { test(t, c) })
 	}
 }
 
@@ -218,9 +213,11 @@ func aZoneThatIsTaintedWaits(t *testing.T, c *cluster.Cluster) {
 	w.calm()
 }
 
-// theControllerIsAway for three agents that may do without it, as far as rights
+// TestEvictWithoutController is for three agents that may do without it, as far as rights
 // and rules let them.
-func theControllerIsAway(t *testing.T, c *cluster.Cluster) {
+func TestEvictWithoutController(t *testing.T) {
+	t.Parallel()
+	c := cluster.New(t, cluster.Options{Graces: noKubelets()})
 	newBeats(t, c, 0, "").leads().end(sigkill)
 	for name, row := range map[string]struct {
 		right bool
@@ -240,7 +237,6 @@ func theControllerIsAway(t *testing.T, c *cluster.Cluster) {
 			w.deploy("one", 150, nil)
 			w.deploy("two", 150, nil)
 			one, two := w.running("one"), w.running("two")
-			t.Parallel()
 			w.start()
 			w.rested(10 * time.Minute)
 			w.seen(one, 140)
