@@ -77,8 +77,8 @@ func Shared(tb testing.TB, o Options) *Cluster {
 	return shared.cluster
 }
 
-// New is a control plane for this test alone. A start takes 8 s of a processor, and while
-// one is idle it takes some too: what can be a subtest beside others on one is.
+// New is a control plane for this test alone. A start takes 2.5 s of a processor, more beside
+// others, and while one is idle it takes a fortieth: what can be a subtest on a shared one is.
 func New(tb testing.TB, o Options) *Cluster {
 	tb.Helper()
 	notShort(tb)
