@@ -87,8 +87,9 @@ check_skips() {
 }
 
 # Whoever ends this ends all of it, what runs beside it too: of its jobs each is a
-# process group (set -m), which has the commands that a function runs.
-trap 'for job in $(jobs -rp); do kill -- "-$job"; done' EXIT
+# process group (set -m), which has the commands that a function runs. Who ends make's process
+# group tells this twice, by make once more: the second must not cut off the end.
+trap 'trap "" HUP INT TERM; for job in $(jobs -rp); do kill -- "-$job"; done' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
