@@ -50,7 +50,7 @@ demo: build ## a control plane, a Velero, a pod that presses, its eviction, what
 # next: a minute of two processors, and again for the linters.
 check test e2e lint: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
-check: lint ## linters, and tests that start no other process: of what changed, up to five minutes of two processors
+check: lint ## linters, and tests that start no other process, of what changed: up to five minutes
 	@e2e/run.sh check
 
 test: $(if $(filter true,$(CI)),deps) lint ## linters, and every test that this machine can run without emulation

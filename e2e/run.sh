@@ -54,8 +54,9 @@ gotestsum() {
 
 # Of go test: make lint has vetted all packages before, and symbols serve a debugger alone.
 flags=(-vet=off -ldflags=-s)
-# make check takes the results of what has not changed since it passed (go test's cache, which
-# knows the program, the environment and each file that a test opened); the others take none.
+# make check takes the results of what has not changed since it passed: go test's cache knows the
+# program, the variables and the files of the module that a test read, not the kernel's. The
+# others take none.
 anew=(-shuffle=on -count=1)
 
 # alone FLAGS… runs what needs no process but its own: plain, then packages.
