@@ -93,10 +93,14 @@ check_skips() {
 # Whoever ends this ends all of it, what runs beside it too: of its jobs each is a
 # process group (set -m), which has the commands that a function runs. Who ends make's process
 # group tells this twice, by make once more: the second must not cut off the end.
-trap 'trap "" HUP INT TERM; for job in $(jobs -rp); do kill -- "-$job"; done' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+trap 'for job in $(jobs -rp); do kill -- "-$job"; done' EXIT
+told() {
+	trap '' HUP INT TERM
+	exit "$1"
+}
+trap 'told 129' HUP
+trap 'told 130' INT
+trap 'told 143' TERM
 
 status=0
 case $tier in
