@@ -1,7 +1,7 @@
 MODULE   := github.com/plimsoll-dev/plimsoll
 VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-GO_BUILD  = CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w -X $(MODULE)/daemon/process.version=$(VERSION)'
-GOLANGCI  = go tool -modfile=e2e/tools/lint/go.mod golangci-lint
+GO_BUILD  = CGO_ENABLED=0 go build -buildvcs=false -ldflags '-s -w -X $(MODULE)/daemon/process.version=$(VERSION)'
+GOLANGCI  = GOGC=off GOMEMLIMIT=3GiB go tool -modfile=e2e/tools/lint/go.mod golangci-lint
 FUZZTIME ?= 30s
 DURATION ?= 2h
 MINUTES  ?= 15
@@ -22,6 +22,12 @@ RELEASE ?= bin/release
 # another processor.
 DEPS     := gcc libc6-dev iproute2 prometheus stress-ng chromium rpm mmdebstrap e2fsprogs cpio busybox-static kmod openssh-client python3-grpcio tmux
 DEPS_E2E := qemu-system-x86 qemu-user
+
+# How all of it is compiled: without the paths of a checkout, so that what one clone
+# has compiled serves the next; without a debugger's symbols, which no program of ours
+# keeps; and the compiler, which is soon gone, collects no garbage below 2 GiB.
+# e2e/cluster/programs.go does the same.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false '-toolexec=env GOGC=off GOMEMLIMIT=2GiB')
 
 .DEFAULT_GOAL := help
 .PHONY: run demo check test build package image push release lint fmt generate fuzz soak bench gobench e2e matrix recordings labelled deps deps-e2e help clean
@@ -45,10 +51,6 @@ demo: build ## a control plane, a Velero, a pod that presses, its eviction, what
 	@CGO_ENABLED=0 go build -buildvcs=false -o bin/hog ./e2e/vm/hog
 	@go build -buildvcs=false -o bin/demo ./e2e/demo
 	@exec bin/demo bin/plimsoll bin/hog
-
-# Without the paths of a checkout in them, what one clone has compiled serves the
-# next: a minute of two processors, and again for the linters.
-check test e2e lint: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
 check: lint ## linters, and tests that start no other process, of what changed: up to five minutes
 	@e2e/run.sh check
@@ -91,7 +93,7 @@ push: ## make image, and push it to a registry of yours: IMAGE=REGISTRY/plimsoll
 
 # docs/releasing.md.
 release: ## bin/release: all that is published of the version that HEAD is tagged as
-	@GOFLAGS=-trimpath GOWORK=off go run ./package/release '$(RELEASE)'
+	@GOWORK=off go run ./package/release '$(RELEASE)'
 
 # What is generated bears the usual line, or stands in docs.
 lint: ## golangci-lint, which vets too, actionlint, tidy modules, generated files up to date
@@ -110,14 +112,12 @@ generate: ## make the generated files anew
 
 # As root, for the pods' cgroups. The first time Kubernetes and etcd are built, for
 # some minutes. Two minutes of it are in make e2e.
-soak: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 soak: ## agent and controller for DURATION (2h): does what they hold grow; bin/soak.txt, bin/soak.tsv
 	@go run ./e2e/programs kube-apiserver
 	@PLIMSOLL_SOAK=$(DURATION) go test -count=1 -timeout=0 -v -run '^TestSoak$$' ./e2e
 
 # As root, for the pods' cgroups. Each version is built when it runs for the first
 # time: Kubernetes for some minutes. In make e2e all of them run.
-matrix: export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 matrix: ## each function on versions K8S="1.34 1.36" and VELERO=1.16, without them on all; writes docs/compatibility.md
 	@PLIMSOLL_LONG=1 PLIMSOLL_K8S='$(K8S)' PLIMSOLL_VELERO='$(VELERO)' \
 		go test -count=1 -timeout=0 -v -run '^TestMatrix$$' ./e2e/matrix

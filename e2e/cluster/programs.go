@@ -263,7 +263,7 @@ func (s source) recipe(module string) (flags []string, key string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	flags = []string{"-trimpath", "-ldflags", fmt.Sprintf(s.flags, v[1], v[2], v[3])}
+	flags = []string{"-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", fmt.Sprintf(s.flags, v[1], v[2], v[3])}
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%s\n%s\n%q %q %s/%s\n", mod, sum, flags, s.programs, runtime.GOOS, runtime.GOARCH)
 	if slices.Contains(slices.Collect(maps.Values(s.programs)), ".") { // it is the module's own
@@ -307,8 +307,9 @@ func (s source) build(ctx context.Context, module string, flags []string, dir st
 // goCommand runs the go command to its end and calls meanwhile every half minute.
 func goCommand(ctx context.Context, args []string, meanwhile func()) error {
 	cmd := exec.Command("go", args...) //nolint:noctx // below: the whole process group ends with ctx
-	// What the caller's own build was told is not meant for this one.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS=", "GOARCH=")
+	// What the caller's own build was told is not meant for this one. The compiler collects no
+	// garbage: see the Makefile.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS=", "GOARCH=", "GOGC=off", "GOMEMLIMIT=2GiB")
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	build, err := startChild(cmd, syscall.SIGTERM)
 	if err != nil {
