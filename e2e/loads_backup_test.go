@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
@@ -233,7 +234,7 @@ func (s *shop) names(backup, mover string, phases ...string) {
 func TestBackupOfHiddenUploadsNamesMover(t *testing.T) {
 	t.Parallel()
 	live.Long(t, "a whole Velero, beside that of another test")
-	const settings = ", leaseDuration: 10s, hideAbove: 0"
+	settings := fmt.Sprintf(", leaseDuration: %s, hideAbove: 0", deadline.Scale(10*time.Second))
 	h := newRealVeleroWorld(t, 1, `{"loadConcurrency":{"globalConfig":4}}`, settings)
 	a := h.controller().start()
 	s := newShop(t, h)

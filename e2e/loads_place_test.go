@@ -55,7 +55,7 @@ volumeBindingMode: WaitForFirstConsumer
 func TestLoadPlacesOnRealNodeAgents(t *testing.T) {
 	t.Parallel()
 	live.Long(t, "a Velero's node-agents of its own")
-	h := newRealVeleroWorld(t, 3, placeConfig, ", leaseDuration: 12s, diagnoseAfter: 1h")
+	h := newRealVeleroWorld(t, 3, placeConfig, fmt.Sprintf(", leaseDuration: %s, diagnoseAfter: 1h", deadline.Scale(12*time.Second)))
 	require.NoError(t, h.c.Apply(t.Context(), []byte(placeClasses)))
 	h.see()
 	h.storage.Still(true)

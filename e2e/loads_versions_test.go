@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/matrix"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
@@ -45,7 +46,8 @@ func TestLoadsOnNodeAgentsOfVersion(t *testing.T) {
 		t.Skip("of older versions of Velero, in make matrix; of the newest: TestLoadsOnRealNodeAgents")
 	}
 	const limit, loads = 3, 24
-	h := newRealVeleroWorld(t, 3, fmt.Sprintf(`{"loadConcurrency":{"globalConfig":1,"prepareQueueLength":%d}}`, limit), ", leaseDuration: 12s, hideAbove: 4")
+	h := newRealVeleroWorld(t, 3, fmt.Sprintf(`{"loadConcurrency":{"globalConfig":1,"prepareQueueLength":%d}}`, limit),
+		fmt.Sprintf(", leaseDuration: %s, hideAbove: 4", deadline.Scale(12*time.Second)))
 	version, err := cluster.Pinned(cluster.Velero)
 	require.NoError(t, err)
 	t.Attr(cluster.Velero, version)
