@@ -11,12 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// access is one read of a file.
+type access struct {
+	path   string
+	opened bool // for this read
+}
+
 // accesses tells which files of some directories are read, and how often
-// (inotify's IN_ACCESS): what a reader really reads is seen, not believed.
+// (inotify's IN_ACCESS), and which of them are opened for it: what a reader really does is
+// seen, not believed.
 type accesses struct {
-	fd   int
-	dirs map[int32]string
-	buf  []byte
+	fd     int
+	dirs   map[int32]string
+	opened map[string]bool // and not read yet
+	buf    []byte
 }
 
 func watchReads(dirs []string) (*accesses, error) {
@@ -24,9 +32,9 @@ func watchReads(dirs []string) (*accesses, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch what is read: %w", err)
 	}
-	a := &accesses{fd: fd, dirs: map[int32]string{}, buf: make([]byte, 1<<20)}
+	a := &accesses{fd: fd, dirs: map[int32]string{}, opened: map[string]bool{}, buf: make([]byte, 1<<20)}
 	for _, dir := range dirs {
-		wd, err := unix.InotifyAddWatch(fd, dir, unix.IN_ACCESS|unix.IN_ONLYDIR)
+		wd, err := unix.InotifyAddWatch(fd, dir, unix.IN_ACCESS|unix.IN_OPEN|unix.IN_ONLYDIR)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("watch what is read in %s: %w", dir, err), a.Close())
 		}
@@ -38,11 +46,15 @@ func watchReads(dirs []string) (*accesses, error) {
 // Close ends the watching.
 func (a *accesses) Close() error { return unix.Close(a.fd) }
 
-// during returns the path of each read of a file that run does, in order.
-func (a *accesses) during(run func() error) ([]string, error) {
+// during returns each read of a file that run does, in order.
+func (a *accesses) during(run func() error) ([]access, error) {
+	if _, err := a.drain(nil); err != nil && !errors.Is(err, errOverflow) { // what was before
+		return nil, err
+	}
+	clear(a.opened)
 	ended := make(chan error, 1)
 	go func() { ended <- run() }()
-	var all []string
+	var all []access
 	for {
 		// The kernel's queue is shorter than what a tick of a large node reads.
 		select {
@@ -63,7 +75,7 @@ func (a *accesses) during(run func() error) ([]string, error) {
 }
 
 // drain takes what the kernel has told so far.
-func (a *accesses) drain(to []string) ([]string, error) {
+func (a *accesses) drain(to []access) ([]access, error) {
 	for {
 		n, err := unix.Read(a.fd, a.buf)
 		switch {
@@ -82,7 +94,7 @@ func (a *accesses) drain(to []string) ([]string, error) {
 
 var errOverflow = errors.New("more is read at once than the kernel tells (fs.inotify.max_queued_events)")
 
-func (a *accesses) parse(b []byte, to []string) ([]string, error) {
+func (a *accesses) parse(b []byte, to []access) ([]access, error) {
 	for len(b) >= unix.SizeofInotifyEvent {
 		var e struct {
 			Wd                int32
@@ -94,11 +106,16 @@ func (a *accesses) parse(b []byte, to []string) ([]string, error) {
 		end := unix.SizeofInotifyEvent + int(e.Len)
 		name := string(bytes.TrimRight(b[unix.SizeofInotifyEvent:end], "\x00"))
 		b = b[end:]
+		path := filepath.Join(a.dirs[e.Wd], name)
 		switch {
 		case e.Mask&unix.IN_Q_OVERFLOW != 0:
 			return nil, errOverflow
-		case e.Mask&unix.IN_ISDIR == 0 && name != "":
-			to = append(to, filepath.Join(a.dirs[e.Wd], name))
+		case e.Mask&unix.IN_ISDIR != 0 || name == "":
+		case e.Mask&unix.IN_OPEN != 0:
+			a.opened[path] = true
+		default:
+			to = append(to, access{path, a.opened[path]})
+			delete(a.opened, path)
 		}
 	}
 	return to, nil

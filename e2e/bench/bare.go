@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,11 +13,11 @@ import (
 // not have any number of them.
 const maxOpen = 8192
 
-// bare is the least that reading can cost: one pread of each file, which is open already,
-// into one buffer, and nothing done with it.
+// bare is the least that reading can cost: one pread of each file into one buffer, and nothing
+// done with it. It is open already, but for those that are opened for it.
 type bare struct {
-	// files that are read in a tick.
-	files func(tick int) []string
+	// files are the reads of a tick.
+	files func(tick int) []access
 	from  int           // the first tick in which they are read
 	cost  time.Duration // of measuring
 	open  *openFiles
@@ -30,9 +29,10 @@ func (b *bare) contender(name string) *contender {
 		if tick < b.from {
 			return 0, nil
 		}
-		fds, err := b.open.all(b.files(tick))
+		files := b.files(tick)
+		fds, err := b.open.all(files)
 		if err == nil {
-			took, err = cpuTime(func() error { return b.open.read(fds) })
+			took, err = cpuTime(func() error { return b.open.read(files, fds) })
 		}
 		return max(took-b.cost, 0), errors.Join(err, b.open.closeRest())
 	}}
@@ -52,20 +52,24 @@ func newOpenFiles(room int) *openFiles {
 	return &openFiles{room: room, kept: map[string]int{}, buf: make([]byte, 64<<10)}
 }
 
-// all opens what is not open, and reads that once: the first read of a file takes memory.
-func (o *openFiles) all(files []string) (fds []int, err error) {
+// all opens what is not open, and reads that once: the first read of a file takes memory. It
+// leaves to read what is opened for the read.
+func (o *openFiles) all(files []access) (fds []int, err error) {
 	for _, f := range files {
-		fd, open := o.kept[f]
-		if !open {
-			if fd, err = unix.Open(f, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-				return nil, fmt.Errorf("%s: %w", f, err)
+		fd, open := o.kept[f.path]
+		switch {
+		case f.opened:
+			fd = -1
+		case !open:
+			if fd, err = openToRead(f.path); err != nil {
+				return nil, err
 			}
 			if len(o.kept) < o.room {
-				o.kept[f] = fd
+				o.kept[f.path] = fd
 			} else {
 				o.rest = append(o.rest, fd)
 			}
-			if err := o.read([]int{fd}); err != nil {
+			if err := o.pread(fd); err != nil {
 				return nil, err
 			}
 		}
@@ -74,11 +78,32 @@ func (o *openFiles) all(files []string) (fds []int, err error) {
 	return fds, nil
 }
 
-func (o *openFiles) read(fds []int) error {
-	for _, fd := range fds {
-		if _, err := unix.Pread(fd, o.buf, 0); err != nil && !errors.Is(err, unix.EINTR) {
+func openToRead(file string) (int, error) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", file, err)
+	}
+	return fd, err
+}
+
+// read reads each file: fds are those that all returned.
+func (o *openFiles) read(files []access, fds []int) (err error) {
+	for i, fd := range fds {
+		if fd >= 0 {
+			err = o.pread(fd)
+		} else if fd, err = openToRead(files[i].path); err == nil {
+			err = errors.Join(o.pread(fd), unix.Close(fd))
+		}
+		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (o *openFiles) pread(fd int) error {
+	if _, err := unix.Pread(fd, o.buf, 0); err != nil && !errors.Is(err, unix.EINTR) {
+		return err
 	}
 	return nil
 }
@@ -103,7 +128,7 @@ func (o *openFiles) Close() error {
 
 // everySecond is the CPU time of the bare loop when it reads once a second, as an agent does.
 // It is the mean of so many reads.
-func everySecond(ctx context.Context, files []string, seconds int) (mean time.Duration, err error) {
+func everySecond(ctx context.Context, files []access, seconds int) (mean time.Duration, err error) {
 	open := newOpenFiles(len(files))
 	defer func() { err = errors.Join(err, open.Close()) }()
 	fds, err := open.all(files)
@@ -115,7 +140,7 @@ func everySecond(ctx context.Context, files []string, seconds int) (mean time.Du
 		if err := wait(ctx, time.Second); err != nil {
 			return 0, err
 		}
-		took, err := cpuTime(func() error { return open.read(fds) })
+		took, err := cpuTime(func() error { return open.read(files, fds) })
 		if err != nil {
 			return 0, err
 		}
@@ -124,7 +149,13 @@ func everySecond(ctx context.Context, files []string, seconds int) (mean time.Du
 	return total / time.Duration(seconds), nil
 }
 
-// readable leaves out what is not there: on v1 not every hierarchy has each.
-func readable(files []string) []string {
-	return slices.DeleteFunc(files, func(f string) bool { return unix.Access(f, unix.R_OK) != nil })
+// readable are reads of files that are kept open, without what is not there: on v1 not every
+// hierarchy has each.
+func readable(files []string) (all []access) {
+	for _, f := range files {
+		if unix.Access(f, unix.R_OK) == nil {
+			all = append(all, access{path: f})
+		}
+	}
+	return all
 }

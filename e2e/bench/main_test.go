@@ -29,9 +29,9 @@ func smallest(t *testing.T, args ...string) (*bench, string) {
 
 func TestBenchPodsAndHost(t *testing.T) {
 	b, text := smallest(t, "-sizes", "1,10", "-only", "recorded,host")
-	assert.Len(t, b.table, 3*4+1+1, "1 pod, 10 pods busy and idle, four rows each; allocations; the host")
+	assert.Len(t, b.table, 3*5+1+1, "1 pod, 10 pods busy and idle, five rows each; allocations; the host")
 	for _, said := range []string{
-		"RECORDED v2 tree", "1 pod, busy", "10 pods, busy", "10 pods, 90 % idle", "bare loop of the same reads", "StatFiltered", "cgroup2 Stat", "allocations a tick",
+		"RECORDED v2 tree", "1 pod, busy", "10 pods, busy", "10 pods, 90 % idle", "bare loop of the same reads", "opening what we open", "StatFiltered", "cgroup2 Stat", "allocations a tick",
 		"procfs", "Machine: ", "Linux ",
 	} {
 		assert.Contains(t, text, said)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll/probes/cgroup"
@@ -86,9 +87,15 @@ func samplePods(ctx context.Context, p place, every, ticks int) (rows []Row, all
 	open := newOpenFiles(maxOpen)
 	defer func() { err = errors.Join(err, open.Close()) }()
 	// The first ticks read in detail what later ones read seldom.
-	same := &bare{open: open, from: warmTicks - 1, cost: cost, files: func(tick int) []string { return reads[tick] }}
-	goal := &bare{open: open, from: warmTicks - 1, cost: cost, files: func(int) []string { return five }}
-	all := []*contender{ours, same.contender("bare loop"), goal.contender("bare loop of the five files")}
+	loop := func(name string, files func(tick int) []access) *contender {
+		return (&bare{open: open, from: warmTicks - 1, cost: cost, files: files}).contender(name)
+	}
+	all := []*contender{
+		ours,
+		loop("bare loop", func(tick int) []access { return keptOpen(reads[tick]) }),
+		loop("loop that opens what we open", func(tick int) []access { return reads[tick] }),
+		loop("bare loop of the five files", func(int) []access { return five }),
+	}
 	for _, peer := range p.peers {
 		c, err := p.contender(peer)
 		if err != nil {
@@ -104,8 +111,17 @@ func samplePods(ctx context.Context, p place, every, ticks int) (rows []Row, all
 	return p.rows(every, reads.perTick(), all), allocs, err
 }
 
-// reads are the paths read in each tick.
-type reads [][]string
+// reads are those of each tick.
+type reads [][]access
+
+// keptOpen are the same reads, of files that are open already.
+func keptOpen(tick []access) []access {
+	kept := slices.Clone(tick)
+	for i := range kept {
+		kept[i].opened = false
+	}
+	return kept
+}
 
 // perTick is how many there are in a tick.
 func (r reads) perTick() float64 {
@@ -133,11 +149,11 @@ func (p place) observe(ctx context.Context, every, ticks int) (reads, error) {
 		if err := errors.Join(ctx.Err(), p.between(ctx, every)); err != nil {
 			return nil, err
 		}
-		paths, err := seen.during(func() error { return ours.tick(i) })
+		tick, err := seen.during(func() error { return ours.tick(i) })
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, paths)
+		all = append(all, tick)
 	}
 	return all, nil
 }
@@ -220,8 +236,8 @@ func loopLimit(pods int) float64 {
 	return 1.3
 }
 
-// rows of the contenders: ours, the bare loops of the same reads and of the
-// five files, and the peers.
+// rows of the contenders: ours, the bare loops of the same reads, with and without what is
+// opened for them, and of the five files, and the peers.
 func (p place) rows(every int, reads float64, all []*contender) []Row {
 	what := fmt.Sprintf("%s, %s, %s", p.what, podCount(p.pods), pace(every))
 	took := all[0].perTick()
@@ -236,11 +252,12 @@ func (p place) rows(every int, reads float64, all []*contender) []Row {
 		limit := loopLimit(p.pods)
 		first.Goal = AtMost(limit, ratio, fmt.Sprintf("%g ×", limit))
 	}
-	rows := []Row{first, {
-		What: what, Ours: short(took), Peer: "bare loop of the five files: " + short(all[2].perTick()),
-		Ratio: digits(over(took, all[2].perTick())) + " ×",
-	}}
-	for i, c := range all[3:] {
+	rows := []Row{first}
+	for i, peer := range []string{"the same reads, opening what we open: ", "bare loop of the five files: "} {
+		alone := all[2+i].perTick()
+		rows = append(rows, Row{What: what, Ours: short(took), Peer: peer + short(alone), Ratio: digits(over(took, alone)) + " ×"})
+	}
+	for i, c := range all[4:] {
 		ratio := over(c.perTick(), took)
 		row := Row{What: what, Ours: short(took), Peer: c.name + ": " + short(c.perTick()), Ratio: cheaper(ratio)}
 		if goal := p.peers[i].goal; goal > 0 && every == busy {

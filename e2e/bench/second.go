@@ -152,7 +152,8 @@ func measureSecond(ctx context.Context, ticks int, host probes.Paths, t *tree, b
 	}
 	open := newOpenFiles(maxOpen)
 	defer func() { err = errors.Join(err, open.Close()) }()
-	loop := (&bare{open: open, files: func(int) []string { return t.fiveOfAll() }}).contender("five")
+	five := readable(t.fiveOfAll())
+	loop := (&bare{open: open, files: func(int) []access { return five }}).contender("five")
 	err = run(int(warm/tickStep)+warmTicks, func(tick int) error { return m.tick(tick, unmeasured) })
 	if err == nil {
 		err = run(ticks, func(tick int) error { return m.time(tick, loop) })
