@@ -69,7 +69,7 @@ func (p place) etcd(ctx context.Context) (etcd *Process, url string, err error) 
 		ctx, Etcd, Etcd, healthy(url+"/readyz"),
 		"--data-dir="+p.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		// It elects itself: no need to wait a second for others.
-		"--heartbeat-interval=40", "--election-timeout=200",
+		"--heartbeat-interval=100", "--election-timeout=500",
 		"--listen-client-urls="+url, "--advertise-client-urls="+url,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers,
 	)
