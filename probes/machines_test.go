@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/live"
 	"github.com/plimsoll-dev/plimsoll/probes/internal/psi"
 	"github.com/plimsoll-dev/plimsoll/snapshot"
 )
@@ -225,8 +226,11 @@ func TestMachinePlayedEqualsRecorded(t *testing.T) {
 			defer f.Close()
 			h, n := history(), 0
 			_, err = Play(f, func(s *snapshot.Sample) error {
-				if diff := cmp.Diff(played[n], h.Add(s), sameSamples()); diff != "" {
-					return fmt.Errorf("sample %d (-played +recorded):\n%s", n, diff)
+				added := h.Add(s)
+				if n%live.Times(5, 1) == 0 { // what counts up differs in those after it, too
+					if diff := cmp.Diff(played[n], added, sameSamples()); diff != "" {
+						return fmt.Errorf("sample %d (-played +recorded):\n%s", n, diff)
+					}
 				}
 				n++
 				return nil

@@ -110,7 +110,7 @@ func TestOuterKilledPluginReturns(t *testing.T) {
 }
 
 func TestOuterPluginReturnsOften(t *testing.T) {
-	comings := live.Times(150, 1000)
+	comings := live.Times(60, 1000)
 	w := newPluginEnv(t).run()
 	f := newFake("p")
 	come := func(removes bool) {
