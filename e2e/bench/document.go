@@ -30,7 +30,7 @@ const documentNotes = `
   files that the goal names (cpu.stat, memory.current, memory.pressure, io.stat, io.pressure; on v1 their counterparts),
   and some of them not every tick. inotify records what our reader reads, tick by tick, and the loop reads exactly that:
   the goal of 1.3 is against this loop. A second loop opens for a read, and closes, the files that our reader opens for it:
-  what is read seldom is not kept open. The number of reads covers all pods and the cgroups above them. The five files
+  what is read seldom is opened anew. The number of reads covers all pods and the cgroups above them. The five files
   alone are shown as well.
 - **busy**: all pods' counters change between two ticks. **90 % idle**: those of every tenth pod do.
 - **RECORDED**: the files of one pod on a real cgroup v2 (its kernel is named in e2e/bench/testdata/v2-pod.txtar),
