@@ -103,8 +103,17 @@ func (g *gateTree) tick() []snapshot.Workload {
 // settle reads until the pods are known to be idle.
 func (g *gateTree) settle() {
 	g.t.Helper()
-	for range 3 {
-		g.tick()
+	g.tick()
+	g.align()
+	g.tick()
+	g.tick()
+}
+
+// align lets the intervals of all pods begin at multiples of their length.
+func (g *gateTree) align() {
+	for _, tr := range g.c.tracked {
+		tr.phase = 0
+		tr.fullDue = tr.nextDue(g.at, fullEvery)
 	}
 }
 
@@ -221,18 +230,51 @@ func TestIdleNeedsCPUCounter(t *testing.T) {
 	assert.Equal(t, u64(999), g.tick()[0].Pressure.IO.Some)
 }
 
-func TestIdleFullReadsSpread(t *testing.T) {
+// What is read at long intervals is spread over all ticks, also where two ticks are an
+// interval.
+func TestReadsSpreadOverTicks(t *testing.T) {
+	for _, tick := range []time.Duration{time.Second, 5 * time.Second} {
+		t.Run(fmt.Sprintf("%s, busy", tick), func(t *testing.T) {
+			readsSpread(t, tick, detailEvery, true, func(tr *trackedWorkload) time.Duration { return tr.w.DetailAt })
+		})
+		t.Run(fmt.Sprintf("%s, idle", tick), func(t *testing.T) {
+			readsSpread(t, tick, fullEvery, false, func(tr *trackedWorkload) time.Duration { return tr.readAt[ofCPUStall] })
+		})
+	}
+}
+
+func TestIdlePodDetailSeldom(t *testing.T) {
+	g := newGateTree(t, 1)
+	g.settle()
+	read := 0
+	for range 4 * int(idleDetailEvery/time.Second) {
+		if g.tick()[0].DetailAt == g.at {
+			read++
+		}
+	}
+	assert.GreaterOrEqual(t, read, 4)
+	assert.LessOrEqual(t, read, 5, "the first after it was seen to be idle")
+}
+
+func readsSpread(t *testing.T, tick, every time.Duration, busy bool, last func(*trackedWorkload) time.Duration) {
 	g := newGateTree(t, 64)
-	g.tick()
-	full, details := map[time.Duration]int{}, map[time.Duration]int{}
-	for _, tr := range g.c.tracked {
-		full[tr.fullDue]++
-		details[tr.detailDue()]++
-	}
-	for _, n := range full {
-		assert.Less(t, n, 32, "%v", full)
-	}
-	for _, n := range details {
-		assert.Less(t, n, 32, "%v", details)
+	ticks, mean := int(every/tick), 64*int(tick)/int(every)
+	for i := range 3 * ticks {
+		if busy {
+			for _, cgroup := range append(g.pods, gateSlice) {
+				g.cpu(cgroup, 2000+i)
+			}
+		}
+		g.after(tick)
+		read := 0
+		for _, tr := range g.c.tracked {
+			if last(tr) == g.at {
+				read++
+			}
+		}
+		if i > ticks { // each was read at its own point
+			assert.Less(t, read, 2*mean+16, "tick %d", i)
+			assert.Greater(t, read, mean/4-4, "tick %d", i)
+		}
 	}
 }

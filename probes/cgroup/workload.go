@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"time"
@@ -31,7 +32,7 @@ type trackedWorkload struct {
 	detailRead bool // the detail was read since the last change
 	seldomDue  bool
 	fullDue    time.Duration
-	phase      time.Duration // spreads the schedules of the workloads
+	phase      float64 // where in each interval it is due, in [0, 1)
 	absent     []absence
 	begun      uint32 // the groups that are being read, a bit each
 
@@ -84,8 +85,8 @@ func (p fileGroup) isStall() bool { return p >= ofCPUStall && p <= ofIOStall }
 // fullEvery is how often an idle workload is read in full nevertheless, and
 // memoryEvery how often its memory, which may be reclaimed while it is idle.
 // detailEvery is the interval of the expensive values, idleDetailEvery the same while
-// idle. The intervals are slightly shortened per workload, so that not all are
-// due at one tick.
+// idle. Each workload has a point of its own in each interval, so that not all are due
+// at one tick.
 const (
 	fullEvery       = 30 * time.Second
 	memoryEvery     = 5 * time.Second
@@ -102,10 +103,7 @@ func newTracked(r *Reader, n *node) *trackedWorkload {
 	if t.w.Kind == snapshot.KindPod && !n.pod { // it has the name alone
 		t.w.Kind, t.w.PodUID, t.w.Name = snapshot.KindOther, "", n.cgroup
 	}
-	// Inodes of cgroups differ by a number of files, which is mostly even, so
-	// their last digits distinguish few of them. Fibonacci hashing spreads
-	// them.
-	t.phase = time.Duration(t.w.Inode*0x9E3779B97F4A7C15>>61) * detailEvery / 16
+	t.phase = rand.New(rand.NewPCG(t.w.Inode, 0)).Float64() // readers of one tree read alike
 	for i := range t.files {
 		t.files[i].fd = -1
 	}
@@ -129,13 +127,13 @@ func (t *trackedWorkload) read() bool {
 	first, due := t.w.At == 0, now >= t.fullDue
 	if due {
 		t.readAt = [ofMemory + 1]time.Duration{} // discards all cached values
-		t.fullDue = now + fullEvery - t.phase
+		t.fullDue = t.nextDue(now, fullEvery)
 	}
 	moved := t.readCPU()
 	moved = t.readIO() || moved
 	stalls := false
 	full := due || moved || !t.idle
-	if full || now >= t.readAt[ofMemory]+memoryEvery-t.phase/2 {
+	if full || now >= t.nextDue(t.readAt[ofMemory], memoryEvery) {
 		moved = t.readMemory() || moved
 	}
 	if full {
@@ -193,7 +191,7 @@ func (t *trackedWorkload) readChanging() (stalled uint64) {
 // readDetail reads the expensive values, and those that take several files.
 func (t *trackedWorkload) readDetail(urgent bool) {
 	t.beginGroup(ofDetail)
-	t.seldomDue = t.w.DetailAt == 0 || t.reader.now >= t.seldomAt+idleDetailEvery-t.phase
+	t.seldomDue = t.w.DetailAt == 0 || t.reader.now >= t.nextDue(t.seldomAt, idleDetailEvery)
 	if t.seldomDue {
 		t.seldomAt = t.reader.now
 	}
@@ -207,9 +205,19 @@ func (t *trackedWorkload) readDetail(urgent bool) {
 // detailDue is when to read the detail again: later if nothing changed since.
 func (t *trackedWorkload) detailDue() time.Duration {
 	if t.detailRead {
-		return t.w.DetailAt + idleDetailEvery - t.phase
+		return t.nextDue(t.w.DetailAt, idleDetailEvery)
 	}
-	return t.w.DetailAt + detailEvery - t.phase - jitter
+	return t.nextDue(t.w.DetailAt, detailEvery)
+}
+
+// nextDue is when to read again what was last read at that time: at the workload's own
+// point of the interval, but an interval after the last time at the latest; either a
+// little early.
+func (t *trackedWorkload) nextDue(last, every time.Duration) time.Duration {
+	after := last + 2*jitter // by then a point that this reading was for has passed
+	own := time.Duration(t.phase * float64(every))
+	left := every - (after+every-own)%every
+	return last + min(every, 2*jitter+left) - jitter
 }
 
 // unchanged reports whether a group of values is unchanged since it was read,
