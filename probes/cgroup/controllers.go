@@ -282,53 +282,6 @@ func microseconds(nanoseconds snapshot.Opt[uint64]) snapshot.Opt[uint64] {
 	return snapshot.Some(n / 1000)
 }
 
-// unnoticedWait is how long the tasks of a workload may wait for a CPU, in µs, until its
-// throttling is read again: a hundredth of the time between two details, a twentieth where
-// no quota was found.
-func (t *trackedWorkload) unnoticedWait() uint64 {
-	if t.noQuota {
-		return uint64((detailEvery / 20).Microseconds())
-	}
-	return uint64((detailEvery / 100).Microseconds())
-}
-
-// followThrottling reads the throttling with the detail, and as soon as tasks of the
-// workload waited for a CPU since: what its quota holds back waits. While they did not,
-// the counter is as of now. Without a quota it is read seldom.
-func (t *trackedWorkload) followThrottling(detail bool) {
-	waited, known := t.waitedForCPU()
-	switch {
-	case detail && t.throttlingDue(waited):
-	case known && waited < t.unnoticedWait():
-		t.w.ThrottledAt = t.reader.now
-		return
-	case !known || t.reader.earlyThrottling == 0:
-		return
-	default:
-		t.reader.earlyThrottling--
-	}
-	t.readThrottling()
-}
-
-// throttlingDue reports whether to read the throttling with the detail. A new container
-// may have a quota, and may be the first that runs.
-func (t *trackedWorkload) throttlingDue(waited uint64) bool {
-	dir := t.reader.from.throttling.dir
-	return !t.noQuota || t.seldomDue || waited >= t.unnoticedWait() || dir < 0 || !t.reader.subtreeHolds(&t.in[dir])
-}
-
-// waitedForCPU is how long the tasks of the workload waited for a CPU since its
-// throttling was read, in µs; unknown without that, or without pressure.
-func (t *trackedWorkload) waitedForCPU() (waited uint64, known bool) {
-	now, was := t.w.Pressure.CPU.Full, t.cpuStall.Full
-	if now.IsZero() {
-		now, was = t.w.Pressure.CPU.Some, t.cpuStall.Some
-	}
-	n, ok1 := now.Get()
-	before, ok2 := was.Get()
-	return n - before, ok1 && ok2 && !t.w.ThrottledMicroseconds.IsZero()
-}
-
 // readThrottling sums the throttling of a cgroup and those below it: the kernel
 // counts it only where it happens, and quotas are on a pod's containers.
 func (t *trackedWorkload) readThrottling() {
@@ -350,7 +303,7 @@ func (t *trackedWorkload) readThrottling() {
 		periods += ran
 		return valueOfKey(b, "cpu.stat", key)
 	})
-	t.noQuota = err == nil && periods == 0
+	t.noQuota, t.quotaAt = err == nil && periods == 0, t.reader.now
 	switch {
 	case from.v1:
 		t.store(ofThrottling, &t.w.ThrottledMicroseconds, microseconds(all), nameThrottled, "throttled_time in cpu.stat (CONFIG_CFS_BANDWIDTH)", err)

@@ -341,12 +341,21 @@ func TestDetailsEarlyOnMemoryStall(t *testing.T) {
 }
 
 // A pod exists before its containers, and its first container may be the first
-// with a quota.
+// with a quota. The search for the pod's network may find the container first.
 func TestDetailsThrottlingOfNewContainer(t *testing.T) {
+	for name, searched := range map[string]time.Duration{"its network is searched": 0, "is not searched": 2 * time.Hour} {
+		t.Run(name, func(t *testing.T) { throttlingOfNewContainer(t, searched) })
+	}
+}
+
+// throttlingOfNewContainer searches for the pod's network from that time on.
+func throttlingOfNewContainer(t *testing.T, searched time.Duration) {
+	t.Helper()
 	g := newGateTree(t, 1)
 	pod := g.pods[0]
 	g.set(pod, "cpu.stat", "usage_usec 5\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n")
 	require.Equal(t, u64(0), g.tick()[0].ThrottledMicroseconds)
+	g.c.tracked[0].networkDue = searched
 	g.after(detailEvery)
 	for i, name := range []string{"/a.scope", "/b.scope"} {
 		mkdirAll(t, filepath.Join(g.top, pod+name))

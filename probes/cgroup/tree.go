@@ -45,10 +45,12 @@ type nodeDir struct {
 	links uint64 // when it was listed
 	kept  cgroupDir
 	err   error
-	// subtree of a workload, itself first, and the paths of those below it, as of heldAt.
-	subtree []listed
-	paths   []string
-	heldAt  time.Duration
+	// subtree of a workload, itself first, and the paths of those below it, as of heldAt,
+	// unchanged since listedAt.
+	subtree  []listed
+	paths    []string
+	heldAt   time.Duration
+	listedAt time.Duration
 }
 
 // newNode opens a cgroup in all hierarchies; nil if none has it.
@@ -180,7 +182,7 @@ func (r *Reader) subtree(n *node, i int) []string {
 	if r.subtreeHolds(nd) {
 		return nd.paths
 	}
-	nd.subtree, nd.heldAt = r.appendSubtree(nil, r.dirs[i]+n.cgroup), r.now
+	nd.subtree, nd.heldAt, nd.listedAt = r.appendSubtree(nil, r.dirs[i]+n.cgroup), r.now, r.now
 	nd.paths = nd.paths[:0]
 	for _, l := range nd.subtree[1:] {
 		nd.paths = append(nd.paths, l.path)

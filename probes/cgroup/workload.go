@@ -36,8 +36,9 @@ type trackedWorkload struct {
 	absent     []absence
 	begun      uint32 // the groups that are being read, a bit each
 
-	seldomAt  time.Duration  // when the seldom group was read; seldomDue: it is due
-	noQuota   bool           // no process of it ran under a CPU quota
+	seldomAt  time.Duration // when the seldom group was read; seldomDue: it is due
+	noQuota   bool          // no process of it had run under a CPU quota at quotaAt
+	quotaAt   time.Duration
 	cpuStall  snapshot.Stall // when its throttling was read
 	hitsStall snapshot.Stall // on memory, when the hits of its limit were
 	// The counters that the kernel does not sum over cgroups.
@@ -200,6 +201,57 @@ func (t *trackedWorkload) readDetail(urgent bool) {
 	t.readMemoryDetail(urgent)
 	t.readNetwork()
 	t.detailRead = t.idle
+}
+
+// unnoticedWait is how long the tasks of a workload may wait for a CPU, in µs, until its
+// throttling is read again: a hundredth of the time between two details, a twentieth where
+// no quota was found.
+func (t *trackedWorkload) unnoticedWait() uint64 {
+	if t.noQuota {
+		return uint64((detailEvery / 20).Microseconds())
+	}
+	return uint64((detailEvery / 100).Microseconds())
+}
+
+// followThrottling reads the throttling with the detail, and as soon as tasks of the
+// workload waited for a CPU since: what its quota holds back waits. While they did not,
+// the counter is as of now. Without a quota it is read seldom.
+func (t *trackedWorkload) followThrottling(detail bool) {
+	waited, known := t.waitedForCPU()
+	switch {
+	case detail && t.throttlingDue(waited):
+	case known && waited < t.unnoticedWait():
+		t.w.ThrottledAt = t.reader.now
+		return
+	case !known || t.reader.earlyThrottling == 0:
+		return
+	default:
+		t.reader.earlyThrottling--
+	}
+	t.readThrottling()
+}
+
+// throttlingDue reports whether to read the throttling with the detail. A new container
+// may have a quota, and may be the first that runs.
+func (t *trackedWorkload) throttlingDue(waited uint64) bool {
+	dir := t.reader.from.throttling.dir
+	if !t.noQuota || t.seldomDue || waited >= t.unnoticedWait() || dir < 0 {
+		return true
+	}
+	t.reader.subtree(t.node, dir)
+	return t.in[dir].listedAt > t.quotaAt
+}
+
+// waitedForCPU is how long the tasks of the workload waited for a CPU since its
+// throttling was read, in µs; unknown without that, or without pressure.
+func (t *trackedWorkload) waitedForCPU() (waited uint64, known bool) {
+	now, was := t.w.Pressure.CPU.Full, t.cpuStall.Full
+	if now.IsZero() {
+		now, was = t.w.Pressure.CPU.Some, t.cpuStall.Some
+	}
+	n, ok1 := now.Get()
+	before, ok2 := was.Get()
+	return n - before, ok1 && ok2 && !t.w.ThrottledMicroseconds.IsZero()
 }
 
 // detailDue is when to read the detail again: later if nothing changed since.
