@@ -170,6 +170,26 @@ func TestPodNetworkHostNetworkAbsent(t *testing.T) {
 	assert.Equal(t, whyHostNetwork, w[0].Absent[nameNetwork])
 }
 
+// A pod may be read in detail twice before its first process is there.
+func TestPodNetworkProcessComesLate(t *testing.T) {
+	if actAsChild() {
+		return
+	}
+	c, kubepods, k := hostPods(t)
+	mkdirs(t, c, kubepods+"/pod0")
+	p := startChild(t, ownNetwork)
+	onlyThese(t, k, p)
+	k.tick()
+	k.c.tracked[0].phase = float64(k.at+2*time.Second) / float64(detailEvery)
+	w := k.after(2 * time.Second)[0]
+	require.Equal(t, k.at, w.DetailAt)
+	require.Equal(t, "the pod has no process", w.Absent[nameNetwork])
+	p.enter(t, c, kubepods+"/pod0")
+	require.Equal(t, "done", p.do(t, "burn a little"))
+	w = k.after(detailEvery)[0]
+	assert.False(t, w.Network.IsZero(), "%v", w.Absent)
+}
+
 // The monitor of a container runtime may be in the pod's cgroup, older than any
 // process of the pod, and in the host's network.
 func TestPodNetworkMonitorInCgroup(t *testing.T) {
