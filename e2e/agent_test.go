@@ -35,6 +35,10 @@ import (
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
+	if kubeconfig := os.Getenv(bareWatchEnv); kubeconfig != "" {
+		fmt.Fprintln(os.Stderr, watchBare(kubeconfig))
+		os.Exit(1)
+	}
 	dir, err := os.MkdirTemp("", "plimsoll-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

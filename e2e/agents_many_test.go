@@ -1,10 +1,12 @@
 package e2e_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -18,6 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	fleets "github.com/plimsoll-dev/plimsoll/agents"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
@@ -116,6 +121,54 @@ func used(t *testing.T, pid int) (cpu time.Duration, peak string) {
 	return time.Duration(user+system) * 10 * time.Millisecond, regexp.MustCompile(`VmHWM:\s+(.*)`).FindStringSubmatch(string(status))[1]
 }
 
+// bareWatchEnv is the kubeconfig with which this test binary is nothing but [watchBare].
+const bareWatchEnv = "PLIMSOLL_E2E_BARE_WATCH"
+
+// watchBare watches the agents' Leases and keeps nothing of them: what client-go, HTTP/2 and
+// TLS take by themselves. It says on standard output when it begins.
+func watchBare(kubeconfig string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	leases := client.CoordinationV1().Leases(lease.Namespace)
+	list, err := leases.List(context.Background(), metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return err
+	}
+	w, err := leases.Watch(context.Background(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		return err
+	}
+	fmt.Println("watches")
+	for range w.ResultChan() {
+	}
+	return errors.New("the watch has ended")
+}
+
+// bareWatch starts one, and returns its pid.
+func (b *beats) bareWatch() int {
+	b.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), bareWatchEnv+"="+b.c.Kubeconfig)
+	out, err := cmd.StdoutPipe()
+	require.NoError(b.t, err)
+	require.NoError(b.t, cmd.Start())
+	b.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(b.t, err)
+	require.Equal(b.t, "watches\n", line)
+	return cmd.Process.Pid
+}
+
 // All on one API server: first what is measured in its etcd, last what makes it slow
 // and ends it.
 func TestManyAgents(t *testing.T) {
@@ -138,10 +191,11 @@ func agentSilenceAtScale(t *testing.T, c *cluster.Cluster) {
 	dead := b.names[n/2]
 	b.status(dead, "True", "Hard")
 	beating := b.many(32, interval)
-	a := b.leads()
+	a, bare := b.leads(), b.bareWatch()
 	eventually(t, "none is silent", func() error { return wanted(shown(a).Agents[fleets.Silent], 0) })
-	from, cpu := time.Now(), time.Duration(0)
-	cpu, _ = used(t, a.cmd.Process.Pid)
+	from := time.Now()
+	cpu, _ := used(t, a.cmd.Process.Pid)
+	bareCPU, _ := used(t, bare)
 	renewals := beating.beaten.Load()
 	within(t, window+patience, "the window", func() error {
 		if time.Since(from) < window {
@@ -150,8 +204,11 @@ func agentSilenceAtScale(t *testing.T, c *cluster.Cluster) {
 		return nil
 	})
 	now, peak := used(t, a.cmd.Process.Pid)
-	share := float64(now-cpu) / float64(time.Since(from))
-	t.Logf("%d agents, %.0f renewals/s: %.1f %% of a core, %s resident at most", n, float64(beating.beaten.Load()-renewals)/time.Since(from).Seconds(), 100*share, peak)
+	bareNow, _ := used(t, bare)
+	took := time.Since(from)
+	share := float64(now-cpu) / float64(took)
+	t.Logf("%d agents, %.0f renewals/s: %.1f %% of a core, %s resident at most; a bare watch of their Leases: %.1f %%",
+		n, float64(beating.beaten.Load()-renewals)/took.Seconds(), 100*share, peak, 100*float64(bareNow-bareCPU)/float64(took))
 	assert.Less(t, share, 0.20, "wanted: 5 % of a core of an idle machine")
 	kib, err := strconv.Atoi(strings.Fields(peak)[0])
 	require.NoError(t, err)
@@ -162,7 +219,7 @@ func agentSilenceAtScale(t *testing.T, c *cluster.Cluster) {
 	b.become(dead, silently, 2*grace+patience)
 	last, err := c.Client.CoordinationV1().Leases(lease.Namespace).Get(t.Context(), dead, metav1.GetOptions{})
 	require.NoError(t, err)
-	took := time.Since(last.Spec.RenewTime.Time)
+	took = time.Since(last.Spec.RenewTime.Time)
 	t.Logf("the one that fell silent is Unknown %s after its last beat; the grace period is %s", took.Round(10*time.Millisecond), grace)
 	assert.Less(t, took, clock.Stretch(grace+2*2*time.Second), "promised: grace + 2 s")
 	eventually(t, "it is counted", func() error { return wanted(shown(a).Agents[fleets.Silent], 1) })

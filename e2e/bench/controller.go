@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -24,17 +25,19 @@ func controllerCPU(ctx context.Context, o *options) ([]Row, error) {
 
 // controllerRow is made of what the test prints.
 func controllerRow(out string) (Row, error) {
-	m := regexp.MustCompile(`(\d+) agents, (\S+) renewals/s: (\S+) % of a core, (.+) resident at most`).FindStringSubmatch(out)
+	m := regexp.MustCompile(`(\d+) agents, (\S+) renewals/s: (\S+) % of a core, (.+) resident at most; a bare watch of their Leases: (\S+) %`).FindStringSubmatch(out)
 	if m == nil {
 		return Row{}, fmt.Errorf("test of the controller: it printed no share of a core: %s", out)
 	}
 	percent, err := strconv.ParseFloat(m[3], 64)
-	if err != nil {
+	bare, err2 := strconv.ParseFloat(m[5], 64)
+	if err := errors.Join(err, err2); err != nil {
 		return Row{}, fmt.Errorf("test of the controller: %w", err)
 	}
 	return Row{
 		What: fmt.Sprintf("the controller, %s simulated agents, which renew %s times a second in all", m[1], m[2]),
 		Ours: fmt.Sprintf("%s %% of a CPU; %s resident at most", m[3], m[4]),
+		Peer: fmt.Sprintf("client-go's watch of the same Leases, which keeps nothing: %s %%", m[5]), Ratio: digits(percent/bare) + " ×",
 		Goal: AtMost(controllerLimit, percent/100, "5 % of a CPU"),
 	}, nil
 }

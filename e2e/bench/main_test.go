@@ -147,8 +147,9 @@ func TestBenchLeftCgroupsRemoved(t *testing.T) {
 
 func TestBenchOuterRound(t *testing.T) {
 	b, text := smallest(t, "-sizes", "1,20", "-only", "outer", "-load", built(t, "./load"))
-	require.Len(t, b.table, 1)
+	require.Len(t, b.table, 2)
 	assert.Contains(t, text, "a round of 10 outer plugins, 20 pods of 1.")
 	assert.Contains(t, text, "until all have answered")
 	assert.Contains(t, text, "writes of as many bytes to as many sockets")
+	assert.Contains(t, text, "as many gRPC calls with as many bytes")
 }

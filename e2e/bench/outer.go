@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/plimsoll-dev/plimsoll/e2e/bench/rpc"
 	"github.com/plimsoll-dev/plimsoll/katalyst"
 	"github.com/plimsoll-dev/plimsoll/plugins"
 	"github.com/plimsoll-dev/plimsoll/plugins/outer"
@@ -38,11 +40,11 @@ func outerRounds(ctx context.Context, o *options) (rows []Row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	plugins, drain := filepath.Join(dir, "plugins"), filepath.Join(dir, "drain")
+	plugins, drain, bare := filepath.Join(dir, "plugins"), filepath.Join(dir, "drain"), filepath.Join(dir, "grpc")
 	if err := os.Mkdir(plugins, 0o700); err != nil {
 		return nil, err
 	}
-	for _, args := range [][]string{{"-plugins", plugins}, {"-drain", drain}} {
+	for _, args := range [][]string{{"-plugins", plugins}, {"-drain", drain}, {"-grpc", bare}} {
 		served := exec.CommandContext(ctx, o.load, args...)
 		served.Stderr = os.Stderr
 		served.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -51,11 +53,11 @@ func outerRounds(ctx context.Context, o *options) (rows []Row, err error) {
 		}
 		defer func() { _ = served.Process.Kill(); _ = served.Wait() }() // it has nothing to keep
 	}
-	plain, err := connectPlain(ctx, drain)
-	if err != nil {
+	var peers outerPeers
+	defer func() { err = errors.Join(err, peers.Close()) }()
+	if peers, err = connectPeers(ctx, drain, bare); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, plain.Close()) }()
 
 	config := outer.DefaultConfig()
 	config.Dirs = []string{plugins}
@@ -71,22 +73,23 @@ func outerRounds(ctx context.Context, o *options) (rows []Row, err error) {
 			continue
 		}
 		o.say("rounds of %d outer plugins, %s", outerPlugins, podCount(n))
-		row, err := roundsWith(ctx, o, host, plain, n)
+		more, err := roundsWith(ctx, o, host, peers, n)
 		if err != nil {
 			return rows, err
 		}
-		rows = append(rows, row)
+		rows = append(rows, more...)
 	}
 	return rows, nil
 }
 
 // roundsWith measures rounds with so many pods.
-func roundsWith(ctx context.Context, o *options, host *outer.Host, plain sockets, n int) (Row, error) {
+func roundsWith(ctx context.Context, o *options, host *outer.Host, peers outerPeers, n int) ([]Row, error) {
 	shown, size, err := wired(n)
 	if err != nil {
-		return Row{}, err
+		return nil, err
 	}
-	ask := func() (heard int) {
+	heard := 0
+	ask := func() error {
 		c, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		now := time.Now()
@@ -94,74 +97,109 @@ func roundsWith(ctx context.Context, o *options, host *outer.Host, plain sockets
 		for _, v := range host.Ask(c, outer.Round{Time: now, Pods: shown, Graces: atOnce{}, MaxAge: time.Minute}) {
 			answered[v.Plugin] = true
 		}
-		return len(answered)
+		if heard = len(answered); heard != outerPlugins {
+			return fmt.Errorf("%d of %d plugins answered", heard, outerPlugins)
+		}
+		return nil
 	}
-	if err := registered(ctx, ask); err != nil {
-		return Row{}, err
+	soon, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := until(soon, "plugins", ask); err != nil {
+		return nil, err
 	}
-	var cpu, took, writes []time.Duration
-	bytes := make([]byte, 2*size)
+	bytes := make([]byte, size)
+	var took []time.Duration
+	turns := []struct {
+		do   func() error
+		used []time.Duration
+	}{
+		{do: func() error {
+			start := time.Now()
+			err := ask()
+			took = append(took, time.Since(start))
+			return err
+		}},
+		{do: func() error { return peers.write(bytes) }},
+		{do: func() error { return peers.call(ctx, bytes) }},
+	}
 	for range 4 * o.ticks {
-		start := time.Now()
-		heard := 0
-		used, err := cpuTime(func() error { heard = ask(); return nil })
-		waited := time.Since(start)
-		if err == nil && heard != outerPlugins {
-			err = fmt.Errorf("%d of %d plugins answered", heard, outerPlugins)
+		for i := range turns {
+			used, err := cpuTime(turns[i].do)
+			if err := errors.Join(err, wait(ctx, 10*time.Millisecond)); err != nil {
+				return nil, err
+			}
+			turns[i].used = append(turns[i].used, used)
 		}
-		if err := errors.Join(err, wait(ctx, 10*time.Millisecond)); err != nil {
-			return Row{}, err
-		}
-		write, err := cpuTime(func() error { return plain.write(bytes) })
-		if err := errors.Join(err, wait(ctx, 10*time.Millisecond)); err != nil {
-			return Row{}, err
-		}
-		cpu, took, writes = append(cpu, used), append(took, waited), append(writes, write)
 	}
-	mine, theirs := medianOfMeans(cpu, chunk), medianOfMeans(writes, chunk)
+	mine, written, called := medianOfMeans(turns[0].used, chunk), medianOfMeans(turns[1].used, chunk), medianOfMeans(turns[2].used, chunk)
 	row := Row{
 		What: fmt.Sprintf("a round of %d outer plugins, %s of %.1f kB each", outerPlugins, podCount(n), float64(size)/1e3/float64(n)),
 		Ours: fmt.Sprintf("%s of CPU; %s until all have answered (p99); %.1f MB sent", short(mine), short(quantile(took, 0.99)), 2*outerPlugins*float64(size)/1e6),
-		Peer: "writes of as many bytes to as many sockets: " + short(theirs), Ratio: digits(over(mine, theirs)) + " ×",
-		Note: "Every 5 s; two questions to each plugin, both with all pods. The plugins are another process, whose work for the answers is part of the time and not of the CPU. So is the process that reads what is written plainly.",
+		Peer: "writes of as many bytes to as many sockets: " + short(written), Ratio: digits(over(mine, written)) + " ×",
+		Note: "Every 5 s; two questions to each plugin, both with all pods. The plugins are another process, whose work for the answers is part of the time and not of the CPU. So is the process that reads what is written plainly, and the server of the bare calls.",
 	}
 	if n == peersAt {
 		row.Goal = AtMost(float64(outerLimit), float64(mine), short(outerLimit))
 	}
-	return row, nil
+	return []Row{row, {What: row.What, Ours: short(mine), Peer: "as many gRPC calls with as many bytes: " + short(called), Ratio: digits(over(mine, called)) + " ×"}}, nil
 }
 
-// sockets are connections to a process that reads what is written and keeps nothing.
-type sockets []net.Conn
+// outerPeers are, for each plugin, a connection to a process that reads what is written and
+// keeps nothing, and one to a gRPC server that answers each call with nothing.
+type outerPeers struct {
+	sockets []net.Conn
+	calls   []*grpc.ClientConn
+}
 
-// connectPlain makes one for each plugin.
-func connectPlain(ctx context.Context, path string) (all sockets, err error) {
+// connectPeers makes them.
+func connectPeers(ctx context.Context, drain, bare string) (p outerPeers, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	err = until(ctx, path, func() error {
-		c, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	err = until(ctx, drain, func() error {
+		c, err := new(net.Dialer).DialContext(ctx, "unix", drain)
 		if err != nil {
 			return err
 		}
-		all = append(all, c)
-		if len(all) < outerPlugins {
-			return fmt.Errorf("%d of %d connections", len(all), outerPlugins)
+		p.sockets = append(p.sockets, c)
+		if len(p.sockets) < outerPlugins {
+			return fmt.Errorf("%d of %d connections", len(p.sockets), outerPlugins)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, errors.Join(err, all.Close())
+	for err == nil && len(p.calls) < outerPlugins {
+		var c *grpc.ClientConn
+		if c, err = rpc.Dial(bare); err == nil {
+			p.calls = append(p.calls, c)
+		}
 	}
-	return all, nil
+	return p, err
 }
 
-// write writes the same to all at the same time, in pieces as large as gRPC's.
-func (s sockets) write(bytes []byte) error {
+// write writes the same twice to all at the same time, in pieces as large as gRPC's.
+func (p outerPeers) write(bytes []byte) error {
 	var g errgroup.Group
-	for _, c := range s {
+	for _, c := range p.sockets {
 		g.Go(func() error {
-			for piece := range slices.Chunk(bytes, 32<<10) {
-				if _, err := c.Write(piece); err != nil {
+			for range 2 {
+				for piece := range slices.Chunk(bytes, 32<<10) {
+					if _, err := c.Write(piece); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// call calls all at the same time, twice each.
+func (p outerPeers) call(ctx context.Context, bytes []byte) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, c := range p.calls {
+		g.Go(func() error {
+			for range 2 {
+				if err := rpc.Call(ctx, c, bytes); err != nil {
 					return err
 				}
 			}
@@ -172,25 +210,15 @@ func (s sockets) write(bytes []byte) error {
 }
 
 // Close closes them.
-func (s sockets) Close() error {
+func (p outerPeers) Close() error {
 	var errs []error
-	for _, c := range s {
+	for _, c := range p.sockets {
+		errs = append(errs, c.Close())
+	}
+	for _, c := range p.calls {
 		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// registered waits until all answer.
-func registered(ctx context.Context, ask func() int) error {
-	for start := time.Now(); ask() < outerPlugins; {
-		if time.Since(start) > 30*time.Second {
-			return fmt.Errorf("fewer than %d plugins answer", outerPlugins)
-		}
-		if err := wait(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // atOnce lets no threshold wait.

@@ -125,10 +125,12 @@ PASS
 }
 
 func TestBenchControllerRow(t *testing.T) {
-	row, err := controllerRow("    agents_many_test.go:140: 5000 agents, 498 renewals/s: 5.2 % of a core, 97000 kB resident at most\n")
+	row, err := controllerRow("    agents_many_test.go:140: 5000 agents, 498 renewals/s: 5.2 % of a core, 97000 kB resident at most; a bare watch of their Leases: 2.6 %\n")
 	require.NoError(t, err)
 	assert.Equal(t, "the controller, 5000 simulated agents, which renew 498 times a second in all", row.What)
 	assert.Equal(t, "5.2 % of a CPU; 97000 kB resident at most", row.Ours)
+	assert.Equal(t, "client-go's watch of the same Leases, which keeps nothing: 2.6 %", row.Peer)
+	assert.Equal(t, "2.00 ×", row.Ratio)
 	assert.Equal(t, NotMet, row.Goal.Verdict())
 	_, err = controllerRow("ok\n")
 	assert.Error(t, err, "no numbers are no result")

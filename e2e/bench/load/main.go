@@ -3,8 +3,9 @@
 // until it is told to work (SIGUSR1) or to rest (SIGUSR2). At work it uses
 // about 200 µs of CPU and touches a page every 200 ms.
 //
-// With -plugins DIR it is some outer plugins that never press instead, and with -drain SOCKET
-// a listener that reads what is written to it and keeps nothing.
+// With -plugins DIR it is some outer plugins that never press instead, with -drain SOCKET
+// a listener that reads what is written to it and keeps nothing, and with -grpc SOCKET a
+// gRPC server that does the same.
 package main
 
 import (
@@ -17,6 +18,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll/e2e/bench/rpc"
 )
 
 const (
@@ -41,6 +44,9 @@ func run(args []string) error {
 	}
 	if len(args) == 2 && args[0] == "-drain" {
 		return drain(args[1])
+	}
+	if len(args) == 2 && args[0] == "-grpc" {
+		return rpc.Serve(args[1])
 	}
 	if err := enter(args); err != nil {
 		return err
