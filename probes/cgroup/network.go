@@ -44,7 +44,7 @@ func (t *trackedWorkload) readNetwork() {
 		network, err = t.findNetwork()
 	}
 	if err != nil {
-		t.networkBackoff = min(idleDetailEvery, max(time.Second, 2*t.networkBackoff))
+		t.networkBackoff = min(idleDetailEvery, max(time.Second, 4*t.networkBackoff))
 		t.networkDue, t.whyNoNetwork = t.reader.now+t.networkBackoff, err.Error()
 		t.recordAbsent(ofDetail, nameNetwork, t.whyNoNetwork)
 		return
