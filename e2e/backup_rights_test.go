@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll/deploy"
 	"github.com/plimsoll-dev/plimsoll/e2e/cluster"
+	"github.com/plimsoll-dev/plimsoll/e2e/deadline"
 	"github.com/plimsoll-dev/plimsoll/e2e/velero"
 	"github.com/plimsoll-dev/plimsoll/vgdp"
 	"github.com/plimsoll-dev/plimsoll/vgdp/admission"
@@ -44,7 +46,7 @@ func controllerUsesExactlyItsRights(t *testing.T, c *cluster.Cluster) {
 	h.patch(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), h.namespace+"/one", `{"spec":{"volumeName":"none"}}`)
 	configure := func(loads bool) {
 		write(t, f.config, fmt.Sprintf("apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: %s}, {namespace: %s}]\n"+
-			"election: {duration: 1s}\nbackups: {enabled: true, resync: 1s, limit: 1, deadlines: {enabled: true}}\nagents: {monitorGracePeriod: 3s, taintRemovalDelay: 3s}\nvgdp: {enabled: %t, leaseDuration: 5s, diagnoseAfter: 1s}\n", f.namespace, h.namespace, loads))
+			"election: {duration: %s}\nbackups: {enabled: true, resync: 1s, limit: 1, deadlines: {enabled: true}}\nagents: {monitorGracePeriod: 3s, taintRemovalDelay: 3s}\nvgdp: {enabled: %t, leaseDuration: %s, diagnoseAfter: 1s}\n", f.namespace, h.namespace, deadline.Scale(time.Second), loads, deadline.Scale(5*time.Second)))
 	}
 	configure(false)
 	a := f.controller().start()
