@@ -26,6 +26,26 @@ func TestSkipWarmUpUnlessJustBooted(t *testing.T) {
 	assert.Equal(t, Soft, n.levels.Verdicts[0].Level)
 }
 
+// A window may be a little short, for an agent that has just started too: a replay, in
+// which the rules go on over a restart, says the same.
+func TestFirstWindowAfterStart(t *testing.T) {
+	hardAfter := func(n *node) (ticks int) {
+		n.available = gib
+		for ticks = 1; n.second(0.9, 500).Level != Hard; ticks++ {
+			require.Less(t, ticks, 30)
+			n.at -= time.Millisecond // of the next tick
+		}
+		return ticks
+	}
+	goesOn := newNode(t)
+	goesOn.set.SkipWarmUp()
+	goesOn.seconds(60, 0, 0)
+	goesOn.history.Break("the agent was restarted")
+	starts := newNode(t)
+	starts.set.SkipWarmUp()
+	assert.Equal(t, hardAfter(goesOn), hardAfter(starts))
+}
+
 func TestLevelsRose(t *testing.T) {
 	of := func(list ...Verdict) *Levels { return &Levels{Verdicts: list} }
 	a, b := Verdict{Plugin: "p", Scope: "a"}, Verdict{Plugin: "p", Scope: "b", Level: Soft}
