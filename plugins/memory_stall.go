@@ -131,8 +131,7 @@ type stallJudgement struct {
 }
 
 func (m MemoryStall) judge(v View, level Level, rule StallRule, floor uint64) stallJudgement {
-	w, covered := v.Over(rule.Window)
-	covered = covered && v.Monotonic-v.Since >= min(rule.Window, w.Elapsed()) // a window may be a little short
+	w, covered := v.sinceInForce(rule.Window)
 	full, own, why := nodeStall(v.Snapshot, w)
 	j := stallJudgement{judgement: judgement{absent: why}, stall: full}
 	if !covered && !v.Pressure.Totals.Memory.Full.IsZero() { // without a total it never will be covered

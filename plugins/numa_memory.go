@@ -91,8 +91,7 @@ type numaJudgement struct {
 }
 
 func (r NUMAMemory) judge(v View, n *snapshot.NUMANode, level Level, rule StallRule) numaJudgement {
-	w, covered := v.Over(rule.Window)
-	covered = covered && v.Monotonic-v.Since >= min(rule.Window, w.Elapsed()) // a window may be a little short
+	w, covered := v.sinceInForce(rule.Window)
 	waits := longestNUMAStall(v.Snapshot, w, n.ID)
 	available, why := numaAvailable(n)
 	j := numaJudgement{judgement: judgement{absent: cmp.Or(waits.absent, why)}, stall: waits.full}

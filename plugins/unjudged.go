@@ -59,6 +59,13 @@ func (v *Verdict) NotJudged() string {
 	return cmp.Or(v.Absent, just)
 }
 
+// sinceInForce is the window of that length, and whether it is covered and the configuration
+// was in force throughout. A window may be a little short.
+func (v View) sinceInForce(d time.Duration) (w snapshot.Window, covered bool) {
+	w, covered = v.Over(d)
+	return w, covered && v.Monotonic-v.Since >= min(d, w.Elapsed())
+}
+
 // unseen is how much was seen of a window that is not covered yet.
 func (v View) unseen(w snapshot.Window, d time.Duration) string {
 	return fmt.Sprintf("%s of the last %s seen so far", min(w.Elapsed(), v.Monotonic-v.Since).Truncate(time.Second), d)
