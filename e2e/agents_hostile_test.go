@@ -69,7 +69,7 @@ func (b *beats) flood(node string) (stop func()) {
 			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(beatEvery):
+			case <-time.After(time.Second):
 			}
 		}
 	})

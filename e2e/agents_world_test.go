@@ -37,11 +37,8 @@ type beats struct {
 	prefix string
 	names  []string
 	config string
+	every  time.Duration // a simulated agent's interval: a quarter of the grace period, as an agent's own
 }
-
-// beatEvery is a simulated agent's interval: a quarter of the grace period, as
-// an agent's own.
-const beatEvery = time.Second
 
 // quickFleet has the periods of production divided by ten.
 const quickFleet = "monitorGracePeriod: 4s, taintRemovalDelay: 8s"
@@ -58,7 +55,10 @@ func noKubelets() cluster.Graces {
 func newBeats(t *testing.T, c *cluster.Cluster, n int, settings string) *beats {
 	t.Helper()
 	require.NoError(t, c.Apply(t.Context(), deploy.RBAC, deploy.ControllerRBAC))
-	b := &beats{t: t, c: c, prefix: strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))}
+	b := &beats{t: t, c: c, prefix: strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name())), every: 10 * time.Second}
+	if settings == quickFleet {
+		b.every = time.Second
+	}
 	b.prefix = b.prefix[max(0, len(b.prefix)-30):]
 	b.config = write(t, filepath.Join(t.TempDir(), "controller.yaml"),
 		"apiVersion: plimsoll.dev/v1alpha1\nkind: ControllerConfiguration\nvelero: [{namespace: nobody}]\nagents: {"+settings+"}\n")
@@ -158,7 +158,7 @@ func (b *beats) beat(names ...string) (stop func()) {
 
 // beatOn lets agents beat, one after the other, until ctx ends.
 func (b *beats) beatOn(ctx context.Context, names []string) {
-	tick := time.NewTicker(beatEvery)
+	tick := time.NewTicker(b.every)
 	defer tick.Stop()
 	for {
 		for _, name := range names {
