@@ -43,7 +43,7 @@ const faint = `(() => {
 	return bad.slice(0, 5).join(' | ');
 })()`
 
-// look shows a page in each width, there in each scheme, and measures it.
+// look shows a page in each width, and in the narrow one in each scheme, and measures it.
 func (b *browser) look(name, url string) {
 	b.t.Helper()
 	resize := func(width int) {
@@ -54,19 +54,20 @@ func (b *browser) look(name, url string) {
 	b.open(url)
 	b.waitFor(name, `document.readyState === 'complete' && !!document.querySelector('h1')`)
 	b.js(`document.querySelectorAll('details').forEach((d) => { d.open = true }); 0`)
+	for _, scheme := range []string{"light", "dark"} {
+		place := name + ", " + scheme
+		b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": scheme}}})
+		b.waitFor(place, `matchMedia('(prefers-color-scheme: `+scheme+`)').matches`)
+		assert.Empty(b.t, b.js(faint), place)
+		background := map[string]string{"light": "rgb(244, 246, 248)", "dark": "rgb(16, 23, 30)"}[scheme]
+		assert.Equal(b.t, background, b.js(`getComputedStyle(document.body).backgroundColor`), place)
+	}
 	for _, width := range []int{420, 1400} {
 		resize(width)
 		// On a telephone the window grows with what is too wide, to be shrunk as a whole.
-		b.waitFor(fmt.Sprintf("%s, as wide as its window of %d px", name, width), fmt.Sprintf(`innerWidth === %d`, width))
-		for _, scheme := range []string{"light", "dark"} {
-			place := fmt.Sprintf("%s, %d px, %s", name, width, scheme)
-			b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": scheme}}})
-			b.waitFor(place, `matchMedia('(prefers-color-scheme: `+scheme+`)').matches`)
-			assert.Empty(b.t, b.js(offScreen), place)
-			assert.Empty(b.t, b.js(faint), place)
-			background := map[string]string{"light": "rgb(244, 246, 248)", "dark": "rgb(16, 23, 30)"}[scheme]
-			assert.Equal(b.t, background, b.js(`getComputedStyle(document.body).backgroundColor`), place)
-		}
+		place := fmt.Sprintf("%s, as wide as its window of %d px", name, width)
+		b.waitFor(place, fmt.Sprintf(`innerWidth === %d`, width))
+		assert.Empty(b.t, b.js(offScreen), place)
 	}
 }
 
