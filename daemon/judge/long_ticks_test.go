@@ -17,7 +17,7 @@ import (
 
 const longTick = 5 * time.Second
 
-// TestLongTicks plays of each labelled recording (each fourth in short) what an agent with a tick of five seconds
+// TestLongTicks plays of each labelled recording (each eighth in short) what an agent with a tick of five seconds
 // would have sampled, and what a PSI trigger of the host would have woken: a simulation,
 // with the tick at each second of the five. A hard level comes little later, no level is
 // false, and of the samples, of nodes that are busy or in trouble, a third and more is left out.
@@ -37,11 +37,11 @@ func longTicks(t *testing.T, c *config.Agent, laterAtMost time.Duration) {
 	hardLevels := func(e entry) int {
 		return count(slices.ContainsFunc(e.label.Want, func(w judgement.Want) bool { return w.Level == plugins.Hard && !w.AtMost }))
 	}
-	slices.SortStableFunc(list, func(a, b entry) int { return hardLevels(b) - hardLevels(a) }) // so that each fourth has some
+	slices.SortStableFunc(list, func(a, b entry) int { return hardLevels(b) - hardLevels(a) }) // so that each eighth has some
 	require.Empty(t, c.Validate())
 	var later []time.Duration
 	kept, all := 0, 0
-	for i := 0; i < len(list); i += live.Times(4, 1) {
+	for i := 0; i < len(list); i += live.Times(8, 1) {
 		e := list[i]
 		what := recordingOf(t, e)
 		usual := hardFrom(c, e.label, what.samples, time.Second)

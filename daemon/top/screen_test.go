@@ -134,15 +134,13 @@ func everywhere(t *testing.T, s Screen) []Screen {
 
 func TestScreenFits(t *testing.T) {
 	for name, state := range allScenes() {
+		all := []Screen{screenOf(state, 100, 30)}
+		if state != nil {
+			all = everywhere(t, all[0])
+		}
 		for _, size := range [][2]int{{80, 24}, {40, 10}, {40, 24}, {12, 5}, {3, 3}, {2, 2}, {1, 1}, {1, 40}, {200, 1}, {0, 0}, {200, 60}} {
-			first := screenOf(state, 100, 30)
-			all := []Screen{first}
-			if state != nil {
-				all = everywhere(t, first)
-			}
 			for _, s := range all {
-				s = s.Resized(size[0], size[1])
-				lines := s.lines()
+				lines := s.Resized(size[0], size[1]).lines()
 				assert.LessOrEqual(t, len(lines), size[1], "%s %v", name, size)
 				for _, l := range lines {
 					assert.LessOrEqual(t, l.columns(), size[0], "%s %v: %v", name, size, l)

@@ -186,7 +186,7 @@ func TestPodSeriesChoiceRandomized(t *testing.T) {
 		}
 		return !t.Failed()
 	}
-	require.NoError(t, quick.Check(check, &quick.Config{MaxCount: 30}))
+	require.NoError(t, quick.Check(check, &quick.Config{MaxCount: 10}))
 }
 
 // checkPlaces compares the chosen workloads with their ranks, where all series fit.
