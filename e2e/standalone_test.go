@@ -251,9 +251,9 @@ func TestAgentHungKernelFile(t *testing.T) {
 	proc := filepath.Join(root, "proc")
 	copyProc(t, proc)
 	a := startAgent(t, "--config", configFile(t, "tick: 100ms\nwindow: 1s\nwatchdog: 2s\npaths: {procfs: "+proc+"}\n")).ticked(2)
-	vmstat := filepath.Join(proc, "vmstat")
-	require.NoError(t, os.Remove(vmstat))
-	require.NoError(t, syscall.Mkfifo(vmstat, 0o644)) // opening it waits for a writer that never comes
+	vmstat, hung := filepath.Join(proc, "vmstat"), filepath.Join(root, "hung")
+	require.NoError(t, syscall.Mkfifo(hung, 0o644)) // opening it waits for a writer that never comes
+	require.NoError(t, os.Rename(linked(t, hung), vmstat))
 	failing := func(path string) func() error {
 		return func() error {
 			status, body, err := a.get(path)
@@ -269,11 +269,12 @@ func TestAgentHungKernelFile(t *testing.T) {
 	within(t, patience, "not healthy after the watchdog's time", failing("/-/healthy"))
 	assert.Contains(t, a.mustGet("/metrics"), "plimsoll_memory_available_bytes")
 
-	w, err := os.OpenFile(vmstat, os.O_WRONLY, 0) // the file answers at last
+	// The file answers at last, when nobody can open it again.
+	copyFile(t, "/proc/vmstat", filepath.Join(root, "vmstat"))
+	require.NoError(t, os.Rename(filepath.Join(root, "vmstat"), vmstat))
+	w, err := os.OpenFile(hung, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
-	require.NoError(t, os.Remove(vmstat))
-	copyFile(t, "/proc/vmstat", vmstat)
 	eventually(t, "ready again by itself", func() error {
 		if status, body, err := a.get("/-/ready"); err != nil || status != http.StatusOK {
 			return fmt.Errorf("%d %s %w", status, body, err)
@@ -281,10 +282,9 @@ func TestAgentHungKernelFile(t *testing.T) {
 		return nil
 	})
 
-	require.NoError(t, os.Remove(vmstat))
-	require.NoError(t, syscall.Mkfifo(vmstat, 0o644))
+	require.NoError(t, os.Rename(linked(t, hung), vmstat))
 	eventually(t, "it reads the file again, which has nothing to read", func() (err error) {
-		w, err = os.OpenFile(vmstat, os.O_WRONLY|syscall.O_NONBLOCK, 0) // opens only while it is opened for reading
+		w, err = os.OpenFile(hung, os.O_WRONLY|syscall.O_NONBLOCK, 0) // opens only while it is opened for reading
 		return err
 	})
 	defer w.Close()
@@ -293,6 +293,13 @@ func TestAgentHungKernelFile(t *testing.T) {
 	t.Logf("ended %s after SIGTERM (bound 10s)", start.Passed().Round(time.Millisecond))
 	assert.Less(t, start.Elapsed(), 10*time.Second)
 	assert.Contains(t, a.stderr.String(), "plimsoll: agent: shutdown timed out after 5s")
+}
+
+// linked is another name of a file, to be renamed over one that is read.
+func linked(t *testing.T, file string) string {
+	t.Helper()
+	require.NoError(t, os.Link(file, file+".link"))
+	return file + ".link"
 }
 
 func TestAgentStdoutBlocked(t *testing.T) {
